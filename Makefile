@@ -1,0 +1,40 @@
+# The four verbs of the project. Python ≥ 3.10 and make are all that is needed.
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin
+
+.PHONY: train test test-long bench clean
+
+train: $(VENV)/.installed  ## trains PPO on CartPole-v1 until it is solved
+	$(RUN)/local-trainer train --algo PPO --env CartPole-v1 --stop-return 450 \
+	    --num-env-runners 2 --num-envs-per-env-runner 4 --seed 0 \
+	    --set lr=3e-4 --set train_batch_size=2048 --set minibatch_size=64 --set num_epochs=10 \
+	    --set clip_param=0.2 --set lambda_=0.95 --set use_kl_loss=False --set vf_clip_param=inf \
+	    --set grad_clip=0.5 --set vf_loss_coeff=0.5 \
+	    --set 'model={"fcnet_hiddens": [64, 64]}'
+
+test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 minutes on two cores)
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+	$(RUN)/pytest -m "not slow"
+
+test-long: $(VENV)/.installed-test  ## everything, the long campaigns included
+	$(RUN)/pytest -m "slow or not slow"
+
+bench: $(VENV)/.installed  ## prints timings of this machine; peers are measured in the same call if installed
+	$(RUN)/python -m benchmarks
+
+# Stamps instead of the folder: a half-finished installation is done again.
+$(VENV)/.installed: pyproject.toml setup.cfg
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+clean:  ## removes the virtual environment and caches; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
