@@ -1,0 +1,87 @@
+"""Saving and restoring state, exactly, safely, and so that no crash loses a checkpoint.
+
+    from checkpoints import Checkpointable, latest_checkpoint
+
+    class Counter(Checkpointable):
+        def __init__(self):
+            self.count = 0
+
+        def get_state(self, components=None, *, not_components=None):
+            return {"count": self.count}
+
+        def set_state(self, state):
+            self.count = state["count"]
+
+    counter = Counter()
+    path = counter.save_to_path("runs/counter-1")
+    counter = Counter.from_checkpoint(path)
+
+What this package promises:
+
+- *Exact*: what comes back has the same types and the same bytes (`codec`).
+- *Whole*: a checkpoint appears complete or not at all, and replacing one keeps the previous one
+  until the new one is complete (`directory`).
+- *Verified*: sizes and SHA-256 of every file are compared before anything is restored (`reader`).
+- *Safe*: loading never runs code, unless the caller asks for the one file of code (`code`).
+
+It knows nothing of reinforcement learning: it sees named components whose states are plain data.
+Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
+"""
+
+from checkpoints.checkpointable import Checkpointable, HasState
+from checkpoints.code import pack_code, read_code
+from checkpoints.codec import decode, encode
+from checkpoints.component_paths import is_selected
+from checkpoints.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+    CodeNotAllowedError,
+    StateError,
+)
+from checkpoints.file_system import FileSystem
+from checkpoints.listing import (
+    FoundCheckpoint,
+    PathLike,
+    find_checkpoints,
+    latest_checkpoint,
+)
+from checkpoints.manifest import FileEntry, Manifest
+from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
+from checkpoints.retention import Retention, apply_retention
+from checkpoints.writer import write_checkpoint
+
+__all__ = [
+    "CheckpointContents",
+    "CheckpointCorruptError",
+    "CheckpointError",
+    "CheckpointMismatchError",
+    "CheckpointNotFoundError",
+    "CheckpointVersionError",
+    "CheckpointWriteError",
+    "Checkpointable",
+    "CodeNotAllowedError",
+    "FileEntry",
+    "FileSystem",
+    "FoundCheckpoint",
+    "HasState",
+    "Manifest",
+    "PathLike",
+    "Retention",
+    "StateError",
+    "apply_retention",
+    "decode",
+    "encode",
+    "find_checkpoints",
+    "is_selected",
+    "latest_checkpoint",
+    "pack_code",
+    "read_checkpoint",
+    "read_code",
+    "read_manifest",
+    "verify",
+    "write_checkpoint",
+]

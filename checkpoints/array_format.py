@@ -1,0 +1,159 @@
+"""How arrays are laid down in bytes, and which dtypes may be.
+
+Only dtypes whose memory *is* their value can be saved: booleans, numbers, fixed-width text, dates,
+raw bytes, and structures of those. Dtypes that hold pointers (object, NumPy's variable-width
+strings) are refused in both directions. Nothing here knows of files or of msgpack.
+
+A description is plain data: the dtype's own string (`"<f4"`) or, for structures and subarrays, a
+small dict of descriptions. Shapes are tuples of int; sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+"""An array of any dtype."""
+
+_KINDS: Final = frozenset("biufcSUVmM")
+_SIMPLE: Final = re.compile(
+    r"[<>|](?:[biufc][0-9]{1,2}|[bBhHiIlLqQ]|[SUV][0-9]{1,9}|[mM]8(?:\[[0-9A-Za-z]{1,12}\])?)"
+)
+
+
+class UnsupportedDtypeError(Exception):
+    """Internal: the dtype cannot be saved or rebuilt exactly; the message is the reason."""
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> Any:
+    """Return the plain-data description from which `build_dtype` makes the same dtype.
+
+    Raises:
+        UnsupportedDtypeError: if the dtype holds objects or would not come back exactly.
+    """
+    if dtype.hasobject:
+        raise UnsupportedDtypeError("it holds Python objects")
+    description = _describe(dtype)
+    try:
+        rebuilt = build_dtype(description)
+    except UnsupportedDtypeError:
+        rebuilt = None
+    if rebuilt != dtype or rebuilt is None or rebuilt.type is not dtype.type:
+        raise UnsupportedDtypeError("it would come back as another dtype")
+    return description
+
+
+def _describe(dtype: np.dtype[Any]) -> Any:
+    if dtype.metadata is not None:
+        raise UnsupportedDtypeError("its dtype carries metadata, which would be lost")
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return {"base": _describe(base), "shape": list(shape)}
+    if dtype.fields is not None and dtype.names is not None:
+        fields = [dtype.fields[name] for name in dtype.names]
+        if len(dtype.fields) != len(fields):
+            raise UnsupportedDtypeError("its fields have titles, which would be lost")
+        return {
+            "names": list(dtype.names),
+            "formats": [_describe(field[0]) for field in fields],
+            "offsets": [field[1] for field in fields],
+            "itemsize": dtype.itemsize,
+            "align": dtype.isalignedstruct,
+        }
+    text = dtype.str
+    if np.dtype(text).type is not dtype.type and dtype.kind in "iu":
+        # `long long` and `long` may have the same size, and so the same string, but are two types.
+        return text[0] + dtype.char
+    return text
+
+
+def build_dtype(description: Any) -> np.dtype[Any]:
+    """Return the dtype of a description; the description may come from a hostile file.
+
+    Raises:
+        UnsupportedDtypeError: if it is not a description, or describes a dtype that holds objects.
+    """
+    try:
+        dtype = _build(description)
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
+        raise UnsupportedDtypeError(f"NumPy cannot make this dtype here ({error})") from error
+    if dtype.hasobject or dtype.kind not in _KINDS:
+        raise UnsupportedDtypeError("it holds Python objects")
+    if dtype.subdtype is not None:
+        raise UnsupportedDtypeError("a subarray can only be a field of a structure")
+    return dtype
+
+
+def _build(description: Any) -> np.dtype[Any]:
+    if isinstance(description, str):
+        if _SIMPLE.fullmatch(description) is None:
+            raise ValueError(f"{description[:40]!r} is not the name of a saveable dtype")
+        return np.dtype(description)
+    if not isinstance(description, Mapping):
+        raise TypeError("a dtype is described by a string or a dict")
+    if "base" in description:
+        return np.dtype((_build(description["base"]), tuple(description["shape"])))
+    return np.dtype(
+        {
+            "names": list(description["names"]),
+            "formats": [_build(field) for field in description["formats"]],
+            "offsets": list(description["offsets"]),
+            "itemsize": description["itemsize"],
+        },
+        align=bool(description["align"]),
+    )
+
+
+def memory_order(array: Array) -> str:
+    """Return "F" for arrays that lie in Fortran order only, otherwise "C".
+
+    The order is kept because sums and matrix products of the same numbers in another order may
+    differ in the last bit, and a resumed run must not.
+    """
+    return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+
+
+def array_memory(array: Array) -> memoryview:
+    """Return the bytes of the array in its memory order, without a copy where it is contiguous.
+
+    The view shows the caller's memory: use it before the array changes.
+    """
+    if array.nbytes == 0:
+        return memoryview(b"")
+    if array.flags.c_contiguous:
+        rows = array
+    elif array.flags.f_contiguous:
+        rows = array.T
+    else:
+        rows = np.ascontiguousarray(array)
+    return rows.reshape(-1).view(np.uint8).data
+
+
+def array_num_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Return the size of such an array in bytes, exactly (Python integers do not overflow)."""
+    return dtype.itemsize * math.prod(shape)
+
+
+def build_array(
+    memory: memoryview | bytes, *, dtype: np.dtype[Any], shape: tuple[int, ...], order: str = "C"
+) -> Array:
+    """Return a new writable array holding a copy of `memory`.
+
+    The caller has compared the size of `memory` with `array_num_bytes` before: nothing is
+    allocated on the word of a file.
+
+    Raises:
+        ValueError: if NumPy cannot make an array of this shape.
+    """
+    # np.ndarray rather than np.empty: the latter widens text of zero characters to one.
+    array: Array = np.ndarray(shape, dtype, order="F" if order == "F" else "C")
+    if array.nbytes:
+        rows = array.T if order == "F" else array
+        rows.reshape(-1).view(np.uint8)[:] = np.frombuffer(memory, np.uint8)
+    return array

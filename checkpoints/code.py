@@ -1,0 +1,95 @@
+"""The one place that pickles: the optional `code.pkl` of a checkpoint.
+
+Checkpoints restore without it whenever the program supplies the code, that is the config.
+Unpickling can do anything that a program can, so it happens only when the caller says so, and only
+after the bytes have been compared with the hash in the manifest. The hash shows damage, not malice:
+whoever can replace the file can replace the manifest.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import cloudpickle
+
+from checkpoints.errors import (
+    CheckpointMismatchError,
+    CheckpointVersionError,
+    CodeNotAllowedError,
+    StateError,
+)
+from checkpoints.listing import PathLike
+from checkpoints.manifest import CODE_FILE, Manifest
+from checkpoints.reader import read_code_bytes
+
+
+def pack_code(value: Any) -> bytes:
+    """Return the bytes to pass as `code` to `write_checkpoint`.
+
+    Raises:
+        StateError: if the value cannot be pickled.
+    """
+    try:
+        packed: bytes = cloudpickle.dumps(value)
+    except Exception as error:  # pickling runs methods of foreign classes; raised as our own
+        raise StateError(
+            f"A {type(value).__name__} cannot be saved as code: {type(error).__name__}: {error}. "
+            "Save without code and supply it again when restoring."
+        ) from error
+    return packed
+
+
+def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
+    """Return the value that was saved as code; this runs code from the checkpoint.
+
+    Args:
+        path: the directory of the checkpoint.
+        allow_code: say True only for checkpoints from a source that you trust like a program.
+
+    Raises:
+        CodeNotAllowedError: unless `allow_code=True`.
+        CheckpointMismatchError: if it has no code, or the code does not load in this program.
+        CheckpointVersionError: if it was pickled by another minor version of Python.
+        CheckpointCorruptError: if the code file was altered; it is not run then.
+    """
+
+    def check(manifest: Manifest) -> None:
+        _check_may_load(manifest, path=path, allow_code=allow_code)
+
+    data = read_code_bytes(path, check_manifest=check)
+    if data is None:  # checked above; another process may have replaced the checkpoint since
+        raise CheckpointMismatchError(_no_code(path))
+    try:
+        return cloudpickle.loads(data)
+    except Exception as error:  # unpickling runs foreign code; raised as our own
+        raise CheckpointMismatchError(
+            f"The code in {path} does not load here: {type(error).__name__}: {error}. It refers to "
+            "modules that this program does not have. Make them importable, or pass the config "
+            "yourself instead of loading code."
+        ) from error
+
+
+def _check_may_load(manifest: Manifest, *, path: PathLike, allow_code: bool) -> None:
+    if manifest.code is None:
+        raise CheckpointMismatchError(_no_code(path))
+    if not allow_code:
+        raise CodeNotAllowedError(
+            f"{path} holds pickled code ({CODE_FILE}), and unpickling it can run anything. "
+            "Pass the config yourself (`config=...`), which needs no code from the checkpoint; or, "
+            "if you trust its source like a program, pass `allow_code=True`."
+        )
+    written, here = manifest.versions.get("python", ""), platform.python_version()
+    if written.split(".")[:2] != here.split(".")[:2]:
+        raise CheckpointVersionError(
+            f"The code in {path} was pickled by Python {written} and this is Python {here}; "
+            "compiled functions do not carry over and may crash. Pass the config yourself "
+            "(`config=...`), or use that Python."
+        )
+
+
+def _no_code(path: PathLike) -> str:
+    return (
+        f"{path} was saved without code. The state restores without it: pass the config yourself "
+        "(`config=...`)."
+    )

@@ -1,0 +1,140 @@
+"""Names of components: slash paths such as `learner/rl_module`, and the trees they stand for.
+
+Pure functions; nothing here touches files or objects with state.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from checkpoints.errors import CheckpointMismatchError, StateError
+
+COMPONENT_SUFFIX: Final = ".state"
+"""What the names of component files end with."""
+
+ComponentNames = str | Collection[str]
+"""One name or several."""
+
+
+def as_names(components: ComponentNames | None) -> frozenset[str] | None:
+    """Return the names as a set; None stays None."""
+    if components is None:
+        return None
+    return frozenset({components} if isinstance(components, str) else components)
+
+
+def check_name(name: Any) -> str:
+    """Return the name if it can name a component.
+
+    Raises:
+        StateError: if it is no slash path of non-empty steps.
+    """
+    if not isinstance(name, str) or not name:
+        raise StateError(
+            f"a component is called {name!r}: names are non-empty texts such as "
+            "'learner/rl_module', because they name files. Use text keys at the top of a state."
+        )
+    steps = name.split("/")
+    if "" in steps or not name.isprintable():
+        raise StateError(
+            f"a component is called {name!r}: a step between slashes is empty, or holds "
+            "a character that cannot be printed, so it cannot name a file. Rename the component."
+        )
+    return name
+
+
+def file_name(name: str) -> str:
+    """Return the name of the component's file: one step, different for different names.
+
+    Steps are joined with dots; whatever is not a plain letter, digit, `_` or `-` is %-encoded.
+    """
+    steps = [
+        quote(step, safe="").replace(".", "%2E").replace("~", "%7E") for step in name.split("/")
+    ]
+    return ".".join(steps) + COMPONENT_SUFFIX
+
+
+def is_inside(name: str, path: str) -> bool:
+    """Return whether the component `name` is `path` itself or lies below it."""
+    return name == path or name.startswith(path + "/")
+
+
+def is_selected(
+    name: str, components: ComponentNames | None, not_components: ComponentNames | None = None
+) -> bool:
+    """Return whether a direct component is asked for, as a whole or in part.
+
+    Args:
+        name: one step, as in `get_checkpointable_components()`.
+        components: names or paths that are wanted; None means all.
+        not_components: names or paths that are not wanted; `a/b` does not exclude `a`.
+    """
+    excluded = as_names(not_components)
+    if excluded is not None and name in excluded:
+        return False
+    wanted = as_names(components)
+    return wanted is None or any(is_inside(path, name) for path in wanted)
+
+
+def below(name: str, components: ComponentNames | None) -> frozenset[str] | None:
+    """Return what of `components` lies below `name`, named from there; None if all or nothing."""
+    names = as_names(components)
+    if names is None or name in names:
+        return None
+    return frozenset(path[len(name) + 1 :] for path in names if path.startswith(name + "/")) or None
+
+
+def select(names: Iterable[str], only: ComponentNames | None) -> list[str]:
+    """Return those of `names`, in their order, that are one of `only` or below it.
+
+    Raises:
+        CheckpointMismatchError: if one of `only` selects nothing; names the nearest.
+    """
+    available = list(names)
+    wanted = as_names(only)
+    if wanted is None:
+        return available
+    for path in sorted(wanted):
+        if not any(is_inside(name, path) for name in available):
+            known = sorted(set(available) | {parent for n in available for parent in _parents(n)})
+            raise CheckpointMismatchError(
+                f"The checkpoint has no component {path!r}{nearest(path, known)}. It holds: "
+                f"{', '.join(available) or 'nothing'}. Pass one of these, or what stands "
+                "before a slash."
+            )
+    return [name for name in available if any(is_inside(name, path) for path in wanted)]
+
+
+def unflatten(components: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the nested dict of `{"a/b": x, "c": y}`: `{"a": {"b": x}, "c": y}`.
+
+    Raises:
+        CheckpointMismatchError: if a name is both a component and a folder of components.
+    """
+    tree: dict[str, Any] = {}
+    for name, state in components.items():
+        if any(parent in components for parent in _parents(name)):
+            raise CheckpointMismatchError(
+                f"The component {name!r} lies below another component, which has its own state; "
+                "they cannot form one tree. Read them with read_checkpoint()."
+            )
+        *folders, last = name.split("/")
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[last] = state
+    return tree
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean '...'?)" for the known name most like `name`, or nothing."""
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def _parents(name: str) -> list[str]:
+    steps = name.split("/")
+    return ["/".join(steps[:count]) for count in range(1, len(steps))]

@@ -1,0 +1,191 @@
+"""Directories that appear whole or not at all, and how the previous one survives every crash.
+
+Saving to the target T goes through these steps; N and O are names beside T (see
+`checkpoints.leftovers`), so all renames stay within one file system:
+
+    1. make N; write and sync every file, `manifest.json` last; sync N
+    2. rename T to O               (only if something is at T)
+    3. rename N to T; sync the directory that holds them
+    4. remove O, its manifest first; sweep what dead processes left here
+
+Why no crash loses both: until step 2, T is untouched, and N is either incomplete (it has no valid
+manifest) or complete. Between 2 and 3, T does not exist, and O and N are both complete; whoever
+looks for T finds N, or else O (`checkpoints.listing.locate`). From step 3 on, T is the new one.
+POSIX systems can exchange two directories in one step, but Python offers no way to ask for it,
+hence the instant between 2 and 3. After a loss of power, names or contents that were not yet synced
+may be gone: N is synced before T moves, so whatever carries a valid manifest has its files; and a
+torn manifest fails its own checksum.
+
+An error instead of a crash is undone where possible: O goes back to T, N is removed. If going back
+fails too, both stay where they are and remain findable. A leftover is removed only when its process
+is dead and it is not needed: it is incomplete, or the checkpoint that it belongs to is complete.
+
+Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`), one by one: what
+somebody else put into a checkpoint's directory stays, in the directory that was moved aside.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from checkpoints.component_paths import COMPONENT_SUFFIX
+from checkpoints.errors import CheckpointCorruptError, CheckpointWriteError
+from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
+from checkpoints.leftovers import Leftover, leftover_path, parse_leftover
+from checkpoints.listing import leftovers_in, look_at
+from checkpoints.manifest import CODE_FILE, MANIFEST_FILE, names_our_format
+
+_LOGGER: Final = logging.getLogger(__name__)
+_MAX_MANIFEST_BYTES: Final = 64 * 2**20
+
+
+class Replacement:
+    """One directory on its way to its place. Its life:
+
+    `with Replacement(target, file_system) as replacement:` checks the target and makes `new`;
+    the caller fills `new`; `replacement.install()` puts it into place. Leaving the block without
+    `install()` having succeeded undoes everything.
+    """  # noqa: D415 - the first line announces the list
+
+    def __init__(self, target: Path, file_system: FileSystem) -> None:
+        self._target = target
+        self._files = file_system
+        self._old: Path | None = None
+        self._installed = False
+        self.new = leftover_path(target, "new")
+
+    def __enter__(self) -> Replacement:
+        _check_target(self._target)
+        self._make_parents(self._target.parent)
+        self._files.make_directory(self.new)
+        return self
+
+    def install(self) -> None:
+        """Put the filled directory into its place, and remove what was there."""
+        self._files.sync_directory(self.new)
+        if os.path.lexists(self._target):
+            self._old = leftover_path(self._target, "old")
+            self._files.rename(self._target, self._old)
+        self._files.rename(self.new, self._target)
+        self._installed = True
+        self._files.sync_directory(self._target.parent)
+        if self._old is not None:
+            remove_directory_of_ours(self._old, self._files)
+        sweep(self._target.parent, self._files)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._installed:
+            return
+        is_stranded = self._old is not None and not os.path.lexists(self._target)
+        if is_stranded and self._old is not None and os.path.lexists(self._old):
+            try:
+                self._files.rename(self._old, self._target)
+            except OSError as problem:
+                _LOGGER.warning("The previous checkpoint stays in %s: %s", self._old, problem)
+                return
+        remove_directory_of_ours(self.new, self._files)
+
+    def _make_parents(self, directory: Path) -> None:
+        if directory.is_dir():
+            return
+        self._make_parents(directory.parent)
+        try:
+            self._files.make_directory(directory)
+        except FileExistsError:
+            if not directory.is_dir():
+                raise
+        self._files.sync_directory(directory.parent)
+
+
+def remove_checkpoint(path: Path, file_system: FileSystem) -> None:
+    """Remove a checkpoint so that a crash leaves it either complete or gone.
+
+    Files that are not part of it stay where they are.
+    """
+    if all(_is_ours(entry) for entry in path.iterdir()):
+        condemned = leftover_path(path, "del")
+        file_system.rename(path, condemned)
+        path = condemned
+    remove_directory_of_ours(path, file_system)
+
+
+def remove_directory_of_ours(path: Path, file_system: FileSystem) -> None:
+    """Remove our files from a directory, the manifest first, and the directory if it is then empty.
+
+    Failures are logged and not raised: what stays has no manifest, or is swept by a later save.
+    """
+    try:
+        entries = sorted(path.iterdir(), key=lambda entry: entry.name != MANIFEST_FILE)
+        ours = [entry for entry in entries if _is_ours(entry)]
+        for entry in ours:
+            file_system.remove_file(entry)
+        if len(ours) == len(entries):
+            file_system.remove_directory(path)
+        elif ours:
+            _LOGGER.warning("%s holds files that belong to no checkpoint; they stay there.", path)
+    except FileNotFoundError:
+        return  # somebody else removed it
+    except OSError as error:
+        _LOGGER.warning("%s could not be removed completely: %s", path, error)
+
+
+def sweep(parent: Path, file_system: FileSystem) -> None:
+    """Remove what dead processes of this machine left in `parent` and nobody needs any more."""
+    for leftover in leftovers_in(parent):
+        if leftover.is_abandoned and not _is_needed(leftover):
+            remove_directory_of_ours(leftover.path, file_system)
+
+
+def _is_needed(leftover: Leftover) -> bool:
+    """Return whether this may be the only complete copy of its checkpoint."""
+    if leftover.role == "del" or regular_file_size(leftover.path / MANIFEST_FILE) is None:
+        return False
+    return look_at(leftover.target) is None
+
+
+def _is_ours(entry: Path) -> bool:
+    name = entry.name
+    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or name.endswith(COMPONENT_SUFFIX)
+    return is_our_name and regular_file_size(entry) is not None
+
+
+def _check_target(target: Path) -> None:
+    """Raise unless nothing, an empty directory or a checkpoint is at `target`."""
+    if parse_leftover(target) is not None:
+        raise CheckpointWriteError(
+            f"{target} has a name that is reserved for unfinished saves, which are swept. "
+            "Save to a name of your own."
+        )
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise CheckpointWriteError(
+            f"{target} is a file, and a checkpoint is a directory. Nothing was written. "
+            "Pass the path of a directory that does not exist yet."
+        )
+    names = sorted(entry.name for entry in target.iterdir())
+    if not names or _holds_our_manifest(target):
+        return
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    raise CheckpointWriteError(
+        f"{target} is not empty and not a checkpoint (it holds {shown}); saving there would "
+        "replace files that are not ours. Pass a new or empty directory, such as "
+        f"{str(target / 'checkpoint')!r}."
+    )
+
+
+def _holds_our_manifest(target: Path) -> bool:
+    try:
+        data = read_regular_file(target / MANIFEST_FILE, max_bytes=_MAX_MANIFEST_BYTES)
+    except CheckpointCorruptError:
+        return False
+    return names_our_format(data)

@@ -1,0 +1,122 @@
+"""The few operations on files that saving needs, as thin methods that tests can replace.
+
+A crash test gives the writer a `FileSystem` whose n-th operation fails or ends the process; nothing
+else in the package writes, renames or removes. Reading lives here too, as one strict function.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from checkpoints.errors import CheckpointCorruptError
+
+_NO_DIRECTORY_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
+
+
+class FileSystem:
+    """Operations on real files; every method does one thing that can fail or be interrupted."""
+
+    def make_directory(self, path: Path) -> None:
+        """Create a directory that must not exist yet."""
+        path.mkdir()
+
+    def create_file(self, path: Path) -> BinaryIO:
+        """Open a new file for writing; it must not exist yet."""
+        return path.open("xb")
+
+    def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
+        """Append bytes to an open file."""
+        file.write(data)
+
+    def sync_file(self, file: BinaryIO) -> None:
+        """Wait until the content of an open file is on the disk."""
+        file.flush()
+        os.fsync(file.fileno())
+
+    def sync_directory(self, path: Path) -> None:
+        """Wait until the names in a directory are on the disk."""
+        if os.name != "posix":
+            return  # elsewhere directories cannot be opened
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # Some network file systems sync names by themselves and refuse to be asked.
+            if error.errno not in _NO_DIRECTORY_SYNC:
+                raise
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a directory; the target must not exist."""
+        source.rename(target)
+
+    def remove_file(self, path: Path) -> None:
+        """Remove one file."""
+        path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove one empty directory."""
+        path.rmdir()
+
+
+def regular_file_size(path: Path) -> int | None:
+    """Return the size in bytes of a regular file; None for a link, a directory or nothing."""
+    try:
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def read_regular_file(path: Path, *, num_bytes: int | None = None, max_bytes: int) -> bytes:
+    """Return the content of a regular file, following no link and trusting no size.
+
+    Args:
+        path: the file.
+        num_bytes: the size that it must have; None if any will do.
+        max_bytes: refuse larger files before reading them.
+
+    Raises:
+        CheckpointCorruptError: if it is missing, a link, no regular file, or of another size.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    if path.is_symlink():  # where the system has no O_NOFOLLOW
+        raise _refused(path, "is a link, which could lead anywhere")
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError as error:
+        raise _refused(path, "is missing") from error
+    except OSError as error:
+        raise _refused(path, f"cannot be opened ({error.strerror})") from error
+    try:
+        return _read_open_file(descriptor, path, num_bytes=num_bytes, max_bytes=max_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _read_open_file(descriptor: int, path: Path, *, num_bytes: int | None, max_bytes: int) -> bytes:
+    status = os.fstat(descriptor)
+    size = status.st_size
+    if not stat.S_ISREG(status.st_mode):
+        raise _refused(path, "is not a regular file")
+    if num_bytes is not None and size != num_bytes:
+        raise _refused(path, f"has {size} bytes, and {num_bytes} were written")
+    if size > max_bytes:
+        raise _refused(path, f"has {size} bytes, more than the {max_bytes} it may have")
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        data = file.read(size + 1)
+    if len(data) != size:
+        raise _refused(path, "changed its size while it was read")
+    return data
+
+
+def _refused(path: Path, problem: str) -> CheckpointCorruptError:
+    return CheckpointCorruptError(
+        f"{path} {problem}. Nothing was loaded. Use an earlier checkpoint or a fresh copy of "
+        "this one."
+    )

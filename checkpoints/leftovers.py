@@ -1,0 +1,90 @@
+"""Names beside a checkpoint that exist only while it is being replaced, or after a crash.
+
+Saving to `runs/ckpt` may leave behind, next to it, directories called
+
+    .ckpt.new-<host>-<pid>-<token>     the checkpoint that is being written
+    .ckpt.old-<host>-<pid>-<token>     the previous one, moved aside
+    .ckpt.del-<host>-<pid>-<token>     one that is being removed on purpose
+
+`checkpoints.directory` explains when; this module only makes and understands the names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import platform
+import re
+import secrets
+from pathlib import Path
+from typing import Final, Literal
+
+Role = Literal["new", "old", "del"]
+"""What a leftover was before the crash."""
+
+_NAME: Final = re.compile(
+    r"\.(?P<target>.+)\.(?P<role>new|old|del)-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{8}"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leftover:
+    """A directory whose name says that it belongs to a save.
+
+    Attributes:
+        path: where it is.
+        target: the checkpoint that was being written or replaced, in the same directory.
+        role: what it was.
+        host: short hash of the name of the machine.
+        pid: of the process that was saving.
+    """
+
+    path: Path
+    target: Path
+    role: Role
+    host: str
+    pid: int
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its process ran on this machine and is surely dead."""
+        return self.host == _host() and not _is_alive(self.pid)
+
+
+def leftover_path(target: Path, role: Role) -> Path:
+    """Return a new name beside `target` for this process."""
+    token = secrets.token_hex(4)
+    return target.with_name(f".{target.name}.{role}-{_host()}-{os.getpid()}-{token}")
+
+
+def parse_leftover(path: Path) -> Leftover | None:
+    """Return what the name of a directory says, or None if it is no name of ours."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return None
+    role = match["role"]
+    return Leftover(
+        path=path,
+        target=path.with_name(match["target"]),
+        role="new" if role == "new" else "old" if role == "old" else "del",
+        host=match["host"],
+        pid=int(match["pid"]),
+    )
+
+
+def _host() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process has this number; in doubt it has."""
+    if os.name != "posix" or not 0 < pid < 2**31:
+        return True  # elsewhere, asking with signal 0 would end the process
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,292 @@
+"""What a checkpoint says of itself: `manifest.json`, the last file written and the first one read.
+
+A directory without a manifest is not a checkpoint. The manifest names every file with size and
+SHA-256, and carries a checksum over itself, so that each bit of a checkpoint is covered. It is
+strict JSON: numbers that are not finite are written as null.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import json
+import math
+import platform
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import ormsgpack
+
+from checkpoints import component_paths
+from checkpoints.errors import CheckpointCorruptError, CheckpointVersionError, StateError
+
+FORMAT: Final = "local-trainer-checkpoint"
+FORMAT_VERSION: Final = 1
+MANIFEST_FILE: Final = "manifest.json"
+CODE_FILE: Final = "code.pkl"
+
+_FIELDS: Final = ("created_at", "versions", "metadata", "components", "code")
+_MAX_INT_BITS: Final = 1024  # seeds have 128; Python refuses to print much longer ones
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_%-][A-Za-z0-9_.%-]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class FileEntry:
+    """One file of a checkpoint.
+
+    Attributes:
+        file: name within the directory; never a path.
+        num_bytes: its size.
+        sha256: hexadecimal SHA-256 of its content.
+    """
+
+    file: str
+    num_bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What is in a checkpoint, without its payload.
+
+    Attributes:
+        created_at: UTC, ISO 8601 with microseconds.
+        versions: of `python`, `numpy` and `ormsgpack` that wrote it.
+        metadata: plain JSON data from the writer, such as `training_iteration`.
+        components: name (slash path) to file, in the order in which they were given.
+        code: the file with pickled code, or None.
+        format_version: of the layout of the directory.
+    """
+
+    created_at: str
+    versions: Mapping[str, str]
+    metadata: Mapping[str, Any]
+    components: Mapping[str, FileEntry]
+    code: FileEntry | None = None
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def training_iteration(self) -> int:
+        """The metadata's `training_iteration`, or -1 if it has none."""
+        value = self.metadata.get("training_iteration")
+        return value if type(value) is int else -1
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """Every file that must be there besides the manifest."""
+        code = () if self.code is None else (self.code,)
+        return (*self.components.values(), *code)
+
+    def to_json(self) -> str:
+        """Return the text of `manifest.json`."""
+        fields = {"format": FORMAT, "format_version": self.format_version}
+        fields |= {name: getattr(self, name) for name in _FIELDS}
+        fields["components"] = {
+            name: dataclasses.asdict(entry) for name, entry in self.components.items()
+        }
+        fields["code"] = None if self.code is None else dataclasses.asdict(self.code)
+        return _dump(fields | {"checksum": _checksum(fields)})
+
+
+def new_manifest(
+    *,
+    metadata: Mapping[str, Any],
+    components: Mapping[str, FileEntry],
+    code: FileEntry | None,
+    created_at: dt.datetime,
+) -> Manifest:
+    """Return the manifest for files that have just been written, with the versions of here.
+
+    Raises:
+        StateError: if `metadata` is not plain JSON data.
+    """
+    return Manifest(
+        created_at=created_at.astimezone(dt.timezone.utc).isoformat(timespec="microseconds"),
+        versions={
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "ormsgpack": ormsgpack.__version__,
+        },
+        metadata=plain_metadata(metadata),
+        components=dict(components),
+        code=code,
+    )
+
+
+def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata as JSON will give it back: tuples as lists, NaN and infinities as None.
+
+    Raises:
+        StateError: if something in it is not JSON data; names the place.
+    """
+    try:
+        plain = _plain(metadata, "metadata")
+    except RecursionError as error:
+        raise StateError("metadata is nested too deeply, or holds itself; flatten it.") from error
+    if not isinstance(plain, dict):
+        raise StateError(
+            f"metadata is a {type(metadata).__name__}; it must be a dict with text keys."
+        )
+    return plain
+
+
+def _plain(value: Any, path: str) -> Any:
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        value = value.item()
+    if value is None or type(value) in (bool, str):
+        return value
+    if type(value) is int and value.bit_length() <= _MAX_INT_BITS:
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        for key in value:
+            if type(key) is not str:
+                raise StateError(
+                    f"{path} has a key of type {type(key).__name__}; metadata is written as JSON, "
+                    "whose keys are texts. Use `str(key)`."
+                )
+        return {key: _plain(item, f"{path}[{key!r}]") for key, item in value.items()}
+    raise StateError(
+        f"{path} is a {type(value).__module__}.{type(value).__qualname__}; metadata is written as "
+        "JSON and holds only None, bool, int, float, str, lists and dicts. Move it into a "
+        "component, or convert it."
+    )
+
+
+def parse_manifest(data: bytes, *, source: str) -> Manifest:
+    """Return the manifest of a file's content.
+
+    Args:
+        data: what `manifest.json` holds.
+        source: how error messages call the file.
+
+    Raises:
+        CheckpointCorruptError: if it is not a manifest of ours, or was changed after writing.
+        CheckpointVersionError: if it has a newer format; nothing else is looked at then.
+    """
+    fields = _parse_json(data, source)
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise CheckpointCorruptError(
+            f'{source} does not say `"format": "{FORMAT}"`: this is not a checkpoint of '
+            "local-trainer. Pass the directory that save_to_path() returned."
+        )
+    _check_version(fields, source)
+    try:
+        if fields.pop("checksum", None) != _checksum(fields):
+            raise ValueError("it was changed after it was written (its checksum does not fit)")
+        return _build(fields)
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError, StateError) as error:
+        raise CheckpointCorruptError(
+            f"{source} is not a valid manifest: {error}. Nothing was loaded; use another "
+            "checkpoint."
+        ) from error
+
+
+def names_our_format(data: bytes) -> bool:
+    """Return whether this is a manifest of ours, of any version, whole or not in its details."""
+    try:
+        fields = _parse_json(data, "")
+    except CheckpointCorruptError:
+        return False
+    return isinstance(fields, dict) and fields.get("format") == FORMAT
+
+
+def _check_version(fields: dict[str, Any], source: str) -> None:
+    version = fields.get("format_version")
+    if type(version) is not int or version < 1:
+        raise CheckpointCorruptError(
+            f"{source} has the format_version {version!r}; versions are 1, 2, and so on. "
+            "Use another checkpoint."
+        )
+    if version > FORMAT_VERSION:
+        written_by = fields.get("versions")
+        raise CheckpointVersionError(
+            f"{source} has format_version {version}, and this local-trainer reads up to "
+            f"{FORMAT_VERSION} (it was written with {written_by}). Nothing was loaded. Install the "
+            "version of local-trainer that wrote it, or a newer one."
+        )
+
+
+def _parse_json(data: bytes, source: str) -> Any:
+    try:
+        return json.loads(
+            data.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
+        )
+    except (ValueError, RecursionError) as error:
+        raise CheckpointCorruptError(
+            f"{source} is not JSON ({error}); a checkpoint starts with an intact manifest. "
+            "Use an earlier checkpoint or a fresh copy of this one."
+        ) from error
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key appears twice")
+    return fields
+
+
+def _build(fields: dict[str, Any]) -> Manifest:
+    expected = {"format", "format_version", *_FIELDS}
+    if set(fields) != expected:
+        raise ValueError(f"its fields differ from the expected by {sorted(set(fields) ^ expected)}")
+    versions = fields["versions"]
+    if not all(type(value) is str for value in versions.values()):
+        raise TypeError("a version is not a text")
+    created_at = dt.datetime.fromisoformat(fields["created_at"])
+    if created_at.utcoffset() != dt.timedelta(0):
+        raise ValueError("created_at is not in UTC")
+    components = {
+        component_paths.check_name(name): _build_entry(entry)
+        for name, entry in fields["components"].items()
+    }
+    code = None if fields["code"] is None else _build_entry(fields["code"])
+    _check_files(components, code)
+    return Manifest(
+        created_at=fields["created_at"],
+        versions=versions,
+        metadata=plain_metadata(fields["metadata"]),
+        components=components,
+        code=code,
+        format_version=fields["format_version"],
+    )
+
+
+def _check_files(components: Mapping[str, FileEntry], code: FileEntry | None) -> None:
+    files = [entry.file for entry in components.values()]
+    if len(set(files)) != len(files):
+        raise ValueError("two components share a file")
+    if not all(name.endswith(component_paths.COMPONENT_SUFFIX) for name in files):
+        raise ValueError(f"a component file does not end with {component_paths.COMPONENT_SUFFIX}")
+    if code is not None and code.file != CODE_FILE:
+        raise ValueError(f"the code file is not called {CODE_FILE}")
+
+
+def _build_entry(fields: dict[str, Any]) -> FileEntry:
+    entry = FileEntry(**fields)
+    if type(entry.file) is not str or _FILE_NAME.fullmatch(entry.file) is None:
+        raise ValueError(f"{str(entry.file)[:80]!r} is not the plain name of a file")
+    if type(entry.num_bytes) is not int or entry.num_bytes < 0:
+        raise ValueError(f"{entry.file} has the impossible size {entry.num_bytes!r}")
+    if type(entry.sha256) is not str or _SHA256.fullmatch(entry.sha256) is None:
+        raise ValueError(f"{entry.file} has no SHA-256")
+    return entry
+
+
+def _dump(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, indent=1, allow_nan=False) + "\n"
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_dump(fields).encode("ascii")).hexdigest()

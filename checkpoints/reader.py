@@ -1,0 +1,190 @@
+"""Reading a checkpoint: everything is verified and decoded before anything is given out.
+
+The order is: manifest, then sizes, then SHA-256, then decoding. So a damaged checkpoint cannot
+restore half of an object. Decoding never runs code; the code file is only compared with its hash.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from checkpoints.codec import decode
+from checkpoints.component_paths import COMPONENT_SUFFIX, ComponentNames, select
+from checkpoints.errors import CheckpointCorruptError, CheckpointError
+from checkpoints.file_system import read_regular_file, regular_file_size
+from checkpoints.listing import PathLike, load_manifest, locate
+from checkpoints.manifest import CODE_FILE, FileEntry, Manifest
+
+_Result = TypeVar("_Result")
+_MAX_ATTEMPTS: Final = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointContents:
+    """What was read from a checkpoint.
+
+    Attributes:
+        path: the directory that was read.
+        manifest: what the checkpoint says of itself.
+        components: name (slash path) to decoded state, in the order of the manifest.
+    """
+
+    path: Path
+    manifest: Manifest
+    components: dict[str, Any]
+
+
+def read_manifest(path: PathLike) -> Manifest:
+    """Return what a checkpoint says of itself; no payload is read.
+
+    Raises:
+        CheckpointNotFoundError: if there is no checkpoint.
+        CheckpointCorruptError: if the manifest is not valid.
+        CheckpointVersionError: if it has a newer format.
+    """
+    return _steadily(path, lambda _, manifest: manifest)
+
+
+def verify(path: PathLike) -> Manifest:
+    """Read and check every file of a checkpoint, one at a time, and return its manifest.
+
+    Raises the errors of `read_checkpoint`.
+    """
+
+    def check(directory: Path, manifest: Manifest) -> Manifest:
+        _check_listing(directory, manifest)
+        for entry in manifest.components.values():
+            _decode_file(directory, entry)
+        if manifest.code is not None:
+            _read_file(directory, manifest.code)
+        return manifest
+
+    return _steadily(path, check)
+
+
+def read_checkpoint(
+    path: PathLike,
+    only: ComponentNames | None = None,
+    *,
+    check_manifest: Callable[[Manifest], None] | None = None,
+) -> CheckpointContents:
+    """Return the decoded components of a checkpoint, after verifying all that is returned.
+
+    Args:
+        path: the directory of the checkpoint.
+        only: names to read; `"learner"` stands for `learner` and everything below it. Other files
+            are then not looked at.
+        check_manifest: called before any payload is read; raises to refuse the checkpoint.
+
+    Raises:
+        CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
+        CheckpointVersionError: if it has a newer format.
+        CheckpointCorruptError: if a file is missing, unexpected, cut, or altered.
+        CheckpointMismatchError: if `only` names a component that it does not have.
+    """
+
+    def read(directory: Path, manifest: Manifest) -> CheckpointContents:
+        if check_manifest is not None:
+            check_manifest(manifest)
+        names = select(manifest.components, only)
+        if only is None:
+            _check_listing(directory, manifest)
+        for name in names:
+            _check_size(directory, manifest.components[name])
+        if only is None and manifest.code is not None:
+            _read_file(directory, manifest.code)
+        components = {name: _decode_file(directory, manifest.components[name]) for name in names}
+        return CheckpointContents(directory, manifest, components)
+
+    return _steadily(path, read)
+
+
+def read_code_bytes(path: PathLike, *, check_manifest: Callable[[Manifest], None]) -> bytes | None:
+    """Return the verified bytes of the code file, or None if there is none; they are not run.
+
+    `check_manifest` is called before they are read; it raises to refuse.
+    """
+
+    def read(directory: Path, manifest: Manifest) -> bytes | None:
+        check_manifest(manifest)
+        return None if manifest.code is None else _read_file(directory, manifest.code)
+
+    return _steadily(path, read)
+
+
+def _steadily(path: PathLike, read: Callable[[Path, Manifest], _Result]) -> _Result:
+    """Read, and read again if another process replaced the checkpoint meanwhile.
+
+    A reader that meets the manifest of one checkpoint and the files of the next would call both
+    corrupt. If the manifest is another one after an error, the error says nothing.
+    """
+    for attempt in range(_MAX_ATTEMPTS):
+        directory: Path | None = None
+        manifest: Manifest | None = None
+        try:
+            directory = locate(path)
+            manifest = load_manifest(directory)
+            return read(directory, manifest)
+        except CheckpointError:
+            if attempt + 1 == _MAX_ATTEMPTS or _is_unchanged(path, directory, manifest):
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _is_unchanged(path: PathLike, directory: Path | None, manifest: Manifest | None) -> bool:
+    """Return whether what was found before is still all that can be found."""
+    try:
+        return locate(path) == directory and load_manifest(locate(path)) == manifest
+    except CheckpointError:
+        return manifest is None
+
+
+def _check_listing(directory: Path, manifest: Manifest) -> None:
+    """Raise if a file looks like one of ours and the manifest does not know it."""
+    known = {entry.file for entry in manifest.files}
+    try:
+        paths = sorted(directory.iterdir())
+    except OSError as error:
+        raise CheckpointCorruptError(
+            f"{directory} cannot be listed ({error.strerror}), so its files cannot be compared "
+            "with the manifest. Nothing was loaded. Check its permissions."
+        ) from error
+    for path in paths:
+        is_our_name = path.name == CODE_FILE or path.name.endswith(COMPONENT_SUFFIX)
+        if is_our_name and path.name not in known:
+            raise CheckpointCorruptError(
+                f"{path} is not listed in the manifest, so it was not saved with this checkpoint. "
+                "Nothing was loaded. Remove it if you know where it came from, or use another "
+                "checkpoint."
+            )
+
+
+def _check_size(directory: Path, entry: FileEntry) -> None:
+    """Raise early, before the first large file is read, if one is missing or cut."""
+    path = directory / entry.file
+    if regular_file_size(path) != entry.num_bytes:
+        _read_file(directory, entry)  # raises with the reason
+
+
+def _read_file(directory: Path, entry: FileEntry) -> bytes:
+    path = directory / entry.file
+    data = read_regular_file(path, num_bytes=entry.num_bytes, max_bytes=entry.num_bytes)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != entry.sha256:
+        raise CheckpointCorruptError(
+            f"{path} was altered: its SHA-256 is {digest[:12]}..., and {entry.sha256[:12]}... was "
+            "written. Nothing was loaded. Use an earlier checkpoint or a fresh copy of this one."
+        )
+    return data
+
+
+def _decode_file(directory: Path, entry: FileEntry) -> Any:
+    data = _read_file(directory, entry)
+    try:
+        return decode(data)
+    except CheckpointCorruptError as error:
+        raise CheckpointCorruptError(f"{directory / entry.file}: {error}") from error

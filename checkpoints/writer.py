@@ -1,0 +1,110 @@
+"""Writing a checkpoint: encode everything, write every file, put the directory into place."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from checkpoints.codec import encode_parts
+from checkpoints.component_paths import check_name, file_name
+from checkpoints.directory import Replacement
+from checkpoints.errors import CheckpointWriteError, StateError
+from checkpoints.file_system import FileSystem
+from checkpoints.listing import PathLike, resolve_path
+from checkpoints.manifest import (
+    CODE_FILE,
+    MANIFEST_FILE,
+    FileEntry,
+    new_manifest,
+    plain_metadata,
+)
+
+_Parts = Sequence[bytes | memoryview]
+
+
+def write_checkpoint(
+    path: PathLike,
+    *,
+    components: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    code: bytes | None = None,
+    file_system: FileSystem | None = None,
+) -> Path:
+    """Write a checkpoint and return the absolute path of its directory.
+
+    The checkpoint appears whole or not at all; one that was there before stays whole until then
+    (`checkpoints.directory` explains how). Nothing on the disk is touched before every component
+    has been encoded. Arrays are written from their own memory: no copy of the state is made.
+
+    Args:
+        path: the directory; it must not exist, be empty, or be a checkpoint, which is replaced.
+        components: name (slash path) to plain data, in the order in which to restore them.
+        metadata: plain JSON data for the manifest; NaN and infinities are written as null.
+            `training_iteration` orders checkpoints. Name the producer and its version here.
+        code: bytes of a pickle that is loaded only on request (`checkpoints.code.pack_code`).
+        file_system: what to write with; tests replace it.
+
+    Raises:
+        StateError: if a component or the metadata holds something else than plain data.
+        CheckpointWriteError: if the directory cannot be written or holds foreign files.
+    """
+    target = resolve_path(path)
+    plain = plain_metadata(metadata)
+    encoded = {
+        check_name(name): encode_parts(state, name=f"components[{name!r}]")
+        for name, state in components.items()
+    }
+    if code is not None and type(code) is not bytes:
+        raise StateError(
+            f"code is a {type(code).__name__}; it must be bytes. Use checkpoints.pack_code(value)."
+        )
+    files = file_system or FileSystem()
+    try:
+        with Replacement(target, files) as replacement:
+            writer = _FileWriter(replacement.new, files)
+            writer.write_all(encoded, code=code, metadata=plain)
+            replacement.install()
+    except CheckpointWriteError:
+        raise
+    except OSError as error:
+        raise CheckpointWriteError(
+            f"The checkpoint {target} could not be saved: {error}. What was there before is still "
+            "complete. Check free space and permissions, then save again."
+        ) from error
+    return target
+
+
+class _FileWriter:
+    """Writes the files of one checkpoint into a directory that exists, each synced to the disk."""
+
+    def __init__(self, directory: Path, file_system: FileSystem) -> None:
+        self._directory = directory
+        self._files = file_system
+
+    def write_all(
+        self, encoded: Mapping[str, _Parts], *, code: bytes | None, metadata: Mapping[str, Any]
+    ) -> None:
+        """Write every component, the code and, last of all, the manifest."""
+        entries = {name: self._write(file_name(name), parts) for name, parts in encoded.items()}
+        code_entry = None if code is None else self._write(CODE_FILE, [code])
+        manifest = new_manifest(
+            metadata=metadata,
+            components=entries,
+            code=code_entry,
+            created_at=dt.datetime.now(dt.timezone.utc),
+        )
+        self._write(MANIFEST_FILE, [manifest.to_json().encode("ascii")])
+
+    def _write(self, name: str, parts: _Parts) -> FileEntry:
+        digest = hashlib.sha256()
+        num_bytes = 0
+        with self._files.create_file(self._directory / name) as file:
+            for part in parts:
+                digest.update(part)
+                self._files.write(file, part)
+                num_bytes += len(part)
+            self._files.sync_file(file)
+        return FileEntry(file=name, num_bytes=num_bytes, sha256=digest.hexdigest())

@@ -1,0 +1,309 @@
+"""Saving interrupted at every single file operation: some complete checkpoint is always found.
+
+Ways to be interrupted: an error that is cleaned up, Ctrl-C, an error after which nothing works any
+more (not even cleaning up), and the end of the process without any cleaning up. Each before the
+operation takes effect, half-way (writes) and right after.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pytest
+
+from checkpoints import (
+    CheckpointWriteError,
+    FileSystem,
+    find_checkpoints,
+    latest_checkpoint,
+    read_checkpoint,
+    verify,
+    write_checkpoint,
+)
+from checkpoints.leftovers import leftover_path
+
+OLD, NEW = 1, 2
+EXIT_CODE = 77
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks")
+
+
+class Recording(FileSystem):
+    """Does everything except waiting for the disk, and keeps a list of what was done."""
+
+    def __init__(self) -> None:
+        self.operations: list[tuple[str, str]] = []
+
+    def step(self, name: str, path: Path, act: Callable[[], Any], half: Any = None) -> Any:
+        """Do one operation; subclasses interrupt here. `half` does a part of it."""
+        self.operations.append((name, path.name))
+        return act()
+
+    def make_directory(self, path: Path) -> None:
+        self.step("make_directory", path, lambda: FileSystem.make_directory(self, path))
+
+    def create_file(self, path: Path) -> BinaryIO:
+        file: BinaryIO = self.step("create", path, lambda: path.open("xb", buffering=0))
+        return file
+
+    def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
+        part = data[: len(data) // 2]
+        self.step("write", Path(file.name), lambda: file.write(data), lambda: file.write(part))
+
+    def sync_file(self, file: BinaryIO) -> None:
+        self.step("sync", Path(file.name), lambda: None)
+
+    def sync_directory(self, path: Path) -> None:
+        self.step("sync_directory", path, lambda: None)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.step("rename", target, lambda: FileSystem.rename(self, source, target))
+
+    def remove_file(self, path: Path) -> None:
+        self.step("remove", path, lambda: FileSystem.remove_file(self, path))
+
+    def remove_directory(self, path: Path) -> None:
+        self.step("remove_directory", path, lambda: FileSystem.remove_directory(self, path))
+
+
+class Interrupted(Recording):
+    """Interrupts the operation of one number, before it, half-way through it, or after it."""
+
+    def __init__(self, number: int, when: str, how: str) -> None:
+        super().__init__()
+        self._number = number
+        self._when = when
+        self._how = how
+
+    def step(self, name: str, path: Path, act: Callable[[], Any], half: Any = None) -> Any:
+        number = len(self.operations)
+        self.operations.append((name, path.name))
+        if number == self._number:
+            if self._when == "half" and half is not None:
+                half()
+            elif self._when == "after":
+                result = act()
+                if hasattr(result, "close"):
+                    result.close()
+            self._interrupt()
+        elif number > self._number and self._how == "error for good":
+            self._interrupt()
+        return act()
+
+    def _interrupt(self) -> None:
+        if self._how == "exit":
+            os._exit(EXIT_CODE)
+        if self._how == "keyboard":
+            raise KeyboardInterrupt
+        raise OSError(28, "No space left on device")
+
+
+def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
+    components = {"a/b": {"w": np.full(100, value)}, "c": value}
+    return write_checkpoint(
+        path,
+        components=components,
+        metadata={"training_iteration": value},
+        code=b"code",
+        file_system=file_system,
+    )
+
+
+def count_operations(directory: Path, *, has_old: bool) -> int:
+    recording = Recording()
+    if has_old:
+        save(directory / "c", OLD, Recording())
+    save(directory / "c", NEW, recording)
+    return len(recording.operations)
+
+
+def found_values(directory: Path) -> list[int]:
+    """The values of the checkpoints that are found, each read and verified completely."""
+    values = []
+    for found in find_checkpoints(directory):
+        components = read_checkpoint(found).components
+        assert set(components["a/b"]["w"].tolist()) == {components["c"]}
+        values.append(components["c"])
+    return values
+
+
+def in_child(act: Callable[[], None]) -> int:
+    """Run `act` in a forked process and return its exit code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # threads of BLAS are of no concern to file operations
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+# 3 files with 2 or 1 parts, code and manifest: 4 x create, 5 x write, 4 x sync; directory: make,
+# sync; rename, sync; and for the old: rename, 4 x remove, remove directory.
+FIRST_SAVE = 17
+REPLACEMENT = 23
+CASES = [(False, number) for number in range(FIRST_SAVE)] + [
+    (True, number) for number in range(REPLACEMENT)
+]
+
+
+@pytest.mark.parametrize(("has_old", "expected"), [(False, FIRST_SAVE), (True, REPLACEMENT)])
+def test_table_of_cases_covers_every_operation(
+    tmp_path: Path, has_old: bool, expected: int
+) -> None:
+    assert count_operations(tmp_path, has_old=has_old) == expected
+
+
+@pytest.mark.parametrize("when", ["before", "half", "after"])
+@pytest.mark.parametrize("how", ["error", "error for good", "keyboard", "exit"])
+@pytest.mark.parametrize(("has_old", "number"), CASES)
+def test_interrupted_save_leaves_the_previous_or_the_new_one_complete(
+    tmp_path: Path, has_old: bool, number: int, how: str, when: str
+) -> None:
+    path = tmp_path / "c"
+    if has_old:
+        save(path, OLD, Recording())
+    faulty = Interrupted(number, when, how)
+    finished = False
+    if how == "exit":
+        assert in_child(lambda: _save_and_forget(path, faulty)) == EXIT_CODE
+    else:
+        try:
+            save(path, NEW, faulty)
+            finished = True  # removing the previous one failed, which is logged
+        except CheckpointWriteError:
+            assert how.startswith("error")
+        except KeyboardInterrupt:
+            assert how == "keyboard"
+
+    values = found_values(tmp_path)
+    assert values in ([[OLD], [NEW]] if has_old else [[], [NEW]])
+    if values:
+        assert read_checkpoint(path).components["c"] == values[0]
+        latest = latest_checkpoint(tmp_path)
+        assert latest is not None
+        assert verify(latest).training_iteration == values[0]
+    if finished:
+        assert values == [NEW]
+    _assert_next_save_works(tmp_path, died=how == "exit", undone=how == "error")
+
+
+def _save_and_forget(path: Path, file_system: FileSystem) -> None:
+    save(path, NEW, file_system)
+
+
+def _assert_next_save_works(directory: Path, *, died: bool, undone: bool) -> None:
+    save(directory / "c", 3, Recording())
+    assert found_values(directory) == [3]
+    if died:  # the leftovers of dead processes are swept; those of living ones are not
+        assert [path.name for path in directory.iterdir()] == ["c"]
+    if undone:
+        assert len(list(directory.iterdir())) <= 2
+
+
+def test_removing_the_previous_one_first_would_lose_everything(tmp_path: Path) -> None:
+    """Negative control: these tests do notice a save that is not crash-safe."""
+
+    class Careless(Interrupted):
+        def make_directory(self, path: Path) -> None:
+            for file in (tmp_path / "c").iterdir():
+                file.unlink()
+            super().make_directory(path)
+
+    save(tmp_path / "c", OLD, Recording())
+    careless = Careless(5, "before", "exit")
+    assert in_child(lambda: _save_and_forget(tmp_path / "c", careless)) == EXIT_CODE
+    assert found_values(tmp_path) == []
+
+
+def test_operations_are_in_the_order_that_survives_a_loss_of_power(tmp_path: Path) -> None:
+    save(tmp_path / "c", OLD, Recording())
+    recording = Recording()
+    save(tmp_path / "c", NEW, recording)
+    names = [name for name, _ in recording.operations]
+    files = [file for name, file in recording.operations if name == "create"]
+    assert files == ["a.b.state", "c.state", "code.pkl", "manifest.json"]
+    for file in files:  # every file is synced before the next one begins
+        steps = [name for name, path in recording.operations if path == file and name != "remove"]
+        assert steps[0] == "create"
+        assert steps[-1] == "sync"
+    tail = recording.operations[names.index("sync_directory") :]
+    assert [name for name, _ in tail] == [
+        "sync_directory",  # the new directory
+        "rename",  # the previous one aside
+        "rename",  # the new one into place
+        "sync_directory",  # the directory around
+        *["remove"] * 4,
+        "remove_directory",
+    ]
+    assert ".old-" in tail[1][1]
+    assert tail[2][1] == "c"
+    assert tail[3][1] == tmp_path.name
+    assert tail[4][1] == "manifest.json"
+
+
+def test_both_copies_survive_between_the_renames_and_the_new_one_is_found(tmp_path: Path) -> None:
+    save(tmp_path / "c", OLD)
+    (tmp_path / "c").rename(leftover_path(tmp_path / "c", "old"))
+    save(tmp_path / "d", NEW).rename(leftover_path(tmp_path / "c", "new"))
+    assert found_values(tmp_path) == [NEW]
+    assert read_checkpoint(tmp_path / "c").components["c"] == NEW
+    (next(tmp_path.glob(".c.new-*")) / "manifest.json").write_bytes(b"torn")
+    assert found_values(tmp_path) == [OLD]
+    assert read_checkpoint(tmp_path / "c").components["c"] == OLD
+
+
+@pytest.mark.parametrize("role", ["new", "old"])
+def test_sweep_spares_the_living_the_foreign_and_the_only_copy(tmp_path: Path, role: Any) -> None:
+    alive = leftover_path(tmp_path / "c", role)
+    alive.mkdir()
+    foreign_host = alive.with_name(f".c.{role}-00000000-999999999-00000000")
+    foreign_host.mkdir()
+    dead = alive.with_name(alive.name.replace(f"-{os.getpid()}-", "-999999999-"))
+    only_copy = dead.with_name(dead.name.replace(".c.", ".lost."))
+    save(tmp_path / "lost", OLD).rename(only_copy)
+    dead.mkdir()
+    (dead / "a.state").touch()
+    holds_notes = dead.with_name(dead.name[:-8] + "00000000")
+    holds_notes.mkdir()
+    (holds_notes / "notes.txt").touch()
+    save(tmp_path / "c", NEW)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {path.name for path in (alive, foreign_host, only_copy, holds_notes)} | {"c"}
+    assert found_values(tmp_path) == [OLD, NEW]
+
+
+KILLED_SAVER = """
+import sys
+from checkpoints import write_checkpoint
+value = 0
+while True:
+    value += 1
+    write_checkpoint(sys.argv[1], components={"a": [value] * 20000, "b": value}, metadata={})
+    print(value, flush=True)
+"""
+
+
+def test_process_killed_while_saving_again_and_again_leaves_one_complete(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", KILLED_SAVER, str(tmp_path / "c")]
+    for saves_before_kill in (1, 3):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
+            assert process.stdout is not None
+            for _ in range(saves_before_kill):
+                process.stdout.readline()
+            process.kill()
+        components = read_checkpoint(tmp_path / "c").components
+        assert components["b"] >= saves_before_kill
+        assert set(components["a"]) == {components["b"]}

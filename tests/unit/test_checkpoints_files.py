@@ -1,0 +1,493 @@
+"""Writing, reading and verifying: what is saved returns, and every damage is a named error."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import checkpoints
+from checkpoints import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+    CodeNotAllowedError,
+    StateError,
+    latest_checkpoint,
+    pack_code,
+    read_checkpoint,
+    read_code,
+    read_manifest,
+    verify,
+    write_checkpoint,
+)
+from checkpoints.component_paths import file_name
+from checkpoints.manifest import Manifest, parse_manifest
+
+STATES: dict[str, Any] = {
+    "learner/rl_module": {"w": np.arange(6, dtype=np.float32), "b": np.zeros(2)},
+    "learner/optimizer": {"step": 3, "moments": (1.0, float("nan"))},
+    "counters": {"env_steps": 2**70},
+}
+
+
+def save(path: Path, **options: Any) -> Path:
+    arguments = {"components": STATES, "metadata": {"training_iteration": 4}, "code": None}
+    return write_checkpoint(path, **{**arguments, **options})
+
+
+def rewrite_manifest(path: Path, change: Any) -> None:
+    """Change the manifest as an attacker would: with a checksum that fits."""
+    manifest = read_manifest(path)
+    text = json.loads(manifest.to_json())
+    change(text)
+    text.pop("checksum")
+    from_json = json.dumps(text, indent=1) + "\n"
+    checksum = hashlib.sha256(from_json.encode()).hexdigest()
+    (path / "manifest.json").write_text(json.dumps({**text, "checksum": checksum}, indent=1) + "\n")
+
+
+class Bomb:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pathlib.Path.touch, (self._marker,))
+
+
+# --- what is saved returns -----------------------------------------------------------------------
+
+
+def test_components_return_in_order_with_types_and_bytes(tmp_path: Path) -> None:
+    contents = read_checkpoint(save(tmp_path / "c"))
+    assert list(contents.components) == list(STATES)
+    assert contents.components["counters"] == STATES["counters"]
+    array = contents.components["learner/rl_module"]["w"]
+    assert array.dtype == np.float32
+    assert array.tolist() == [0, 1, 2, 3, 4, 5]
+    assert contents.manifest.metadata == {"training_iteration": 4}
+    assert verify(tmp_path / "c") == contents.manifest == read_manifest(tmp_path / "c")
+
+
+def test_saving_what_was_restored_gives_the_same_files(tmp_path: Path) -> None:
+    first = save(tmp_path / "a")
+    second = save(tmp_path / "b", components=read_checkpoint(first).components)
+    for name in STATES:
+        assert (first / file_name(name)).read_bytes() == (second / file_name(name)).read_bytes()
+    assert read_manifest(first).components == read_manifest(second).components
+
+
+def test_manifest_names_versions_time_sizes_and_hashes(tmp_path: Path) -> None:
+    path = save(tmp_path / "c", code=b"x")
+    fields = json.loads((path / "manifest.json").read_text())
+    assert fields["format"] == "local-trainer-checkpoint"
+    assert fields["format_version"] == 1
+    assert fields["created_at"].endswith("+00:00")
+    assert set(fields["versions"]) == {"python", "numpy", "ormsgpack"}
+    assert fields["code"]["num_bytes"] == 1
+    for entry in fields["components"].values():
+        assert (path / entry["file"]).stat().st_size == entry["num_bytes"]
+
+
+def test_partial_read_selects_by_prefix_and_names_what_is_unknown(tmp_path: Path) -> None:
+    path = save(tmp_path / "c")
+    assert list(read_checkpoint(path, "learner").components) == [
+        "learner/rl_module",
+        "learner/optimizer",
+    ]
+    assert list(read_checkpoint(path, {"counters", "learner/optimizer"}).components) == [
+        "learner/optimizer",
+        "counters",
+    ]
+    with pytest.raises(CheckpointMismatchError, match="did you mean 'learner'"):
+        read_checkpoint(path, "lerner")
+    with pytest.raises(CheckpointMismatchError, match="no component 'learn'"):
+        read_checkpoint(path, "learn")
+
+
+def test_partial_read_does_not_need_the_other_files(tmp_path: Path) -> None:
+    path = save(tmp_path / "c")
+    (path / "counters.state").unlink()
+    assert list(read_checkpoint(path, "learner/rl_module").components) == ["learner/rl_module"]
+
+
+def test_paths_may_be_text_relative_or_in_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert save("~/deep/er/a") == (tmp_path / "deep/er/a").resolve()  # type: ignore[arg-type]
+    assert read_manifest("deep/er/a") == read_manifest(tmp_path / "deep" / "er" / "a")
+    with pytest.raises(CheckpointError, match="empty"):
+        save("")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "names", [("a/b", "a.b", "a%2Eb", "a/b.c"), ("ü", "%C3%BC"), ("..", "../x", "/x"), ("~", "a b")]
+)
+def test_different_names_have_different_harmless_files(names: tuple[str, ...]) -> None:
+    files = {file_name(name) for name in names}
+    assert len(files) == len(names)
+    for file in files:
+        assert "/" not in file
+        assert not file.startswith((".state", "..", "~"))
+
+
+def test_names_with_strange_characters_round_trip(tmp_path: Path) -> None:
+    states = {"modules/my policy.v2~ü|1": 1, "a": 2, "a/..": 3}
+    assert read_checkpoint(save(tmp_path / "c", components=states)).components == states
+
+
+@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a\nb", 3])
+def test_names_that_are_no_paths_are_refused_before_writing(tmp_path: Path, name: Any) -> None:
+    with pytest.raises(StateError, match=r"Rename|Use text"):
+        save(tmp_path / "c", components={name: 1})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_that_is_not_finite_becomes_null(tmp_path: Path) -> None:
+    metadata = {"nan": float("nan"), "inf": [float("-inf")], "one": np.float32(1), "t": (1, "é")}
+    path = save(tmp_path / "c", metadata=metadata)
+    assert read_manifest(path).metadata == {"nan": None, "inf": [None], "one": 1.0, "t": [1, "é"]}
+    assert "NaN" not in (path / "manifest.json").read_text()
+
+
+@pytest.mark.parametrize("metadata", [{"a": {"b": object()}}, {1: 2}, {"a": b"x"}, {"a": 2**2000}])
+def test_metadata_that_is_not_json_is_refused_before_writing(tmp_path: Path, metadata: Any) -> None:
+    with pytest.raises(StateError, match="metadata"):
+        save(tmp_path / "c", metadata=metadata)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_state_error_names_component_and_place_and_leaves_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"^components\['learner/x'\]\['f'\]: "):
+        save(tmp_path / "new" / "c", components={"learner/x": {"f": print}})
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def test_every_flipped_bit_of_every_file_is_noticed(tmp_path: Path) -> None:
+    path = save(tmp_path / "c", components={"a": {"w": np.arange(3)}, "b": 1}, code=b"code")
+    for file in sorted(path.iterdir()):
+        data = bytearray(file.read_bytes())
+        for position in range(len(data)):
+            data[position] ^= 1 << (position % 8)
+            file.write_bytes(data)
+            with pytest.raises(CheckpointError):
+                read_checkpoint(path)
+            data[position] ^= 1 << (position % 8)
+        file.write_bytes(data)
+    verify(path)
+
+
+@pytest.mark.parametrize("name", ["learner.rl_module.state", "code.pkl"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "truncated", "longer", "empty", "folder", "link", "fifo"]
+)
+def test_damaged_file_is_named(tmp_path: Path, name: str, damage: str) -> None:
+    path = save(tmp_path / "c", code=pack_code(1))
+    file = path / name
+    data = file.read_bytes()
+    file.unlink()
+    if damage == "folder":
+        file.mkdir()
+    elif damage == "link":
+        (tmp_path / "elsewhere").write_bytes(data)
+        file.symlink_to(tmp_path / "elsewhere")
+    elif damage == "fifo":
+        os.mkfifo(file)
+    elif damage != "missing":
+        file.write_bytes({"truncated": data[:-1], "longer": data + b"x", "empty": b""}[damage])
+    for read in (read_checkpoint, verify):
+        with pytest.raises(CheckpointCorruptError, match=name):
+            read(path)
+
+
+def test_swapped_files_are_noticed(tmp_path: Path) -> None:
+    path = save(tmp_path / "c", components={"a": 1, "b": 2})
+    (path / "a.state").rename(path / "x")
+    (path / "b.state").rename(path / "a.state")
+    (path / "x").rename(path / "b.state")
+    with pytest.raises(CheckpointCorruptError, match=r"a\.state was altered"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["extra.state", "code.pkl"])
+def test_file_that_the_manifest_does_not_know_is_refused(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path / "c")
+    (path / name).write_bytes(b"x")
+    with pytest.raises(CheckpointCorruptError, match=f"{name} is not listed"):
+        read_checkpoint(path)
+
+
+def test_notes_beside_the_files_do_no_harm(tmp_path: Path) -> None:
+    path = save(tmp_path / "c")
+    (path / "notes.txt").write_text("good run")
+    assert list(read_checkpoint(path).components) == list(STATES)
+
+
+MANIFEST_CHANGES: dict[str, Any] = {
+    "parent": lambda m: m["components"]["counters"].update(file="../counters.state"),
+    "absolute": lambda m: m["components"]["counters"].update(file="/etc/x.state"),
+    "hidden": lambda m: m["components"]["counters"].update(file=".x.state"),
+    "backslash": lambda m: m["components"]["counters"].update(file="..\\x.state"),
+    "null byte": lambda m: m["components"]["counters"].update(file="a\0.state"),
+    "no text": lambda m: m["components"]["counters"].update(file=1),
+    "code as component": lambda m: m["components"]["counters"].update(file="code.pkl"),
+    "shared file": lambda m: m["components"]["counters"].update(file="learner.optimizer.state"),
+    "other code file": lambda m: m.update(code={**m["components"]["counters"]}),
+    "negative size": lambda m: m["components"]["counters"].update(num_bytes=-1),
+    "float size": lambda m: m["components"]["counters"].update(num_bytes=1.5),
+    "huge size": lambda m: m["components"]["counters"].update(num_bytes=2**80),
+    "short hash": lambda m: m["components"]["counters"].update(sha256="00"),
+    "wrong hash": lambda m: m["components"]["counters"].update(sha256="0" * 64),
+    "extra entry": lambda m: m["components"]["counters"].update(mode=1),
+    "no entry": lambda m: m["components"].update(counters=None),
+    "bad name": lambda m: m["components"].update({"a//b": m["components"].pop("counters")}),
+    "no components": lambda m: m.pop("components"),
+    "extra field": lambda m: m.update(later=1),
+    "time": lambda m: m.update(created_at="yesterday"),
+    "local time": lambda m: m.update(created_at="2025-01-01T00:00:00+02:00"),
+    "versions": lambda m: m.update(versions=[1]),
+    "metadata": lambda m: m.update(metadata=[1]),
+    "format": lambda m: m.update(format="other"),
+    "version 0": lambda m: m.update(format_version=0),
+    "version text": lambda m: m.update(format_version="1"),
+}
+
+
+@pytest.mark.parametrize("change", MANIFEST_CHANGES.values(), ids=MANIFEST_CHANGES.keys())
+def test_hostile_manifest_is_refused_although_its_checksum_fits(
+    tmp_path: Path, change: Any
+) -> None:
+    path = save(tmp_path / "c")
+    rewrite_manifest(path, change)
+    with pytest.raises(CheckpointCorruptError):
+        read_checkpoint(path)
+
+
+def test_rewriting_without_a_change_is_accepted(tmp_path: Path) -> None:
+    """Negative control of the table above."""
+    path = save(tmp_path / "c")
+    rewrite_manifest(path, lambda fields: None)
+    assert read_checkpoint(path).components["counters"] == STATES["counters"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "1", '{"format": NaN}', '{"a": 1, "a": 2}', "[" * 100_000, "\ud800"],
+    ids=range(9),
+)
+def test_text_that_is_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(CheckpointCorruptError, match=r"^here"):
+        parse_manifest(text.encode("utf-8", "surrogatepass"), source="here")
+
+
+def test_newer_format_is_named_before_any_payload_is_read(tmp_path: Path) -> None:
+    path = save(tmp_path / "c")
+    text = (
+        (path / "manifest.json").read_text().replace('"format_version": 1', '"format_version": 2')
+    )
+    (path / "manifest.json").write_text(text)
+    for file in path.glob("*.state"):
+        file.write_bytes(b"something from the future")
+    for read in (read_checkpoint, read_manifest, verify):
+        with pytest.raises(CheckpointVersionError, match=r"format_version 2.*reads up to 1"):
+            read(path)
+
+
+def test_check_of_the_manifest_comes_before_the_payload(tmp_path: Path) -> None:
+    path = save(tmp_path / "c")
+    (path / "counters.state").write_bytes(b"damaged")
+
+    def refuse(manifest: Manifest) -> None:
+        raise CheckpointMismatchError(f"iteration {manifest.training_iteration}")
+
+    with pytest.raises(CheckpointMismatchError, match="iteration 4"):
+        read_checkpoint(path, check_manifest=refuse)
+
+
+def test_reading_while_another_thread_replaces_gives_one_or_the_other(tmp_path: Path) -> None:
+    path = save(tmp_path / "c", components={"a": 0, "b": 0})
+    stop = threading.Event()
+
+    def replace() -> None:
+        count = 0
+        while not stop.is_set() and count < 60:
+            count += 1
+            save(path, components={"a": count, "b": count})
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        seen: list[int] = []
+        while thread.is_alive() and len(seen) < 60:
+            components = read_checkpoint(path).components
+            seen.append(components["a"])
+            assert components["a"] == components["b"]
+    finally:
+        stop.set()
+        thread.join()
+    assert seen == sorted(seen)
+
+
+# --- what is not there ---------------------------------------------------------------------------
+
+
+def test_message_says_what_was_found_instead(tmp_path: Path) -> None:
+    path = save(tmp_path / "runs" / "c")
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "model.pt").touch()
+    expected = {
+        "absent": "does not exist",
+        "file": "is a file",
+        "empty": "it holds nothing",
+        "other": "it holds model.pt",
+        "runs": f"the latest is '{path}'",
+        "runs/c/learner/rl_module": "component='learner/rl_module'",
+    }
+    for name, message in expected.items():
+        with pytest.raises(CheckpointNotFoundError) as caught:
+            read_checkpoint(tmp_path / name)
+        assert message in str(caught.value)
+        assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_directory_that_lost_its_manifest_is_not_a_checkpoint(tmp_path: Path) -> None:
+    path = save(tmp_path / "c")
+    (path / "manifest.json").unlink()
+    with pytest.raises(CheckpointNotFoundError, match=r"without manifest\.json"):
+        read_checkpoint(path)
+    assert latest_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["file", "foreign", "foreign manifest", "reserved"])
+def test_saving_over_what_is_not_ours_is_refused(tmp_path: Path, content: str) -> None:
+    target = tmp_path / "target"
+    if content == "file":
+        target.write_text("mine")
+    elif content == "reserved":
+        target = tmp_path / ".c.old-00000000-1-00000000"
+    else:
+        target.mkdir()
+        name = "manifest.json" if content == "foreign manifest" else "thesis.txt"
+        (target / name).write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CheckpointWriteError):
+        save(target)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_replacing_keeps_files_that_somebody_put_into_the_checkpoint(tmp_path: Path) -> None:
+    path = save(tmp_path / "c")
+    (path / "notes.txt").write_text("good run")
+    save(path, metadata={"training_iteration": 5})
+    notes = list(tmp_path.glob(".c.old-*/*"))
+    assert [note.read_text() for note in notes] == ["good run"]
+    assert read_manifest(path).training_iteration == 5
+
+
+def test_saving_through_a_link_replaces_what_it_leads_to(tmp_path: Path) -> None:
+    path = save(tmp_path / "real")
+    (tmp_path / "link").symlink_to(path)
+    assert save(tmp_path / "link", metadata={"training_iteration": 9}) == path
+    assert (tmp_path / "link").is_symlink()
+    assert read_manifest(path).training_iteration == 9
+
+
+# --- code ----------------------------------------------------------------------------------------
+
+
+def test_code_is_loaded_only_when_allowed(tmp_path: Path) -> None:
+    path = save(tmp_path / "c", code=pack_code(lambda: 42))
+    with pytest.raises(CodeNotAllowedError, match=r"`allow_code=True`"):
+        read_code(path)
+    assert read_code(path, allow_code=True)() == 42
+    with pytest.raises(CheckpointMismatchError, match="without code"):
+        read_code(save(tmp_path / "d"), allow_code=True)
+
+
+def test_planted_pickle_never_runs(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    bomb = pickle.dumps(Bomb(marker))
+    path = save(tmp_path / "c", code=bomb)
+    read_checkpoint(path)
+    verify(path)
+    with pytest.raises(CodeNotAllowedError):
+        read_code(path)
+    for file in path.glob("*.state"):
+        file.write_bytes(bomb)
+
+    def fit(manifest: Any) -> None:
+        digest = hashlib.sha256(bomb).hexdigest()
+        for entry in manifest["components"].values():
+            entry.update(num_bytes=len(bomb), sha256=digest)
+
+    rewrite_manifest(path, fit)
+    with pytest.raises(CheckpointCorruptError, match="not a saved state"):
+        read_checkpoint(path)
+    (path / "code.pkl").write_bytes(bomb[:-1] + b"!")
+    with pytest.raises(CheckpointCorruptError, match="altered"):
+        read_code(path, allow_code=True)
+    assert not marker.exists()
+
+
+def test_bomb_explodes_when_code_is_allowed(tmp_path: Path) -> None:
+    """Negative control: the marker of the test above appears if something unpickles."""
+    marker = tmp_path / "marker"
+    read_code(save(tmp_path / "c", code=pickle.dumps(Bomb(marker))), allow_code=True)
+    assert marker.exists()
+
+
+def test_code_of_another_python_is_refused_before_it_runs(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    path = save(tmp_path / "c", code=pickle.dumps(Bomb(marker)))
+    rewrite_manifest(path, lambda fields: fields["versions"].update(python="3.1.0"))
+    with pytest.raises(CheckpointVersionError, match=r"Python 3\.1\.0"):
+        read_code(path, allow_code=True)
+    assert not marker.exists()
+
+
+def test_code_that_cannot_be_pickled_or_loaded_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="cannot be saved as code"):
+        pack_code(threading.Lock())
+    broken = b"cno_such_module\nthing\n."
+    with pytest.raises(CheckpointMismatchError, match="no_such_module"):
+        read_code(save(tmp_path / "c", code=broken), allow_code=True)
+    with pytest.raises(StateError, match="pack_code"):
+        save(tmp_path / "d", code=print)
+
+
+# --- errors and public names ---------------------------------------------------------------------
+
+
+def test_every_error_is_in_the_tree_and_under_one_root() -> None:
+    tree = checkpoints.errors.__doc__ or ""
+    errors = [name for name in checkpoints.__all__ if name.endswith("Error")]
+    assert len(errors) == 8
+    for name in errors:
+        assert issubclass(getattr(checkpoints, name), CheckpointError)
+        assert name in tree
+
+
+def test_public_names_are_there_and_sorted() -> None:
+    assert sorted(checkpoints.__all__) == sorted(set(checkpoints.__all__))
+    for name in checkpoints.__all__:
+        assert getattr(checkpoints, name).__doc__

@@ -1,0 +1,332 @@
+"""Checkpointable: gathering parts, restoring all or one of them, and undoing what failed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import (
+    Checkpointable,
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    HasState,
+    Manifest,
+    StateError,
+    is_selected,
+    pack_code,
+    read_checkpoint,
+    read_code,
+    read_manifest,
+)
+
+
+class Weights(Checkpointable):
+    """A leaf whose state shows its live array, as modules do."""
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.array = np.full(3, value, np.float32)
+
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+        return {"array": self.array}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.array[:] = state["array"]
+
+
+class Tally:
+    """A part that only has the two methods."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def get_state(self) -> Any:
+        return (self.count,)
+
+    def set_state(self, state: Any) -> None:
+        (self.count,) = state
+
+
+class Learner(Checkpointable):
+    """Two parts and nothing of its own."""
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.module = Weights(value)
+        self.tally = Tally()
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        return [("rl_module", self.module), ("tally", self.tally)]
+
+
+class Program(Checkpointable):
+    """A part with parts, and counters of its own."""
+
+    def __init__(self, value: float = 0.0, *, extra: bool = False) -> None:
+        self.learner = Learner(value)
+        self.counters = {"steps": 0}
+        self.extra = extra
+        self.events: list[str] = []
+        self.fails_with: BaseException | None = None
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        return [("learner", self.learner)]
+
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+        state = super().get_state(components, not_components=not_components)
+        if is_selected("counters", components, not_components):
+            state["counters"] = dict(self.counters)
+        if self.extra and is_selected("extra", components, not_components):
+            state["extra"] = 1
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        self.events.append("set " + ",".join(sorted(state)))
+        if "counters" in state:
+            self.counters = dict(state["counters"])
+        if self.fails_with is not None:
+            error, self.fails_with = self.fails_with, None
+            raise error
+
+    def _checkpoint_metadata(self) -> dict[str, Any]:
+        return {**super()._checkpoint_metadata(), "training_iteration": self.counters["steps"]}
+
+    def _checkpoint_code(self) -> bytes | None:
+        return pack_code("config") if self.extra else None
+
+    def _check_manifest(self, manifest: Manifest) -> None:
+        self.events.append("manifest")
+        if manifest.training_iteration == 13:
+            raise CheckpointMismatchError("thirteen")
+
+    def _on_restored(self) -> None:
+        self.events.append("restored")
+
+
+def trained() -> Program:
+    program = Program(1.0)
+    program.counters["steps"] = 7
+    program.learner.tally.count = 4
+    return program
+
+
+def summary(program: Program) -> tuple[float, int, int]:
+    return (
+        float(program.learner.module.array.sum()),
+        program.learner.tally.count,
+        program.counters["steps"],
+    )
+
+
+def test_state_gathers_parts_and_own_keys() -> None:
+    state = trained().get_state()
+    assert list(state) == ["learner", "counters"]
+    assert list(state["learner"]) == ["rl_module", "tally"]
+    assert state["learner"]["tally"] == (4,)
+
+
+@pytest.mark.parametrize(
+    ("components", "not_components", "expected"),
+    [
+        (None, None, {"learner": {"rl_module", "tally"}, "counters": {"steps"}}),
+        ("learner", None, {"learner": {"rl_module", "tally"}}),
+        ("learner/tally", None, {"learner": {"tally"}}),
+        (["learner/tally", "counters"], None, {"learner": {"tally"}, "counters": {"steps"}}),
+        (None, "learner", {"counters": {"steps"}}),
+        (None, ["learner/tally"], {"learner": {"rl_module"}, "counters": {"steps"}}),
+        (["learner", "learner/tally"], "learner/tally", {"learner": {"rl_module"}}),
+        ([], None, {}),
+    ],
+)
+def test_components_are_filtered_by_path(
+    components: Any, not_components: Any, expected: dict[str, set[str]]
+) -> None:
+    state = trained().get_state(components, not_components=not_components)
+    shown = {name: {"tally" if key == 0 else key for key in part} for name, part in state.items()}
+    assert shown == expected
+
+
+def test_partial_state_changes_only_what_it_names() -> None:
+    program = Program()
+    program.set_state({"learner": {"tally": (9,)}})
+    assert summary(program) == (0.0, 9, 0)
+
+
+def test_saved_parts_become_components_called_by_path(tmp_path: Path) -> None:
+    path = trained().save_to_path(tmp_path / "c")
+    assert list(read_checkpoint(path).components) == [
+        "learner/rl_module",
+        "learner/tally",
+        "counters",
+    ]
+    metadata = read_manifest(path).metadata
+    assert metadata["class"].endswith(".Program")
+    assert metadata["training_iteration"] == 7
+
+
+def test_restoring_gives_everything_back_and_calls_the_hooks_in_order(tmp_path: Path) -> None:
+    path = trained().save_to_path(tmp_path / "c")
+    program = Program()
+    program.restore_from_path(path)
+    assert summary(program) == summary(trained()) == (3.0, 4, 7)
+    assert program.events == ["manifest", "set counters,learner", "restored"]
+
+
+def test_from_checkpoint_makes_the_object_with_the_callers_arguments(tmp_path: Path) -> None:
+    path = trained().save_to_path(tmp_path / "c")
+    program = Program.from_checkpoint(path, value=5.0)
+    assert type(program) is Program
+    assert summary(program) == (3.0, 4, 7)
+
+
+def test_saving_without_a_path_makes_a_new_directory_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first, second = trained().save_to_path(), trained().save_to_path()
+    assert first != second
+    assert Path(first).is_relative_to(tmp_path)
+    assert summary(Program.from_checkpoint(first)) == (3.0, 4, 7)
+
+
+def test_object_without_parts_is_one_component(tmp_path: Path) -> None:
+    path = Weights(2.0).save_to_path(tmp_path / "c")
+    assert list(read_checkpoint(path).components) == ["state"]
+    assert Weights.from_checkpoint(path).array.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("component", "expected"),
+    [
+        ("learner", (3.0, 4, 0)),
+        ("learner/rl_module", (3.0, 0, 0)),
+        ("learner/tally", (0.0, 4, 0)),
+        ("counters", (0.0, 0, 7)),
+    ],
+)
+def test_one_component_is_restored_from_the_root(
+    tmp_path: Path, component: str, expected: tuple[float, int, int]
+) -> None:
+    path = trained().save_to_path(tmp_path / "c")
+    program = Program()
+    program.restore_from_path(path, component=component)
+    assert summary(program) == expected
+
+
+def test_unknown_component_is_named_with_the_nearest(tmp_path: Path) -> None:
+    path = trained().save_to_path(tmp_path / "c")
+    with pytest.raises(CheckpointMismatchError, match="did you mean 'learner/tally'"):
+        Program().restore_from_path(path, component="learner/taly")
+
+
+def test_missing_and_unknown_components_are_named_and_nothing_changes(tmp_path: Path) -> None:
+    plain = Program()
+    plain.restore_from_path(trained().save_to_path(tmp_path / "c"))
+    rich = Program(extra=True)
+    with pytest.raises(CheckpointMismatchError, match="it lacks 'extra'"):
+        rich.restore_from_path(tmp_path / "c")
+    rich.save_to_path(tmp_path / "rich")
+    with pytest.raises(CheckpointMismatchError, match="it holds the unknown 'extra'"):
+        plain.restore_from_path(tmp_path / "rich")
+    with pytest.raises(CheckpointMismatchError, match="it holds the unknown 'extra'"):
+        plain.restore_from_path(tmp_path / "rich", component="extra")
+    assert summary(plain) == (3.0, 4, 7)
+    assert "set extra" not in plain.events
+
+
+def test_code_is_saved_beside_the_state_and_not_needed_for_it(tmp_path: Path) -> None:
+    path = Program(extra=True).save_to_path(tmp_path / "c")
+    Program(extra=True).restore_from_path(path)
+    assert read_code(path, allow_code=True) == "config"
+
+
+def test_refused_manifest_stops_before_anything_is_read(tmp_path: Path) -> None:
+    program = trained()
+    program.counters["steps"] = 13
+    path = program.save_to_path(tmp_path / "c")
+    fresh = Program()
+    with pytest.raises(CheckpointMismatchError, match="thirteen"):
+        fresh.restore_from_path(path)
+    assert fresh.events == ["manifest"]
+
+
+def test_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
+    path = Path(trained().save_to_path(tmp_path / "c"))
+    (path / "counters.state").write_bytes(b"x")
+    program = Program()
+    with pytest.raises(CheckpointCorruptError):
+        program.restore_from_path(path)
+    assert summary(program) == (0.0, 0, 0)
+    assert program.events == ["manifest"]
+
+
+@pytest.mark.parametrize("component", [None, "learner", "counters"])
+def test_object_is_rolled_back_when_set_state_raises_midway(
+    tmp_path: Path, component: str | None
+) -> None:
+    path = trained().save_to_path(tmp_path / "c")
+    program = Program(2.0)
+    program.counters["steps"] = 1
+    before = summary(program)
+    program.fails_with = KeyError("lost")
+    with pytest.raises(CheckpointMismatchError, match="did not accept it: KeyError") as caught:
+        program.restore_from_path(path, component=component)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert summary(program) == before
+    assert "restored" not in program.events
+
+
+def test_interrupt_during_set_state_rolls_back_and_stays_an_interrupt(tmp_path: Path) -> None:
+    path = trained().save_to_path(tmp_path / "c")
+    program = Program(2.0)
+    before = summary(program)
+    program.fails_with = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        program.restore_from_path(path)
+    assert summary(program) == before
+
+
+def test_failing_rollback_says_that_the_object_is_unusable(tmp_path: Path) -> None:
+    class Stubborn(Weights):
+        def set_state(self, state: dict[str, Any]) -> None:
+            raise ValueError("never")
+
+    path = Weights(1.0).save_to_path(tmp_path / "c")
+    with pytest.raises(CheckpointError, match="mixed state") as caught:
+        Stubborn().restore_from_path(path)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_shape_that_does_not_fit_is_a_mismatch_and_rolled_back(tmp_path: Path) -> None:
+    big = trained()
+    big.learner.module.array = np.ones(5, np.float32)
+    path = big.save_to_path(tmp_path / "c")
+    program = Program(2.0)
+    with pytest.raises(CheckpointMismatchError, match="broadcast"):
+        program.restore_from_path(path)
+    assert summary(program) == (6.0, 0, 0)
+
+
+def test_impossible_states_are_refused_when_saving(tmp_path: Path) -> None:
+    class Wrong(Learner):
+        def __init__(self, state: Any) -> None:
+            super().__init__()
+            self._state = state
+
+        def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+            return self._state
+
+    for state, message in [
+        ([1], "returned a list"),
+        ({"a/b": 1}, "single steps"),
+        ({1: 1}, "Use text keys"),
+        ({"rl_module": {"f": print}}, r"components\['rl_module'\]\['f'\]"),
+    ]:
+        with pytest.raises(StateError, match=message):
+            Wrong(state).save_to_path(tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,191 @@
+"""Listing and retention: what is found, in which order, and what is removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    FileSystem,
+    Retention,
+    apply_retention,
+    find_checkpoints,
+    latest_checkpoint,
+    read_manifest,
+    write_checkpoint,
+)
+from checkpoints.leftovers import leftover_path, parse_leftover
+
+
+def save(path: Path, iteration: int | None, **metrics: Any) -> Path:
+    metadata = {"training_iteration": iteration, "metrics": metrics}
+    return write_checkpoint(path, components={"a": iteration}, metadata=metadata)
+
+
+def names(directory: Path) -> list[str]:
+    return [found.path.name for found in find_checkpoints(directory)]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Five checkpoints; returns 3, nan, 5, 1, 4 at iterations 1 to 5."""
+    for iteration, value in enumerate([3.0, float("nan"), 5.0, 1.0, 4.0], start=1):
+        save(tmp_path / f"c{iteration}", iteration, ret=value)
+    return tmp_path
+
+
+def test_order_is_iteration_then_time_not_name(tmp_path: Path) -> None:
+    save(tmp_path / "a", 10)
+    save(tmp_path / "b", 9)
+    save(tmp_path / "d", 9)
+    save(tmp_path / "c", 9)
+    save(tmp_path / "e", None)
+    assert names(tmp_path) == ["e", "b", "d", "c", "a"]
+    assert latest_checkpoint(tmp_path) == tmp_path / "a"
+
+
+def test_only_complete_checkpoints_are_found(runs: Path) -> None:
+    (runs / "c5" / "manifest.json").unlink()
+    (runs / "c4" / "a.state").unlink()
+    (runs / "c3" / "a.state").write_bytes(b"short")
+    text = (runs / "c2" / "manifest.json").read_text()
+    (runs / "c2" / "manifest.json").write_text(text[:-20])
+    (runs / "latest").symlink_to(runs / "c1")
+    (runs / "folder").mkdir()
+    (runs / "file").touch()
+    assert names(runs) == ["c1"]
+
+
+def test_nothing_to_find_is_no_error_but_a_file_is(tmp_path: Path) -> None:
+    assert latest_checkpoint(tmp_path / "absent") is None
+    assert find_checkpoints(tmp_path) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointNotFoundError, match="is a file"):
+        find_checkpoints(tmp_path / "file")
+
+
+def test_found_checkpoint_can_be_used_as_a_path(runs: Path) -> None:
+    assert read_manifest(find_checkpoints(runs)[0]).training_iteration == 1
+
+
+@pytest.mark.parametrize(
+    ("retention", "kept"),
+    [
+        (Retention(), ["c1", "c2", "c3", "c4", "c5"]),
+        (Retention(keep_last=1), ["c5"]),
+        (Retention(keep_last=3), ["c3", "c4", "c5"]),
+        (Retention(keep_last=9), ["c1", "c2", "c3", "c4", "c5"]),
+        (Retention(keep_best=1, metric="metrics/ret"), ["c3", "c5"]),
+        (Retention(keep_best=3, metric="metrics/ret"), ["c1", "c3", "c5"]),
+        (Retention(keep_best=9, metric="metrics/ret"), ["c1", "c3", "c4", "c5"]),
+        (Retention(keep_best=1, metric="metrics/ret", mode="min"), ["c4", "c5"]),
+        (Retention(keep_last=2, keep_best=1, metric="metrics/ret"), ["c3", "c4", "c5"]),
+        (Retention(keep_best=1, metric="metrics/other"), ["c5"]),
+        (Retention(keep_best=1, metric="training_iteration", mode="min"), ["c1", "c5"]),
+    ],
+    ids=str,
+)
+def test_known_answers(runs: Path, retention: Retention, kept: list[str]) -> None:
+    removed = apply_retention(runs, retention)
+    assert names(runs) == kept
+    assert sorted(path.name for path in runs.iterdir()) == kept
+    assert {path.name for path in removed} == {"c1", "c2", "c3", "c4", "c5"} - set(kept)
+    assert apply_retention(runs, retention) == []
+
+
+def test_of_equals_the_newer_is_best(tmp_path: Path) -> None:
+    for iteration in (1, 2, 3):
+        save(tmp_path / f"c{iteration}", iteration, ret=1.0 if iteration < 3 else 0.0)
+    apply_retention(tmp_path, Retention(keep_best=1, metric="metrics/ret"))
+    assert names(tmp_path) == ["c2", "c3"]
+
+
+def test_foreign_files_and_incomplete_directories_are_never_touched(runs: Path) -> None:
+    (runs / "c1" / "notes.txt").write_text("good run")
+    (runs / "c2" / "a.state").unlink()
+    (runs / "model.pt").write_text("mine")
+    (runs / "folder").mkdir()
+    apply_retention(runs, Retention(keep_last=1))
+    assert sorted(path.name for path in runs.iterdir()) == ["c1", "c2", "c5", "folder", "model.pt"]
+    assert [path.name for path in (runs / "c1").iterdir()] == ["notes.txt"]
+    assert (runs / "c2" / "manifest.json").exists()
+
+
+def test_nothing_is_removed_while_the_newest_is_damaged(runs: Path) -> None:
+    (runs / "c5" / "a.state").write_bytes(b"x" * (runs / "c5" / "a.state").stat().st_size)
+    with pytest.raises(CheckpointCorruptError):
+        apply_retention(runs, Retention(keep_last=1))
+    assert len(names(runs)) == 5
+
+
+@pytest.mark.parametrize("fails_at", range(4))
+def test_interrupted_removal_leaves_a_checkpoint_complete_or_gone(
+    runs: Path, fails_at: int
+) -> None:
+    class Interrupted(FileSystem):
+        calls = 0
+
+        def _count(self) -> None:
+            if self.calls == fails_at:
+                raise KeyboardInterrupt
+            self.calls += 1
+
+        def rename(self, source: Path, target: Path) -> None:
+            self._count()
+            super().rename(source, target)
+
+        def remove_file(self, path: Path) -> None:
+            self._count()
+            super().remove_file(path)
+
+        def remove_directory(self, path: Path) -> None:
+            self._count()
+            super().remove_directory(path)
+
+    with pytest.raises(KeyboardInterrupt):
+        apply_retention(runs, Retention(keep_last=4), file_system=Interrupted())
+    expected = ["c2", "c3", "c4", "c5"]
+    assert names(runs) == (["c1", *expected] if fails_at == 0 else expected)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"keep_last": 0},
+        {"keep_last": True},
+        {"keep_best": 1},
+        {"metric": "a"},
+        {"keep_best": -1, "metric": "a"},
+        {"mode": "best"},
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="Retention cannot be set up"):
+        Retention(**settings)
+
+
+def test_all_problems_of_settings_are_reported_at_once() -> None:
+    with pytest.raises(CheckpointError, match=r"keep_last=0.*metric.*mode='best'"):
+        Retention(keep_last=0, keep_best=1, mode="best")  # type: ignore[arg-type]
+
+
+def test_leftover_names_are_understood_and_others_are_not(tmp_path: Path) -> None:
+    path = leftover_path(tmp_path / ".odd.new-name", "old")
+    leftover = parse_leftover(path)
+    assert leftover is not None
+    assert leftover.target == tmp_path / ".odd.new-name"
+    assert leftover.role == "old"
+    assert not leftover.is_abandoned  # this process is alive
+    for name in (
+        "c",
+        ".c",
+        ".c.new-1-2-3",
+        "c.old-00000000-1-00000000",
+        ".c.tmp-00000000-1-00000000",
+    ):
+        assert parse_leftover(tmp_path / name) is None
