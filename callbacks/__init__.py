@@ -1,0 +1,56 @@
+"""Callbacks of local-trainer: code of the user that runs at certain events.
+
+    from callbacks import RLlibCallback
+
+    class EpisodeReturn(RLlibCallback):
+        def on_episode_end(self, *, episode, **kwargs):
+            print(episode.get_return())
+
+    config.callbacks(EpisodeReturn, on_train_result=lambda algorithm, **kwargs:
+    print(algorithm.training_iteration))
+
+`callbacks.events` is the table of events, `callbacks.chain` who is called in which order. This
+package never imports `trainer`; what a callback may touch is declared in `callbacks.views`.
+"""
+
+from __future__ import annotations
+
+from callbacks.callback import RLlibCallback
+from callbacks.chain import CallbackChain
+from callbacks.errors import AnyCallbackError, CallbackConfigError, CallbackError, PackingError
+from callbacks.events import EVENTS, Event
+from callbacks.rllib_names import DefaultCallbacks, MultiCallbacks, make_multi_callbacks
+from callbacks.spec import CallbackSpec
+from callbacks.views import (
+    AlgorithmView,
+    ConfigView,
+    EnvRunnerGroupView,
+    EnvRunnerView,
+    EpisodeView,
+    MetricsLoggerView,
+    RLModuleView,
+    VectorEnvView,
+)
+
+__all__ = [
+    "EVENTS",
+    "AlgorithmView",
+    "AnyCallbackError",
+    "CallbackChain",
+    "CallbackConfigError",
+    "CallbackError",
+    "CallbackSpec",
+    "ConfigView",
+    "DefaultCallbacks",
+    "EnvRunnerGroupView",
+    "EnvRunnerView",
+    "EpisodeView",
+    "Event",
+    "MetricsLoggerView",
+    "MultiCallbacks",
+    "PackingError",
+    "RLModuleView",
+    "RLlibCallback",
+    "VectorEnvView",
+    "make_multi_callbacks",
+]

@@ -1,0 +1,303 @@
+"""CallbackChain: the callback objects of one process, and who is called when an event fires.
+
+The chain makes the objects a spec describes, finds out once who listens to what, fires events, and
+collects and restores the state of the objects. Which events exist and when they fire is not decided
+here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from callbacks.callback import RLlibCallback
+from callbacks.errors import CallbackConfigError, CallbackError
+from callbacks.events import EVENTS, unknown_event_text
+from callbacks.making import new_object
+from callbacks.naming import dotted_name, name_of
+from callbacks.object_state import has_own_state, object_state, set_object_state
+from callbacks.problems import object_problems
+from callbacks.signatures import Listener, listener_for
+from callbacks.spec import CallbackSpec
+from callbacks.state import attribute_names, unsaved_attributes
+from callbacks.state_matching import matched_states
+
+__all__ = ["CallbackChain", "CallbackGroup", "CallbackSpec"]
+
+logger = logging.getLogger(__name__)
+
+
+class CallbackChain:
+    """The callbacks of one algorithm or of one env runner.
+
+    Life of a chain:
+        1. Made from a spec: one object per entry of `spec.classes`, in order, of this chain alone.
+        2. `listeners(event)` are found once: methods of the objects, then functions. A method that
+           nobody overrode is no listener, so an event without listeners costs nothing.
+        3. `fire` or an `emitter` calls them; what one raises becomes a CallbackError at once.
+        4. `get_state()` and `set_state()` carry the objects over a restart or a checkpoint.
+           Functions have no state.
+
+    Attributes:
+        objects: The callback objects, in order.
+
+    Args:
+        spec: What is configured.
+        where: Which process this is, for errors, such as `env runner 2`.
+
+    Raises:
+        CallbackConfigError: A factory returned something unfit, or a pattern cannot be copied.
+        CallbackError: The `__init__` of a callback raised.
+    """
+
+    objects: tuple[Any, ...]
+
+    def __init__(self, spec: CallbackSpec, *, where: str = "") -> None:
+        self._spec = spec
+        self._where = where
+        self.objects = tuple(new_object(entry, where) for entry in spec.classes)
+        problems = []
+        for index, instance in enumerate(self.objects):
+            problems += object_problems(instance, f"callbacks_class[{index}]")
+        if problems:
+            raise CallbackConfigError(problems)
+        self._connect()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"spec": self._spec, "where": self._where, "objects": self.objects}
+
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        # Listeners are bound to the objects of one chain: a copy has to find its own.
+        self._spec, self._where, self.objects = parts["spec"], parts["where"], parts["objects"]
+        self._connect()
+
+    def listeners(self, event: str) -> tuple[Listener, ...]:
+        """The callables of an event in order; each takes all documented arguments by keyword.
+
+        Who calls them directly gets raw exceptions: use `emitter` for a fast path that wraps them.
+
+        Raises:
+            ValueError: There is no such event.
+        """
+        try:
+            return self._listeners[event]
+        except KeyError:
+            raise ValueError(f"`{event}` is {unknown_event_text(event)}") from None
+
+    def listens_to(self, event: str) -> bool:
+        """Whether anybody listens to an event."""
+        return bool(self.listeners(event))
+
+    def emitter(self, event: str) -> Callable[..., None] | None:
+        """A function that fires this event, or None when nobody listens: for hot loops.
+
+        It is found once outside the loop: `if emit is not None: emit(episode=episode, ...)`.
+        """
+        listeners = self.listeners(event)
+        if not listeners:
+            return None
+
+        def emit(**arguments: Any) -> None:
+            for listener in listeners:
+                try:
+                    listener(**arguments)
+                except Exception as error:  # noqa: BLE001  user code; always raised again by _fail
+                    self._fail(event, listener, arguments, error)
+
+        return emit
+
+    def fire(self, event: str, /, **arguments: Any) -> None:
+        """Call every listener of an event, in order, with its documented arguments.
+
+        Raises:
+            CallbackError: A callback raised; it names callback, event and place. The listeners
+                after it are not called. KeyboardInterrupt and SystemExit pass unchanged.
+            TypeError: The arguments are not those of the event: a mistake of the engine.
+        """
+        emit = self.emitter(event)
+        if arguments.keys() != set(EVENTS[event].arguments):
+            raise TypeError(
+                f"`{event}` was fired with {', '.join(arguments) or 'nothing'}; "
+                f"it has to be fired with exactly {', '.join(EVENTS[event].arguments)}"
+            )
+        if emit is not None:
+            emit(**arguments)
+
+    def has_state(self) -> bool:
+        """Whether `get_state()` could hold anything; cheap, for runners that want to skip it."""
+        return any(
+            instance.chain.has_state()
+            if isinstance(instance, CallbackGroup)
+            else has_own_state(type(instance)) or bool(attribute_names(instance))
+            for instance in self.objects
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """The states of the objects, as plain data.
+
+        The form is `{"objects": [{"class": dotted name, "state": {...}}, ...]}`.
+        Attributes that are no plain data are left out; a warning names each once.
+
+        Raises:
+            CallbackError: The `get_state` of a callback raised.
+        """
+        return {
+            "objects": [
+                {"class": dotted_name(type(instance)), "state": self._state_of(instance)}
+                for instance in self.objects
+            ]
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Give the objects their states back.
+
+        The k-th state of a class goes to the k-th object of that class. States without an object,
+        and objects without a state, are named in one warning.
+
+        Args:
+            state: The answer of `get_state()`, of this or of another process.
+
+        Raises:
+            CallbackError: The `set_state` of a callback raised.
+        """
+        matches = matched_states(state["objects"], [dotted_name(type(o)) for o in self.objects])
+        for index, saved in matches.pairs.items():
+            instance = self.objects[index]
+            try:
+                set_object_state(instance, saved)
+            except Exception as error:
+                name = f"{name_of(type(instance))}.set_state"
+                raise CallbackError(
+                    name, "its state was restored", where=self._where, original=error
+                ) from error
+        if matches.text:
+            logger.warning("callback state was restored only in part: %s", matches.text)
+
+    def _connect(self) -> None:
+        """Find the listeners of every event, and their names for errors."""
+        self._listeners: dict[str, tuple[Listener, ...]] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._left_out: set[tuple[type, str]] = set()
+        for event in EVENTS:
+            found = self._find(event)
+            self._listeners[event] = tuple(listener for listener, _ in found)
+            self._names[event] = tuple(name for _, name in found)
+
+    def _find(self, event: str) -> list[tuple[Listener, str]]:
+        found: list[tuple[Listener, str]] = []
+        for instance in self.objects:
+            method = getattr(instance, event, None)
+            if method is None or _is_inherited(method, event, RLlibCallback):
+                continue
+            if isinstance(instance, CallbackGroup) and _is_inherited(method, event, CallbackGroup):
+                found += instance.chain.named_listeners(event)
+            else:
+                name = f"{name_of(type(instance))}.{event}"
+                found.append((listener_for(method, event), name))
+        for index, function in enumerate(self._spec.functions.get(event, ())):
+            name = f"{event}[{index}] {name_of(function)}"
+            found.append((listener_for(function, event), name))
+        return found
+
+    def named_listeners(self, event: str) -> list[tuple[Listener, str]]:
+        """The listeners of an event with their names for errors."""
+        return list(zip(self.listeners(event), self._names[event], strict=True))
+
+    def _fail(
+        self, event: str, listener: Listener, arguments: dict[str, Any], error: Exception
+    ) -> NoReturn:
+        """Raise what a listener raised as a CallbackError that names it."""
+        if isinstance(error, CallbackError):
+            raise error  # a callback inside: it is named already
+        name = self._names[event][self._listeners[event].index(listener)]
+        raise CallbackError(
+            name, event, where=_place(self._where, arguments), original=error
+        ) from error
+
+    def _state_of(self, instance: Any) -> Any:
+        try:
+            state = object_state(instance)
+        except Exception as error:
+            name = f"{name_of(type(instance))}.get_state"
+            raise CallbackError(
+                name, "its state was taken", where=self._where, original=error
+            ) from error
+        if not has_own_state(type(instance)):
+            self._name_what_is_left_out(instance, state)
+        return state
+
+    def _name_what_is_left_out(self, instance: Any, state: dict[str, Any]) -> None:
+        """Warn once about each attribute that the default state leaves out."""
+        cls = type(instance)
+        left_out = attribute_names(instance) - state.keys()
+        if all((cls, name) in self._left_out for name in left_out):
+            return  # the usual case: nothing is looked at twice
+        for name, reason in unsaved_attributes(instance).items():
+            if (cls, name) not in self._left_out:
+                self._left_out.add((cls, name))
+                logger.warning(
+                    "the state of callback %s leaves out its attribute `%s`: %s cannot be saved. "
+                    "After a restart or restore it is what `__init__` makes it. Override get_state "
+                    "and set_state to keep it.",
+                    name_of(cls),
+                    name,
+                    reason,
+                )
+
+
+def _forwarder(event: str) -> Callable[..., None]:
+    """A method that fires `event` for the members of a group."""
+
+    def forward(self: CallbackGroup, **arguments: Any) -> None:
+        self.chain.fire(event, **arguments)
+
+    forward.__name__ = event
+    forward.__qualname__ = f"CallbackGroup.{event}"
+    forward.__doc__ = f"Call `{event}` of every member, in order."
+    return forward
+
+
+def _forwards_every_event(cls: type[CallbackGroup]) -> type[CallbackGroup]:
+    """Give a class one forwarding method per event of the table, so that none is forgotten."""
+    for event in EVENTS:
+        setattr(cls, event, _forwarder(event))
+    return cls
+
+
+@_forwards_every_event
+class CallbackGroup(RLlibCallback):
+    """A callback object made of others: every event goes to all of them, in order.
+
+    A chain calls the members directly, so a group costs nothing and an event that no member listens
+    to has no listener.
+
+    Args:
+        callbacks: Classes, factories or patterns, as for `CallbackSpec`.
+    """
+
+    def __init__(self, callbacks: Any) -> None:
+        self.chain = CallbackChain(CallbackSpec(callbacks))
+
+    def get_state(self) -> dict[str, Any]:
+        """The states of the members."""
+        return self.chain.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Give the members their states back."""
+        self.chain.set_state(state)
+
+
+def _is_inherited(method: Any, event: str, owner: type) -> bool:
+    return getattr(method, "__func__", method) is getattr(owner, event)
+
+
+def _place(where: str, arguments: Mapping[str, Any]) -> str:
+    """Process, sub-env and episode of a firing, as far as they are known."""
+    parts = [where] if where else []
+    if "env_index" in arguments:
+        parts.append(f"env_index {arguments['env_index']}")
+    episode_id = getattr(arguments.get("episode"), "id_", None)
+    if episode_id is not None:
+        parts.append(f"episode {episode_id}")
+    return ", ".join(parts)

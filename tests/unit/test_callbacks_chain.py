@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from callbacks import (
+    EVENTS,
+    CallbackChain,
+    CallbackConfigError,
+    CallbackError,
+    CallbackSpec,
+    RLlibCallback,
+)
+
+
+def _arguments(event: str) -> dict[str, Any]:
+    return {name: name for name in EVENTS[event].arguments}
+
+
+def _recorder(label: str, log: list[tuple[str, str]]) -> type[RLlibCallback]:
+    """A class that notes its label for every event."""
+
+    def method(event: str) -> Any:
+        return lambda self, **kwargs: log.append((label, event))
+
+    return type(label, (RLlibCallback,), {event: method(event) for event in EVENTS})
+
+
+class EpisodeReturn(RLlibCallback):
+    """As in the documentation: no super().__init__()."""
+
+    def __init__(self) -> None:
+        self.overall_sum_of_rewards = 0.0
+
+    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+        self.overall_sum_of_rewards += episode.get_return()
+
+
+class PositionalStyle(RLlibCallback):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_train_result(self, algorithm: Any, result: Any, **kwargs: Any) -> None:
+        self.seen.append((algorithm, result, sorted(kwargs)))
+
+
+class Failing(RLlibCallback):
+    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+        raise ZeroDivisionError("division by zero")
+
+
+class Unpicklable(Exception):
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__("only one argument")
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_objects_come_first_then_functions_each_in_the_order_given(event: str) -> None:
+    log: list[tuple[str, str]] = []
+    functions = [lambda **kw: log.append(("f1", event)), lambda **kw: log.append(("f2", event))]
+    spec = CallbackSpec([_recorder("B", log), _recorder("A", log)], {event: functions})
+    CallbackChain(spec).fire(event, **_arguments(event))
+    assert log == [(label, event) for label in ("B", "A", "f1", "f2")]
+
+
+def test_the_documented_chain_prints_in_the_documented_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class MyCallbacks(RLlibCallback):
+        def on_train_result(
+            self, *, algorithm: Any, metrics_logger: Any, result: Any, **kwargs: Any
+        ) -> None:
+            print("RLlibCallback subclass")
+
+    class MyDebugCallbacks(RLlibCallback):
+        def on_train_result(
+            self, *, algorithm: Any, metrics_logger: Any, result: Any, **kwargs: Any
+        ) -> None:
+            print("debug subclass")
+
+    spec = CallbackSpec(
+        [MyDebugCallbacks, MyCallbacks],
+        {
+            "on_train_result": [
+                lambda algorithm, **kw: print("lambda 1"),
+                lambda algorithm, **kw: print("lambda 2"),
+            ]
+        },
+    )
+    CallbackChain(spec).fire("on_train_result", **_arguments("on_train_result"))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ["debug subclass", "RLlibCallback subclass", "lambda 1", "lambda 2"]
+
+
+def test_a_class_without_super_init_keeps_what_it_counts() -> None:
+    chain = CallbackChain(CallbackSpec(EpisodeReturn))
+    episode = SimpleNamespace(id_="e", get_return=lambda: 2.5)
+    for _ in range(2):
+        chain.fire("on_episode_end", **{**_arguments("on_episode_end"), "episode": episode})
+    assert chain.objects[0].overall_sum_of_rewards == 5.0
+
+
+def test_arguments_may_be_positional_or_keyword() -> None:
+    chain = CallbackChain(CallbackSpec(PositionalStyle))
+    chain.fire("on_train_result", **_arguments("on_train_result"))
+    assert chain.objects[0].seen == [("algorithm", "result", ["metrics_logger"])]
+
+
+def test_a_method_that_nobody_overrode_is_no_listener() -> None:
+    chain = CallbackChain(CallbackSpec([RLlibCallback, EpisodeReturn]))
+    assert {event for event in EVENTS if chain.listens_to(event)} == {"on_episode_end"}
+    assert chain.listeners("on_episode_step") == ()
+    assert chain.emitter("on_episode_step") is None
+    chain.fire("on_episode_step", **_arguments("on_episode_step"))
+
+
+def test_a_method_set_on_the_object_is_a_listener_and_none_switches_it_off() -> None:
+    class Chosen(EpisodeReturn):
+        def __init__(self) -> None:
+            super().__init__()
+            self.on_sample_end = lambda samples: self.__dict__.update(got=samples)  # type: ignore[assignment,method-assign,misc]
+            self.on_episode_end = None  # type: ignore[assignment,method-assign]
+
+    chain = CallbackChain(CallbackSpec(Chosen))
+    chain.fire("on_sample_end", **_arguments("on_sample_end"))
+    assert chain.objects[0].got == "samples"
+    assert not chain.listens_to("on_episode_end")
+
+
+def test_super_may_be_called_with_whatever_arguments_an_override_has() -> None:
+    class Child(RLlibCallback):
+        def on_episode_end(self, *, episode: Any, worker: Any, **kwargs: Any) -> None:  # type: ignore[override]
+            super().on_episode_end(episode=episode, **kwargs)
+            super().on_episode_end(worker=worker)  # type: ignore[call-arg]
+
+    CallbackChain(CallbackSpec(Child)).fire("on_episode_end", **_arguments("on_episode_end"))
+
+
+def test_listeners_are_found_once_and_take_every_documented_argument() -> None:
+    chain = CallbackChain(CallbackSpec(None, {"on_sample_end": lambda samples: samples}))
+    (listener,) = chain.listeners("on_sample_end")
+    assert chain.listeners("on_sample_end")[0] is listener
+    assert listener(**_arguments("on_sample_end")) == "samples"
+
+
+def test_unknown_events_and_wrong_arguments_of_the_engine_are_refused() -> None:
+    chain = CallbackChain(CallbackSpec())
+    for ask in (chain.listeners, chain.listens_to, chain.emitter, chain.fire):
+        with pytest.raises(ValueError, match="did you mean `on_sample_end`"):
+            ask("on_sample_ends")
+    with pytest.raises(TypeError, match="exactly env_runner, metrics_logger, samples"):
+        chain.fire("on_sample_end", samples=[])
+
+
+def test_each_chain_has_its_own_objects_even_of_a_given_instance() -> None:
+    pattern = EpisodeReturn()
+    pattern.overall_sum_of_rewards = 3.0
+    spec = CallbackSpec([pattern, EpisodeReturn])
+    first, second = CallbackChain(spec), CallbackChain(spec)
+    first.objects[0].overall_sum_of_rewards += 1
+    assert [o.overall_sum_of_rewards for o in first.objects] == [4.0, 0.0]
+    assert [o.overall_sum_of_rewards for o in second.objects] == [3.0, 0.0]
+    assert pattern.overall_sum_of_rewards == 3.0
+
+
+def test_an_instance_that_cannot_be_copied_is_named_with_a_way_out() -> None:
+    pattern = EpisodeReturn()
+    pattern.stream = (number for number in range(3))  # type: ignore[attr-defined]
+    with pytest.raises(CallbackConfigError, match=r"lambda: EpisodeReturn\(\.\.\.\)"):
+        CallbackChain(CallbackSpec(pattern))
+
+
+@pytest.mark.parametrize("made", [None, EpisodeReturn, 3])
+def test_a_factory_has_to_return_a_callback_object(made: Any) -> None:
+    spec = CallbackSpec(lambda: made)
+    with pytest.raises(CallbackConfigError, match="expected a callback object"):
+        CallbackChain(spec)
+
+
+def test_objects_of_factories_are_checked_when_they_are_made() -> None:
+    class Misspelt(RLlibCallback):
+        def on_episode_ends(self) -> None: ...
+
+    spec = CallbackSpec(lambda: Misspelt())
+    with pytest.raises(CallbackConfigError, match="did you mean `on_episode_end`"):
+        CallbackChain(spec)
+
+
+def test_an_init_that_raises_is_named_and_keeps_its_cause() -> None:
+    class Broken(RLlibCallback):
+        def __init__(self) -> None:
+            raise KeyError("token")
+
+    with pytest.raises(CallbackError) as caught:
+        CallbackChain(CallbackSpec(Broken), where="env runner 1")
+    assert "`Broken()` raised KeyError: 'token' while callback objects were made" in str(
+        caught.value
+    )
+    assert "env runner 1" in str(caught.value)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("through", ["fire", "emitter"])
+def test_a_raising_callback_is_named_with_event_place_and_cause(through: str) -> None:
+    later: list[Any] = []
+    spec = CallbackSpec(Failing, {"on_episode_step": lambda **kw: later.append(1)})
+    chain = CallbackChain(spec, where="env runner 2")
+    arguments = {**_arguments("on_episode_step"), "env_index": 3}
+    arguments["episode"] = SimpleNamespace(id_="abc")
+    emit = chain.emitter("on_episode_step")
+    assert emit is not None
+    if through == "fire":
+        emit = functools.partial(chain.fire, "on_episode_step")
+    with pytest.raises(CallbackError) as caught:
+        emit(**arguments)
+    error = caught.value
+    assert (error.callback, error.event) == ("Failing.on_episode_step", "on_episode_step")
+    assert error.where == "env runner 2, env_index 3, episode abc"
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert error.original is error.__cause__
+    assert "raised ZeroDivisionError: division by zero while `on_episode_step` fired" in str(error)
+    assert later == []
+
+
+def test_a_raising_function_is_named_by_position_and_line() -> None:
+    spec = CallbackSpec(None, {"on_sample_end": [lambda: None, lambda samples: samples[9]]})
+    with pytest.raises(CallbackError, match=r"on_sample_end\[1\] <lambda at test_callbacks_chain"):
+        CallbackChain(spec).fire("on_sample_end", env_runner=1, metrics_logger=2, samples=[])
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_interrupts_pass_unchanged(stop: type[BaseException]) -> None:
+    def interrupted() -> None:
+        raise stop
+
+    chain = CallbackChain(CallbackSpec(None, {"on_sample_end": interrupted}))
+    with pytest.raises(stop):
+        chain.fire("on_sample_end", **_arguments("on_sample_end"))
+
+
+def test_the_error_of_a_callback_inside_a_callback_stays_as_it_is() -> None:
+    inner = CallbackChain(CallbackSpec(Failing))
+
+    def outer() -> None:
+        inner.fire("on_episode_step", **_arguments("on_episode_step"))
+
+    chain = CallbackChain(CallbackSpec(None, {"on_train_result": outer}))
+    with pytest.raises(CallbackError) as caught:
+        chain.fire("on_train_result", **_arguments("on_train_result"))
+    assert caught.value.callback == "Failing.on_episode_step"
+
+
+def _raised(chain: CallbackChain, event: str) -> CallbackError:
+    with pytest.raises(CallbackError) as caught:
+        chain.fire(event, **_arguments(event))
+    return caught.value
+
+
+def test_a_callback_error_crosses_a_process_border_with_cause_and_traceback() -> None:
+    error = _raised(CallbackChain(CallbackSpec(Failing), where="env runner 1"), "on_episode_step")
+    arrived = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))
+    assert isinstance(arrived, CallbackError)
+    assert str(arrived).startswith(str(error))
+    assert 'raise ZeroDivisionError("division by zero")' in str(arrived)
+    assert isinstance(arrived.__cause__, ZeroDivisionError)
+    assert arrived.where == error.where
+
+
+def test_a_cause_that_cannot_travel_leaves_its_text() -> None:
+    def fails() -> None:
+        raise Unpicklable(1, 2)
+
+    error = _raised(CallbackChain(CallbackSpec(None, {"on_sample_end": fails})), "on_sample_end")
+    arrived = pickle.loads(pickle.dumps(error))
+    assert arrived.original is None
+    assert "Unpicklable: only one argument" in str(arrived)
+
+
+def test_a_copied_chain_listens_with_its_own_objects() -> None:
+    chain = CallbackChain(CallbackSpec(EpisodeReturn))
+    copied = copy.deepcopy(chain)
+    episode = SimpleNamespace(id_="e", get_return=lambda: 1.0)
+    copied.fire("on_episode_end", **{**_arguments("on_episode_end"), "episode": episode})
+    assert copied.objects[0].overall_sum_of_rewards == 1.0
+    assert chain.objects[0].overall_sum_of_rewards == 0.0

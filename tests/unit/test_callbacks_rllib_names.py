@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from callbacks import (
+    EVENTS,
+    CallbackChain,
+    CallbackConfigError,
+    CallbackSpec,
+    DefaultCallbacks,
+    MultiCallbacks,
+    RLlibCallback,
+    make_multi_callbacks,
+)
+from callbacks.packing import pack, unpack
+
+Chaining = Callable[[Sequence[Any]], Any]
+
+both = pytest.mark.parametrize("chained", [make_multi_callbacks, MultiCallbacks])
+
+
+class First(DefaultCallbacks):
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def on_train_result(self, algorithm: Any, result: Any, **kwargs: Any) -> None:
+        self.results.append(("first", result, algorithm))
+
+
+class Second(First):
+    def on_train_result(self, result: Any) -> None:  # type: ignore[override]
+        self.results.append(("second", result))
+
+
+class OldNames(DefaultCallbacks):
+    def on_episode_end(  # type: ignore[override]
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: Any
+    ) -> None:
+        self.got = (worker, base_env, policies, episode, env_index)
+
+
+def _arguments(event: str) -> dict[str, Any]:
+    return {name: name for name in EVENTS[event].arguments}
+
+
+def test_the_old_base_class_is_the_new_one() -> None:
+    assert DefaultCallbacks is RLlibCallback
+
+
+def test_make_multi_callbacks_returns_a_class() -> None:
+    combined = make_multi_callbacks([First, Second])
+    assert issubclass(combined, RLlibCallback)
+    assert isinstance(combined(), combined)
+
+
+def test_calling_multi_callbacks_makes_a_callback_object() -> None:
+    posing = MultiCallbacks([First, Second])
+    made = posing()
+    assert isinstance(made, DefaultCallbacks)
+    assert made is not posing()
+
+
+@both
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_reaches_every_member_in_order(chained: Chaining, event: str) -> None:
+    log: list[Any] = []
+
+    def member(label: str) -> type:
+        def note(self: Any, **kwargs: Any) -> None:
+            log.append((label, kwargs))
+
+        return type(label, (RLlibCallback,), {event: note})
+
+    chain = CallbackChain(CallbackSpec([chained([member("a"), member("b")]), member("c")]))
+    arguments = _arguments(event)
+    chain.fire(event, **arguments)
+    assert log == [("a", arguments), ("b", arguments), ("c", arguments)]
+    made = chained([member("d")])()
+    getattr(made, event)(**arguments)
+    assert log[-1] == ("d", arguments)
+
+
+@both
+def test_members_get_the_arguments_they_name_and_old_names(chained: Chaining) -> None:
+    chain = CallbackChain(CallbackSpec(chained([First, Second, OldNames])))
+    chain.fire("on_train_result", **_arguments("on_train_result"))
+    chain.fire("on_episode_end", **_arguments("on_episode_end"))
+    first, second, old = chain.objects[0].chain.objects
+    assert first.results == [("first", "result", "algorithm")]
+    assert second.results == [("second", "result")]
+    assert old.got == ("env_runner", "env", {"default_policy": "rl_module"}, "episode", "env_index")
+
+
+@both
+def test_events_without_a_member_that_listens_have_no_listener(chained: Chaining) -> None:
+    chain = CallbackChain(CallbackSpec(chained([First, Second])))
+    assert {event for event in EVENTS if chain.listens_to(event)} == {"on_train_result"}
+    assert len(chain.listeners("on_train_result")) == 2
+
+
+@both
+def test_every_chain_has_its_own_members_and_their_states_are_kept(chained: Chaining) -> None:
+    spec = CallbackSpec(chained([First, Second]))
+    chain = CallbackChain(spec)
+    chain.fire("on_train_result", algorithm=1, metrics_logger=2, result=3)
+    restored = CallbackChain(spec)
+    assert restored.objects[0].chain.objects[0].results == []
+    restored.set_state(chain.get_state())
+    assert [o.results for o in restored.objects[0].chain.objects] == [
+        [("first", 3, 1)],
+        [("second", 3)],
+    ]
+
+
+@both
+def test_a_subclass_or_group_overriding_an_event_is_called_itself(chained: Chaining) -> None:
+    made = chained([First])()
+
+    class Louder(type(made)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.chain = made.chain
+            self.before: list[Any] = []
+
+        def on_train_result(self, **kwargs: Any) -> None:
+            self.before.append(kwargs["result"])
+            super().on_train_result(**kwargs)
+
+    chain = CallbackChain(CallbackSpec(Louder))
+    chain.fire("on_train_result", algorithm=1, metrics_logger=2, result=3)
+    assert chain.objects[0].before == [3]
+    assert made.chain.objects[0].results == [("first", 3, 1)]
+
+
+@both
+def test_members_are_checked_when_they_are_chained(chained: Chaining) -> None:
+    class Misspelt(RLlibCallback):
+        def on_episode_ends(self) -> None: ...
+
+    with pytest.raises(CallbackConfigError, match="did you mean `on_episode_end`"):
+        chained([First, Misspelt])
+
+
+@both
+def test_chained_classes_can_be_packed(chained: Chaining) -> None:
+    chain = CallbackChain(unpack(pack(CallbackSpec(chained([First, Second])))))
+    chain.fire("on_train_result", algorithm=1, metrics_logger=2, result=3)
+    assert len(chain.listeners("on_train_result")) == 2

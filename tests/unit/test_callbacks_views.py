@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from callbacks import (
+    AlgorithmView,
+    ConfigView,
+    EnvRunnerGroupView,
+    EnvRunnerView,
+    EpisodeView,
+    MetricsLoggerView,
+    RLModuleView,
+    VectorEnvView,
+)
+
+VIEWS: dict[Any, str] = {
+    AlgorithmView: "training_iteration config metrics env_runner_group eval_env_runner_group "
+    "evaluate save_to_path get_module",
+    ConfigView: "in_evaluation",
+    EnvRunnerGroupView: "local_env_runner foreach_env_runner healthy_env_runner_ids",
+    EnvRunnerView: "worker_index config env module metrics num_envs",
+    EpisodeView: "id_ is_terminated is_truncated is_done custom_data __len__ get_observations "
+    "get_actions get_rewards get_infos get_return env_steps add_temporary_timestep_data "
+    "get_temporary_timestep_data",
+    MetricsLoggerView: "log_value log_dict log_time set_value peek",
+    RLModuleView: "observation_space action_space forward_inference forward_exploration get_state",
+    VectorEnvView: "envs num_envs unwrapped",
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_object_with_all_members_satisfies_its_view(view: Any) -> None:
+    members = dict.fromkeys(VIEWS[view].split(), 0)
+    assert isinstance(SimpleNamespace(**members), view)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_object_without_one_member_does_not(view: Any) -> None:
+    members = [name for name in VIEWS[view].split() if not name.startswith("__")]
+    for missing in members:
+        others = {name: 0 for name in [*members, "__len__"] if name != missing}
+        assert not isinstance(SimpleNamespace(**others), view)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_member_says_what_it_gives(view: Any) -> None:
+    assert view.__doc__
+    for name in VIEWS[view].split():
+        assert vars(view)[name].__doc__
