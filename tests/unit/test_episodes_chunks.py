@@ -1,0 +1,267 @@
+"""Cutting, slicing and joining: what belongs to the chunk and what to the whole episode."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.episodes import SingleAgentEpisode
+from trainer.errors import EpisodeError
+
+REWARDS = st.lists(
+    st.floats(-1e9, 1e9) | st.sampled_from([0.1, 1e16, -1e16, 1e-9]), min_size=1, max_size=12
+)
+
+
+def play(episode: SingleAgentEpisode, rewards: list[float], *, done: bool = False) -> None:
+    for number, reward in enumerate(rewards):
+        step = episode.t + 1
+        episode.add_env_step(
+            np.array([step, -step], np.float32),
+            step % 3,
+            reward,
+            {"step": step},
+            terminated=done and number == len(rewards) - 1,
+            extra_model_outputs={"action_logp": step / 8},
+        )
+
+
+def started(**arguments: Any) -> SingleAgentEpisode:
+    episode = SingleAgentEpisode("e", **arguments)
+    episode.add_env_reset(np.zeros(2, np.float32), {"step": 0})
+    return episode
+
+
+def played(rewards: list[float], *, done: bool = False) -> SingleAgentEpisode:
+    episode = started()
+    play(episode, rewards, done=done)
+    return episode
+
+
+def encoded(episode: SingleAgentEpisode) -> bytes:
+    state = episode.get_state()
+    return pickle.dumps(pickle.loads(pickle.dumps(state)))  # the same objects are shared or not
+
+
+def test_a_cut_hands_on_what_belongs_to_the_whole_episode() -> None:
+    episode = started(agent_id="a", module_id="m", multi_agent_episode_id="x")
+    episode.env_id = 3
+    play(episode, [1.0, 2.0, 4.0])
+    successor = episode.cut(len_lookback_buffer=2)
+    assert (successor.id_, successor.agent_id, successor.module_id) == ("e", "a", "m")
+    assert (successor.multi_agent_episode_id, successor.env_id) == ("x", 3)
+    assert (successor.t_started, successor.t, len(successor)) == (3, 3, 0)
+    assert [o.tolist() for o in successor.get_observations()] == [[3, -3]]
+    assert [o.tolist() for o in successor.observations.data] == [[1, -1], [2, -2], [3, -3]]
+    assert successor.get_infos(-1) == {"step": 3}
+    assert successor.get_rewards(-1, neg_index_as_lookback=True) == 4.0
+    play(successor, [8.0, 16.0], done=True)
+    assert (successor.get_return(), successor.chunk_return()) == (31.0, 24.0)
+    assert (episode.get_return(), episode.chunk_return()) == (7.0, 7.0)
+    assert (len(successor), successor.t, successor.length) == (2, 5, 5)
+    assert not episode.is_done
+
+
+def test_the_lookback_is_at_most_what_there_is() -> None:
+    episode = played([1.0, 2.0])
+    assert episode.cut(9).lookback == 2
+    chain = played([1.0, 2.0]).cut(2)
+    play(chain, [3.0])
+    assert chain.cut(9).lookback == 3  # the look-back of the chunk before counts as well
+    assert started().cut(5).lookback == 0
+
+
+def test_a_numpy_chunk_has_a_successor_that_grows_lists() -> None:
+    successor = played([1.0, 2.0]).to_numpy().cut(1)
+    assert not successor.is_numpy
+    play(successor, [3.0])
+    successor.to_numpy().validate()
+    assert successor.get_return() == 6.0
+    assert successor.observations.data.tolist() == [[1, -1], [2, -2], [3, -3]]
+
+
+def test_data_of_users_survives_the_cut() -> None:
+    lock = threading.Lock()
+    episode = played([1.0])
+    episode.custom_data["angles"] = [0.5]
+    episode.user_data["lock"] = lock
+    episode.custom_metrics["score"] = 3
+    episode.hist_data["speeds"] = [1, 2]
+    episode.media["frame"] = "f"
+    episode.add_temporary_timestep_data("x", 1)
+    angles = episode.custom_data["angles"]
+    successor = episode.cut()
+    successor.add_temporary_timestep_data("x", 2)
+    angles.append(0.75)  # a callback that kept the list still reaches the running episode
+    assert successor.custom_data == {"angles": [0.5, 0.75]}
+    assert episode.custom_data == {"angles": [0.5]}  # a snapshot for the learner
+    assert successor.user_data["lock"] is lock
+    assert (successor.custom_metrics, successor.hist_data) == ({"score": 3}, {"speeds": [1, 2]})
+    assert successor.media == {"frame": "f"}
+    assert successor.get_temporary_timestep_data("x") == [1, 2]
+    assert episode.user_data == episode.custom_metrics == episode.hist_data == {}
+    assert successor.get_temporary_timestep_data("unknown") == []
+
+
+def test_custom_data_that_cannot_be_copied_is_named_and_nothing_is_lost() -> None:
+    episode = played([1.0])
+    episode.custom_data["lock"] = threading.Lock()
+    with pytest.raises(EpisodeError, match=r"keys \['lock'\] cannot be copied .*user_data"):
+        episode.cut()
+    play(episode, [1.0])
+    assert episode.get_return() == 2.0
+
+
+def test_only_a_running_episode_is_cut() -> None:
+    with pytest.raises(EpisodeError, match="is done, so it cannot be cut"):
+        played([1.0], done=True).cut()
+    with pytest.raises(EpisodeError, match="was not reset, so it cannot be cut"):
+        SingleAgentEpisode("e").cut()
+
+
+@settings(max_examples=60, deadline=None)
+@given(rewards=REWARDS, data=st.data(), lookback=st.integers(0, 3), numpy=st.booleans())
+def test_cut_and_concatenate_is_the_identity(
+    rewards: list[float], data: st.DataObject, lookback: int, numpy: bool
+) -> None:
+    whole = played(rewards, done=True)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rewards) - 1), max_size=3)))
+    chunks, start = [started()], 0
+    for stop in cuts:
+        play(chunks[-1], rewards[start:stop])
+        chunks.append(chunks[-1].cut(lookback))
+        start = stop
+    play(chunks[-1], rewards[start:], done=True)
+    # The return does not depend on where the episode was cut: exactly, not nearly.
+    assert chunks[-1].get_return() == whole.get_return()
+    if numpy:
+        whole.to_numpy()
+        for chunk in chunks:
+            chunk.to_numpy()
+    first = chunks[0]
+    for chunk in chunks[1:]:
+        first.concat_episode(chunk)
+    first.validate()
+    assert encoded(first) == encoded(whole)
+    assert first.get_return() == whole.get_return()
+
+
+def test_adding_up_chunk_returns_would_be_wrong() -> None:
+    """Negative control: rounded sums of chunks differ from the return of the whole."""
+    rewards = [1e16, 1.0, -1e16, 1.0]
+    whole = played(rewards)
+    first = played(rewards[:2])
+    second = first.cut()
+    play(second, rewards[2:])
+    assert whole.get_return() == second.get_return() == 2.0
+    assert first.chunk_return() + second.chunk_return() != 2.0
+
+
+def test_concatenation_restores_user_data_and_the_end() -> None:
+    first = played([1.0])
+    first.custom_metrics["score"] = 1
+    second = first.cut(1)
+    second.custom_metrics["later"] = 2
+    second.custom_data["x"] = 1
+    play(second, [2.0], done=True)
+    first.concat_episode(second)
+    assert first.custom_metrics == {"score": 1, "later": 2}
+    assert first.custom_data == {"x": 1}
+    assert (first.t, len(first), first.is_terminated) == (2, 2, True)
+
+
+def test_only_the_following_chunk_can_be_appended() -> None:
+    def problem(first: SingleAgentEpisode, other: SingleAgentEpisode) -> str:
+        with pytest.raises(EpisodeError, match="cannot be appended") as caught:
+            first.concat_episode(other)
+        return str(caught.value)
+
+    first = played([1.0, 2.0])
+    stranger = SingleAgentEpisode("other")
+    assert "ids differ" in problem(first, stranger)
+    assert "ends at step 2, the other begins at 0" in problem(first, started())
+    assert "is done" in problem(played([1.0], done=True), first)
+    moved = SingleAgentEpisode("e", observations=[np.ones(2)], t_started=2)
+    assert "not the first observation" in problem(first, moved)
+    assert "no observation" in problem(first, SingleAgentEpisode("e", t_started=2))
+    other_outputs = SingleAgentEpisode("e", observations=[np.array([2, -2])], t_started=2)
+    other_outputs.add_env_step(np.zeros(2), 0, 0.0)
+    assert "different extra outputs" in problem(first, other_outputs)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    steps=st.integers(1, 6),
+    before=st.integers(0, 3),
+    start=st.none() | st.integers(-8, 8),
+    stop=st.none() | st.integers(-8, 8),
+    lookback=st.none() | st.integers(0, 4),
+    numpy=st.booleans(),
+)
+def test_slices_agree_with_plain_lists(
+    steps: int,
+    before: int,
+    start: int | None,
+    stop: int | None,
+    lookback: int | None,
+    numpy: bool,
+) -> None:
+    rewards = [float(2**i) for i in range(before + steps)]
+    episode = played(rewards[:before]).cut(2) if before else started()
+    play(episode, rewards[before:], done=True)
+    if numpy:
+        episode.to_numpy()
+    own = rewards[before:]
+    part = episode[start:stop] if lookback is None else None
+    part = part or episode.slice(slice(start, stop), len_lookback_buffer=lookback)
+    part.validate()
+    first, last, _ = slice(start, stop).indices(steps)
+    last = max(first, last)
+    assert [float(r) for r in part.get_rewards()] == own[first:last]
+    assert (part.t_started, part.t) == (before + first, before + last)
+    assert len(part) == len(part.rewards) == last - first
+    wanted = episode.lookback if lookback is None else lookback
+    assert part.lookback == min(wanted, episode.lookback + first)
+    assert part.is_done == (last == steps)
+    assert [int(o[0]) for o in part.get_observations()] == list(range(part.t_started, part.t + 1))
+    assert [info["step"] for info in part.get_infos()] == list(range(part.t_started, part.t + 1))
+    assert part.get_return() == sum(own[first:last])  # of its own steps only
+    assert part.is_numpy is numpy
+
+
+def test_slices_are_contiguous_and_single_steps_have_no_form() -> None:
+    episode = played([1.0, 2.0])
+    with pytest.raises(EpisodeError, match="step 2"):
+        episode[::2]
+    with pytest.raises(NotImplementedError, match=r"get_observations\(1\)"):
+        episode[1]
+
+
+@pytest.mark.parametrize("numpy", [False, True])
+def test_the_data_dict_has_one_row_per_step(numpy: bool) -> None:
+    episode = played([0.5, 0.25]).cut(1)
+    play(episode, [1.0, 2.0], done=True)
+    if numpy:
+        episode.to_numpy()
+    data = episode.get_data_dict()
+    assert set(data) == {
+        *("eps_id", "t", "obs", "infos", "actions", "rewards", "terminateds", "truncateds"),
+        "action_logp",
+    }
+    assert [int(o[0]) for o in data["obs"]] == [2, 3]
+    assert data["t"].tolist() == [2, 3]
+    assert data["infos"] == [{"step": 2}, {"step": 3}]
+    assert [int(a) for a in data["actions"]] == [0, 1]
+    assert [float(r) for r in data["rewards"]] == [1.0, 2.0]
+    assert data["terminateds"].tolist() == [False, True]
+    assert data["truncateds"].tolist() == [False, False]
+    assert data["eps_id"].tolist() == ["e", "e"]
+    assert [float(x) for x in data["action_logp"]] == [3 / 8, 4 / 8]
+    assert list(episode.get_sample_batch()) == list(data)
+    assert started().get_data_dict()["terminateds"].shape == (0,)

@@ -1,0 +1,264 @@
+"""Results: three spellings of keys, the printed form, and what two runs can be compared by."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+from typing import Any
+
+import pytest
+
+from trainer.metrics import ResultDict, comparable
+from trainer.metrics.keys import STANDARD_KEYS, describe
+from trainer.metrics.rllib_keys import OLD_KEYS, OLD_PATHS
+
+
+def example() -> dict[str, Any]:
+    runners = {
+        "episode_return_mean": 20.5,
+        "episode_return_min": 9.0,
+        "episode_return_max": 31.0,
+        "episode_len_mean": 20.5,
+        "episode_duration_sec_mean": 0.01,
+        "num_episodes": 3,
+        "num_episodes_lifetime": 30,
+        "num_env_steps_sampled": 4000,
+        "num_env_steps_sampled_lifetime": 40000,
+        "num_agent_steps_sampled": {"default_agent": 4000},
+        "num_agent_steps_sampled_lifetime": {"default_agent": 40000},
+        "num_env_steps_sampled_lifetime_throughput": 70000.0,
+        "module_episode_return_mean": {"default_policy": 20.5},
+        "custom_metrics": {"angle_mean": 0.5},
+        "hist_stats": {"episode_reward": [1.0, 2.0]},
+        "theta_mean": 0.25,
+    }
+    return {
+        "env_runners": runners,
+        "learners": {
+            "default_policy": {"policy_loss": -0.1},
+            "__all_modules__": {"num_env_steps_trained_lifetime": 40000},
+        },
+        "evaluation": {
+            "env_runners": {"episode_return_mean": 50.0, "num_episodes": 10},
+            "evaluated_at_iteration": 10,
+            "fault_tolerance": {"num_healthy_workers": 1},
+            "foo": 1,
+        },
+        "fault_tolerance": {"num_healthy_workers": 2, "num_remote_worker_restarts": 1},
+        "timers": {"training_iteration": 1.5},
+        "training_iteration": 10,
+        "time_total_s": 12.0,
+        "num_env_steps_sampled_lifetime": 40000,
+        "date": "2025-01-01_00-00-00",
+        "hostname": "h",
+        "pid": 1,
+        "config": {"lr": 0.1, "env_config": {}},
+    }
+
+
+def test_three_spellings_of_a_key() -> None:
+    result = ResultDict(example())
+    assert result["env_runners"]["episode_return_mean"] == 20.5
+    assert result["env_runners/episode_return_mean"] == 20.5
+    assert result["episode_reward_mean"] == 20.5
+    for key in ("env_runners", "env_runners/theta_mean", "episode_reward_mean", "info"):
+        assert key in result
+        assert result.get(key) == result[key]
+    absent = ("nothing", "env_runners/nothing", "env_runners/theta_mean/x", "date/x", 5)
+    for missing in absent:
+        assert missing not in result
+        assert result.get(missing, 7) == 7
+    assert result.get("nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("episode_reward_min", 9.0),
+        ("episode_reward_max", 31.0),
+        ("episode_len_mean", 20.5),
+        ("episodes_this_iter", 3),
+        ("episodes_total", 30),
+        ("timesteps_total", 40000),
+        ("num_env_steps_sampled", 40000),
+        ("num_env_steps_sampled_this_iter", 4000),
+        ("num_env_steps_trained", 40000),
+        ("agent_timesteps_total", 40000),
+        ("num_agent_steps_sampled_this_iter", 4000),
+        ("policy_reward_mean", {"default_policy": 20.5}),
+        ("custom_metrics", {"angle_mean": 0.5}),
+        ("hist_stats", {"episode_reward": [1.0, 2.0]}),
+        ("num_healthy_workers", 2),
+        ("num_remote_worker_restarts", 1),
+        (
+            "counters",
+            {
+                "num_env_steps_sampled": 40000,
+                "num_env_steps_trained": 40000,
+                "num_agent_steps_sampled": 40000,
+            },
+        ),
+    ],
+)
+def test_old_keys(key: str, value: Any) -> None:
+    assert ResultDict(example())[key] == value
+
+
+def test_the_old_info_holds_learner_stats() -> None:
+    info = ResultDict(example())["info"]
+    assert info["learner"]["default_policy"]["learner_stats"]["policy_loss"] == -0.1
+    assert list(info["learner"]) == ["default_policy"]
+    assert info["num_env_steps_sampled"] == 40000
+
+
+def test_old_keys_resolve_inside_the_evaluation() -> None:
+    result = ResultDict(example())
+    assert result["evaluation"]["episode_reward_mean"] == 50.0
+    assert result["evaluation/episode_reward_mean"] == 50.0
+    assert result["evaluation"]["num_healthy_workers"] == 1
+    assert result["evaluation"]["custom_metrics"] == {}
+    assert result["env_runners"]["episode_reward_mean"] == 20.5
+    assert "info" not in result["evaluation"]
+
+
+def test_every_old_key_has_a_place() -> None:
+    full = ResultDict()
+    for paths in OLD_PATHS.values():
+        for path in paths:
+            *above, last = path.split("/")
+            tree: Any = full
+            for part in above:
+                tree = tree.setdefault(part, ResultDict())
+            tree.setdefault(last, ResultDict())
+    assert all(key in full for key in OLD_KEYS)
+
+
+def test_a_key_of_the_user_wins_over_an_old_one() -> None:
+    result = ResultDict(example())
+    result["episode_reward_mean"] = -1
+    assert result["episode_reward_mean"] == result.get("episode_reward_mean") == -1
+
+
+def test_a_missing_key_names_the_nearest() -> None:
+    result = ResultDict(example())
+    with pytest.raises(KeyError, match="'episode_reward_mean'"):
+        result["episode_rewards_mean"]
+    with pytest.raises(KeyError, match="'env_runners/theta_mean'"):
+        result["env_runners/thetamean"]
+    with pytest.raises(KeyError, match="This result has no 'episode_reward_mean'"):
+        ResultDict({"a": 1})["episode_reward_mean"]
+    with pytest.raises(KeyError, match="no 5"):
+        result[5]  # type: ignore[index]
+
+
+def test_old_keys_are_found_but_not_listed() -> None:
+    result = ResultDict(example())
+    assert dict(result) == example()
+    assert result == example()
+    assert len(result) == len(example())
+    assert "episode_reward_mean" not in list(result)
+    assert json.loads(json.dumps(result)) == example()
+
+
+def test_copies_and_pickles_are_results_too() -> None:
+    result = ResultDict(example())
+    for other in (
+        result.copy(),
+        copy.copy(result),
+        copy.deepcopy(result),
+        pickle.loads(pickle.dumps(result)),
+    ):
+        assert type(other) is ResultDict
+        assert other == result
+        assert other["evaluation"]["episode_reward_mean"] == 50.0
+    other = result.copy()
+    other["env_runners"]["new"] = 1
+    assert "env_runners/new" not in result
+
+
+def test_changing_a_result_does_not_change_its_source() -> None:
+    source = example()
+    result = ResultDict(source, extra=1)
+    result["env_runners"]["new"] = 1
+    result["config"]["lr"] = 5
+    assert source == example()
+    assert result["extra"] == 1
+
+
+def test_flat_has_one_entry_per_leaf() -> None:
+    flat = ResultDict({"a": {"b": {"c": 1}}, "d": [2], "e": {}}).flat()
+    assert flat == {"a/b/c": 1, "d": [2]}
+
+
+def test_the_printed_form_is_short_and_shows_what_matters() -> None:
+    source = example()
+    source["env_runners"].update({f"user_{number}": float(number) for number in range(40)})
+    source["env_runners"]["episode_return_mean"] = math.nan
+    text = str(ResultDict(source))
+    lines = text.splitlines()
+    assert len(lines) == 26
+    assert lines[0].split() == ["training_iteration", "10"]
+    assert any(line.split() == ["env_runners/episode_return_mean", "nan"] for line in lines)
+    assert "env_runners/user_3" in text
+    assert "evaluation/env_runners/episode_return_mean" in text
+    for hidden in ("config", "timers", "hist_stats", "hostname"):
+        assert hidden not in text
+    assert lines[-1].startswith("… and ")
+    assert repr(ResultDict({"a": 1})) == "{'a': 1}"
+    assert str(ResultDict()) == ""
+
+
+def test_comparable_drops_what_no_two_runs_share() -> None:
+    kept = comparable(example())
+    assert set(kept) == {
+        *("env_runners", "learners", "evaluation"),
+        *("training_iteration", "num_env_steps_sampled_lifetime"),
+    }
+    assert "episode_duration_sec_mean" not in kept["env_runners"]
+    assert "num_env_steps_sampled_lifetime_throughput" not in kept["env_runners"]
+    assert kept["env_runners"]["theta_mean"] == 0.25
+    assert kept["evaluation"] == {
+        "env_runners": {"episode_return_mean": 50.0, "num_episodes": 10},
+        "evaluated_at_iteration": 10,
+        "foo": 1,
+    }
+
+
+def test_comparable_leaves_the_result_alone_and_drops_more_on_demand() -> None:
+    result = ResultDict(example())
+    kept = comparable(result, also_drop=["env_runners/theta_*", "learners/*/policy_loss"])
+    assert kept["env_runners"]["theta_mean"] == 0.25  # `*` stands for a whole part
+    assert kept["learners"]["default_policy"] == {}
+    assert "theta_mean" not in comparable(result, also_drop=["*/theta_mean"])["env_runners"]
+    assert result == example()
+
+
+@pytest.mark.parametrize("change", [("timers", {"x": 9}), ("fault_tolerance", {}), ("pid", 2)])
+def test_disturbances_do_not_show(change: tuple[str, Any]) -> None:
+    disturbed = {**example(), change[0]: change[1]}
+    assert comparable(disturbed) == comparable(example())
+
+
+def test_outcomes_do_show() -> None:
+    """Negative control of the test above."""
+    other = example()
+    other["env_runners"]["episode_return_mean"] += 1e-12
+    assert comparable(other) != comparable(example())
+
+
+def test_standard_keys_are_listed_once_with_owner() -> None:
+    patterns = [key.pattern for key in STANDARD_KEYS]
+    assert len(set(patterns)) == len(patterns)
+    assert all(key.owner for key in STANDARD_KEYS)
+    found = describe("learners/my_policy/policy_loss")
+    assert found is not None
+    assert found.owner == "learner"
+    steps = describe("evaluation/env_runners/num_env_steps_sampled")
+    assert steps is not None
+    assert steps.unit == "env steps of this iteration"
+    timer = describe("timers/synch_weights")
+    assert timer is not None
+    assert timer.is_wall_clock
+    assert describe("env_runners/theta_mean") is None

@@ -1,0 +1,6 @@
+"""Episodes: what agents saw, did and got, step by step."""
+
+from trainer.episodes.lookback_buffer import LookbackBuffer
+from trainer.episodes.single_agent_episode import SingleAgentEpisode
+
+__all__ = ["LookbackBuffer", "SingleAgentEpisode"]

@@ -1,0 +1,329 @@
+"""The data of a chunk, column by column, with everything that reads or overwrites it.
+
+What an episode *is* (its id, its end, its return, how it grows and is cut) is in
+`single_agent_episode.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
+from trainer.episodes.indexing import Indices
+from trainer.episodes.lookback_buffer import LookbackBuffer
+from trainer.errors import EpisodeError
+from trainer.metrics.exact_sum import exact_partials, rounded_sum
+
+_Columns = TypeVar("_Columns", bound="EpisodeColumns")
+
+
+class EpisodeColumns:
+    """Observations, infos, actions, rewards and extra outputs of T steps and their look-back.
+
+    Attributes:
+        observations: T + 1 items; see `trainer.episodes.columns` for shapes and dtypes of all
+            columns.
+        infos: T + 1 dicts.
+        actions: T items.
+        rewards: T numbers.
+        extra_model_outputs: {name: T items}.
+        earlier_return: exact partials (`trainer.metrics.exact_sum`) of the rewards of the episode's
+            earlier chunks.
+    """
+
+    observations: LookbackBuffer
+    infos: LookbackBuffer
+    actions: LookbackBuffer
+    rewards: LookbackBuffer
+    extra_model_outputs: dict[str, LookbackBuffer]
+    earlier_return: list[float]
+    _is_growing: bool
+    """Reset, time running, not done, not numpy: one flag to test per step."""
+
+    def fill_columns(
+        self,
+        *,
+        observations: Any,
+        infos: list[Any] | None,
+        actions: Any,
+        rewards: Any,
+        extra_model_outputs: Mapping[str, Any] | None,
+        lookback: int,
+        observation_space: Any = None,
+        action_space: Any = None,
+    ) -> None:
+        """Takes over data, look-back included: one more observation and info than the rest.
+
+        Args:
+            observations: list of items or batch; a list of the caller is used, not copied.
+            infos: list of dicts, or None for one empty dict per observation.
+            actions: list of items or batch.
+            rewards: list of numbers or array.
+            extra_model_outputs: {name: list of items or batch}.
+            lookback: how many of the steps are look-back.
+            observation_space: the space of an observation, if known.
+            action_space: the space of an action, if known.
+
+        Raises:
+            EpisodeError: `lookback` is negative.
+        """
+        if lookback < 0:
+            raise EpisodeError(
+                f"An episode cannot have {lookback} steps of look-back. Look-back is data from "
+                "before the chunk. Give 0 or more."
+            )
+        self._is_growing = False
+        seen = LookbackBuffer(observations, lookback=lookback, space=observation_space)
+        self.observations = seen
+        infos = [{} for _ in range(seen.total)] if infos is None else infos
+        self.infos = LookbackBuffer(infos, lookback=lookback)
+        self.actions = LookbackBuffer(actions, lookback=lookback, space=action_space)
+        self.rewards = LookbackBuffer(rewards, lookback=lookback)
+        self.earlier_return = []
+        self.extra_model_outputs = {
+            key: LookbackBuffer(values, lookback=lookback)
+            for key, values in (extra_model_outputs or {}).items()
+        }
+
+    @property
+    def lookback(self) -> int:
+        """The number of steps of look-back."""
+        return self.rewards.lookback
+
+    @property
+    def is_numpy(self) -> bool:
+        """Whether the columns are arrays (infos remain a list)."""
+        return not isinstance(self.observations.data, list)
+
+    @property
+    def observation_space(self) -> Any:
+        """The gymnasium space of the observations (None if not known)."""
+        return self.observations.space
+
+    @observation_space.setter
+    def observation_space(self, space: Any) -> None:
+        self.observations.space = space
+
+    @property
+    def action_space(self) -> Any:
+        """The gymnasium space of the actions (None if not known)."""
+        return self.actions.space
+
+    @action_space.setter
+    def action_space(self, space: Any) -> None:
+        self.actions.space = space
+
+    def validate(self) -> None:
+        """Checks that all columns fit together.
+
+        Raises:
+            EpisodeError: a column is too short or too long; names all of them with their lengths.
+        """
+        steps = self.rewards.total
+        first = steps + 1 if self.observations.total else 0
+        expected = {OBS: first, INFOS: first, ACTIONS: steps, REWARDS: steps}
+        found = {OBS: self.observations.total, INFOS: self.infos.total}
+        found |= {ACTIONS: self.actions.total, REWARDS: steps}
+        for key, column in self.extra_model_outputs.items():
+            found[key], expected[key] = column.total, steps
+        if found != expected or (steps and not first):
+            raise EpisodeError(
+                f"The columns of an episode do not fit together: {found} items each. T steps need "
+                "T + 1 observations and infos, and T actions, rewards and extra outputs "
+                "(look-back included). Give the missing items."
+            )
+
+    def to_numpy(self: _Columns) -> _Columns:
+        """Turns the columns into arrays, in place (infos stay a list); idempotent.
+
+        Returns:
+            The episode itself.
+
+        Raises:
+            EpisodeError: the items of a column differ in shape or structure.
+        """
+        self._is_growing = False
+        self.observations.to_numpy(name=OBS)
+        self.actions.to_numpy(name=ACTIONS)
+        self.rewards.to_numpy(name=REWARDS, dtype=np.float64)
+        for key, column in self.extra_model_outputs.items():
+            column.to_numpy(name=key)
+        return self
+
+    def drop_lookback(self) -> None:
+        """Forgets the look-back of all columns."""
+        columns = (self.observations, self.infos, self.actions, self.rewards)
+        for column in (*columns, *self.extra_model_outputs.values()):
+            column.drop_lookback()
+
+    def to_lists(self) -> None:
+        """Turns all columns into lists."""
+        for column in (self.observations, self.actions, self.rewards):
+            column.to_list()
+        for column in self.extra_model_outputs.values():
+            column.to_list()
+
+    def chunk_return(self) -> float:
+        """The sum of the rewards of this chunk, without look-back and earlier chunks."""
+        return rounded_sum(self._rewards_list())
+
+    def get_return(self) -> float:
+        """The sum of all rewards of the episode up to the end of this chunk, rounded once.
+
+        It covers the earlier chunks of an episode that was cut, and does not depend on where it was
+        cut.
+        """
+        return rounded_sum(self.earlier_return + self._rewards_list())
+
+    def return_partials(self) -> list[float]:
+        """`get_return()` before rounding, for the chunk that follows."""
+        return exact_partials(self.earlier_return + self._rewards_list())
+
+    def _rewards_list(self) -> list[float]:
+        rewards: Any = self.rewards.data[self.lookback :]
+        return rewards if isinstance(rewards, list) else rewards.tolist()
+
+    # Getters. All take the indices that `trainer.episodes.indexing` explains.
+
+    def get_observations(
+        self,
+        indices: Indices = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+    ) -> Any:
+        """Observations by index; see `LookbackBuffer.get` for arguments, results and errors."""
+        return self.observations.get(
+            indices,
+            neg_index_as_lookback=neg_index_as_lookback,
+            fill=fill,
+            one_hot_discrete=one_hot_discrete,
+        )
+
+    def get_infos(
+        self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
+    ) -> Any:
+        """Info dicts by index, always as a list or a single dict."""
+        return self.infos.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+
+    def get_actions(
+        self,
+        indices: Indices = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+    ) -> Any:
+        """Actions by index; see `LookbackBuffer.get` for arguments, results and errors."""
+        return self.actions.get(
+            indices,
+            neg_index_as_lookback=neg_index_as_lookback,
+            fill=fill,
+            one_hot_discrete=one_hot_discrete,
+        )
+
+    def get_rewards(
+        self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
+    ) -> Any:
+        """Rewards by index; see `LookbackBuffer.get` for arguments, results and errors."""
+        return self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+
+    def get_extra_model_outputs(
+        self,
+        key: str | None = None,
+        indices: Indices = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+    ) -> Any:
+        """One extra output by index, or all of them.
+
+        Args:
+            key: the name of the output; None gives {name: items} of all.
+            indices: as in the other getters.
+            neg_index_as_lookback: as in the other getters.
+            fill: as in the other getters.
+
+        Raises:
+            EpisodeError: there is no output of that name.
+        """
+        options: dict[str, Any] = {"neg_index_as_lookback": neg_index_as_lookback, "fill": fill}
+        if key is not None:
+            return self._extra_column(key).get(indices, **options)
+        return {
+            name: column.get(indices, **options)
+            for name, column in self.extra_model_outputs.items()
+        }
+
+    # Setters. The length of a column never changes.
+
+    def set_observations(
+        self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+    ) -> None:
+        """Overwrites observations; see `LookbackBuffer.set`."""
+        self.observations.set(new_data, at_indices, neg_index_as_lookback=neg_index_as_lookback)
+
+    def set_actions(
+        self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+    ) -> None:
+        """Overwrites actions; see `LookbackBuffer.set`."""
+        self.actions.set(new_data, at_indices, neg_index_as_lookback=neg_index_as_lookback)
+
+    def set_rewards(
+        self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+    ) -> None:
+        """Overwrites rewards of this chunk; what earlier chunks returned stays as it was."""
+        self.rewards.set(new_data, at_indices, neg_index_as_lookback=neg_index_as_lookback)
+
+    def set_extra_model_outputs(
+        self,
+        *,
+        key: str,
+        new_data: Any,
+        at_indices: Indices = None,
+        neg_index_as_lookback: bool = False,
+    ) -> None:
+        """Overwrites an extra output, or adds a new one for all steps (look-back included) at once.
+
+        Args:
+            key: the name; a new name needs `at_indices=None` and one item for every step.
+            new_data: list of items or batch (one item for an int index).
+            at_indices: as in the other setters.
+            neg_index_as_lookback: as in the other setters.
+
+        Raises:
+            EpisodeError: a new name with indices.
+            IndexError: an index lies outside the data, or the number of items is wrong.
+        """
+        if key in self.extra_model_outputs or at_indices is not None:
+            self._extra_column(key).set(
+                new_data, at_indices, neg_index_as_lookback=neg_index_as_lookback
+            )
+            return
+        data = list(new_data) if isinstance(new_data, list | tuple) else new_data
+        column = LookbackBuffer(data, lookback=self.lookback)
+        if column.total != self.rewards.total:
+            raise IndexError(
+                f"The new extra output {key!r} has {column.total} items, but this episode has "
+                f"{self.rewards.total} steps ({self.lookback} of them look-back). A new column "
+                "needs one item for every step."
+            )
+        if self.is_numpy:
+            column.to_numpy(name=key)
+        else:
+            column.to_list()
+        self.extra_model_outputs[key] = column
+
+    def _extra_column(self, key: str) -> LookbackBuffer:
+        try:
+            return self.extra_model_outputs[key]
+        except KeyError as cause:
+            raise EpisodeError(
+                f"This episode has no extra output {key!r}. It has "
+                f"{sorted(self.extra_model_outputs)}. Outputs appear with the first step that "
+                "brings them, or through `set_extra_model_outputs` with data for all steps."
+            ) from cause

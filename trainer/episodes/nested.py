@@ -1,0 +1,165 @@
+"""Values made of dicts and tuples with arrays as leaves, as nested spaces produce them.
+
+Pure functions only. Dicts and tuples are structure; everything else (arrays, numbers, strings,
+lists) is a leaf. A *batch* is such a value whose leaves have one leading dimension more than those
+of an *item*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+
+from trainer.errors import EpisodeError
+from trainer.types import Array
+
+_DTYPE: Final = attrgetter("dtype")
+
+
+def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Calls `function` with the leaves at the same place of all trees."""
+    if isinstance(tree, dict):
+        return {
+            key: map_leaves(function, value, *[other[key] for other in others])
+            for key, value in tree.items()
+        }
+    if isinstance(tree, tuple):
+        rows = zip(tree, *others, strict=True)
+        return tuple(map_leaves(function, *row) for row in rows)
+    return function(tree, *others)
+
+
+def first_leaf(tree: Any) -> Any:
+    """The leftmost leaf (None for an empty dict or tuple)."""
+    while isinstance(tree, dict | tuple):
+        children = list(tree.values()) if isinstance(tree, dict) else tree
+        tree = children[0] if children else None
+    return tree
+
+
+def stack(items: Sequence[Any], *, name: str) -> Any:
+    """One batch from at least one item.
+
+    Args:
+        items: values of the same structure and shapes.
+        name: what the items are, for the error text.
+
+    Raises:
+        EpisodeError: the items differ in structure or shape, or are no numbers, strings or arrays.
+    """
+    first = items[0]
+    if isinstance(first, dict):
+        return {key: stack(_children(items, key, name), name=f"{name}[{key!r}]") for key in first}
+    if isinstance(first, tuple):
+        columns = [_children(items, i, name) for i in range(len(first))]
+        return tuple(stack(column, name=f"{name}[{i}]") for i, column in enumerate(columns))
+    if type(first) is np.ndarray and first.ndim == 1:
+        joined = _join_vectors(items, first)
+        if joined is not None:
+            return joined
+    return _stack_leaves(items, name)
+
+
+def _children(items: Sequence[Any], key: Any, name: str) -> list[Any]:
+    try:
+        return [item[key] for item in items]
+    except (KeyError, IndexError, TypeError) as cause:
+        raise EpisodeError(
+            f"The items of `{name}` differ in structure: not all of them have {key!r}. An episode "
+            "becomes arrays only if every step has the same dict or tuple entries. Let the env "
+            "return the same structure at every step."
+        ) from cause
+
+
+def _join_vectors(vectors: Sequence[Any], first: Array) -> Array | None:
+    """Stacks 1-D arrays of one dtype and length, or returns None if they are not that.
+
+    Measured for 256 vectors of 4 floats: 19 µs, where `np.array` needs 27 µs and `np.stack` 81 µs.
+    This is most of the cost of handing a chunk to the learner.
+    """
+    try:
+        if list(map(_DTYPE, vectors)).count(first.dtype) != len(vectors):
+            return None
+        if list(map(len, vectors)).count(len(first)) != len(vectors) or first.dtype.hasobject:
+            return None
+        joined = bytearray().join(vectors)
+    except (AttributeError, TypeError, BufferError):  # not an array, or not contiguous
+        return None
+    batch = np.frombuffer(joined, dtype=first.dtype)
+    return (
+        batch.reshape(len(vectors), len(first)) if batch.size == len(vectors) * first.size else None
+    )
+
+
+def _stack_leaves(items: Sequence[Any], name: str) -> Array:
+    try:
+        batch = np.array(items)
+    except ValueError as cause:
+        raise _not_stackable(items, name) from cause
+    if batch.dtype.hasobject:
+        raise _not_stackable(items, name)
+    return batch
+
+
+def _not_stackable(items: Sequence[Any], name: str) -> EpisodeError:
+    first = describe(items[0])
+    for step, item in enumerate(items):
+        if describe(item) != first:
+            return EpisodeError(
+                f"The items of `{name}` cannot be stacked: item 0 is {first}, item {step} is "
+                f"{describe(item)}. An episode becomes arrays only if all its steps have one "
+                "shape. Check what the env returns, or pad it."
+            )
+    return EpisodeError(
+        f"The items of `{name}` cannot be stacked: they are {first}. Episodes hold numbers, "
+        "strings and arrays of one shape, in dicts and tuples. Convert the values before they are "
+        "added to the episode."
+    )
+
+
+def describe(value: Any) -> str:
+    """Type and shape of a value for error texts, such as "float32 array of shape (4,)"."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} array of shape {value.shape}"
+    if isinstance(value, list):
+        return f"list of length {len(value)}"
+    return type(value).__name__
+
+
+def take(batch: Any, where: Any) -> Any:
+    """Indexes the leading dimension of every leaf: an item, or a smaller batch."""
+    if type(batch) is np.ndarray:
+        return batch[where]
+    return map_leaves(lambda leaf: leaf[where], batch)
+
+
+def unstack(batch: Any, length: int) -> list[Any]:
+    """The items of a batch of `length` rows; they share memory with the batch."""
+    return [take(batch, row) for row in range(length)]
+
+
+def concatenate(first: Any, second: Any) -> Any:
+    """Two batches of the same structure, one after the other."""
+    return map_leaves(lambda a, b: np.concatenate([a, b]), first, second)
+
+
+def batch_length(batch: Any) -> int:
+    """The number of rows of a batch."""
+    leaf = first_leaf(batch)
+    return 0 if leaf is None else len(leaf)
+
+
+def equal(first: Any, second: Any) -> bool:
+    """Whether two values have the same structure and the same numbers (NaN equals NaN)."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(equal(first[k], second[k]) for k in first)
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return len(first) == len(second) and all(map(equal, first, second))
+    if isinstance(first, dict | tuple) or isinstance(second, dict | tuple):
+        return False
+    a, b = np.asarray(first), np.asarray(second)
+    inexact = a.dtype.kind in "fc" and b.dtype.kind in "fc"
+    return np.array_equal(a, b, equal_nan=inexact)

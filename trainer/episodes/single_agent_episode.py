@@ -1,0 +1,349 @@
+"""The record of one agent's episode, or of one chunk of it.
+
+Reading and overwriting data is in `episode_columns.py`, adding steps in `growing_episode.py`,
+RLlib's old names are in `rllib_names.py`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from trainer.episodes.columns import (
+    ACTIONS,
+    EPISODE_IDS,
+    INFOS,
+    OBS,
+    REWARDS,
+    TERMINATEDS,
+    TIMESTEPS,
+    TRUNCATEDS,
+)
+from trainer.episodes.episode_state import (
+    columns_state,
+    copied_containers,
+    copied_list,
+    deep_copied,
+    restore_columns,
+)
+from trainer.episodes.growing_episode import GrowingEpisode
+from trainer.episodes.parts import append_columns, tail, why_not_following, window
+from trainer.episodes.rllib_names import RllibEpisodeNames
+from trainer.episodes.stopwatch import Stopwatch
+from trainer.errors import EpisodeError
+from trainer.types import State
+
+_IDENTITY: Final = ("id_", "agent_id", "module_id", "multi_agent_episode_id", "env_id")
+_POSITION: Final = ("t_started", "t", "is_terminated", "is_truncated")
+_USER_DATA: Final = (
+    "custom_data",
+    "user_data",
+    "custom_metrics",
+    "hist_data",
+    "media",
+    "temporary_data",
+)
+_MOVED_BY_CUT: Final = _USER_DATA[1:]
+
+
+class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
+    """What one agent saw, did and got in one episode, or in one chunk of it.
+
+    Life: `add_env_reset()` once, `add_env_step()` per step until it is done; a running episode may
+    be `cut()`, which ends this chunk and returns the chunk that goes on; `to_numpy()` when nothing
+    more is added.
+
+    Of the whole episode, earlier chunks included, are: `get_return()`, `get_duration_s()`, `t`, and
+    all data of users. Of this chunk only are: the columns, `len()` (which is `t - t_started`),
+    `chunk_return()`.
+
+    Attributes:
+        id_: the same for all chunks of an episode.
+        t_started: the number of env steps before this chunk.
+        t: the number of env steps up to now, earlier chunks included.
+        is_terminated: the env reached a final state.
+        is_truncated: the env was stopped by a limit.
+        agent_id: who plays; None means the single agent.
+        module_id: who acts for the agent; None means the only module.
+        multi_agent_episode_id: the episode of all agents that this one is part of, or None.
+        env_id: the index of the sub-env that is played, or None.
+        custom_data: free for users. A cut leaves a deep copy in the finished chunk.
+        user_data: free for users, never copied; may hold objects that cannot be copied. A cut moves
+            it on.
+        custom_metrics: {name: number}, reported when the episode ends. A cut moves it on.
+        hist_data: {name: list of numbers}, reported when the episode ends. A cut moves it on.
+        media: {name: anything}. A cut moves it on.
+        temporary_data: {key: list}, see `add_temporary_timestep_data`. A cut moves it on.
+        stopwatch: the time played; its clock can be replaced in tests.
+    """
+
+    def __init__(
+        self,
+        id_: str | None = None,
+        *,
+        observations: Any = None,
+        observation_space: Any = None,
+        infos: list[Any] | None = None,
+        actions: Any = None,
+        action_space: Any = None,
+        rewards: Any = None,
+        terminated: bool = False,
+        truncated: bool = False,
+        extra_model_outputs: Mapping[str, Any] | None = None,
+        t_started: int | None = None,
+        len_lookback_buffer: int | Literal["auto"] = "auto",
+        agent_id: Any = None,
+        module_id: Any = None,
+        multi_agent_episode_id: Any = None,
+    ) -> None:
+        """An empty episode, or one with data.
+
+        Args:
+            id_: None draws a random one.
+            observations: look-back and steps, one more than actions; a list, or a batch of arrays.
+            observation_space: enables `fill` and one-hot codes.
+            infos: one dict per observation; None means empty dicts.
+            actions: look-back and steps.
+            action_space: enables `fill` and one-hot codes.
+            rewards: look-back and steps.
+            terminated: whether the last step reached a final state.
+            truncated: whether the last step was stopped by a limit.
+            extra_model_outputs: {name: look-back and steps}.
+            t_started: the number of env steps before the first one that is not look-back; None
+                means 0.
+            len_lookback_buffer: how many of the given steps are look-back, at most all; "auto"
+                means all.
+            agent_id: see the class.
+            module_id: see the class.
+            multi_agent_episode_id: see the class.
+
+        Raises:
+            EpisodeError: the columns do not fit together.
+        """
+        self.id_ = uuid.uuid4().hex if id_ is None else id_
+        self.agent_id = agent_id
+        self.module_id = module_id
+        self.multi_agent_episode_id = multi_agent_episode_id
+        self.env_id: int | None = None
+        self.is_terminated = bool(terminated)
+        self.is_truncated = bool(truncated)
+        self._start_empty_user_data()
+        self.stopwatch = Stopwatch()
+
+        given = 0 if rewards is None else len(rewards)
+        limit = given if len_lookback_buffer == "auto" else len_lookback_buffer
+        self.fill_columns(
+            observations=copied_list(observations),
+            infos=copied_list(infos),
+            actions=copied_list(actions),
+            rewards=copied_list(rewards),
+            extra_model_outputs={k: copied_list(v) for k, v in (extra_model_outputs or {}).items()},
+            lookback=min(limit, given),
+            observation_space=observation_space,
+            action_space=action_space,
+        )
+        if observations is not None or actions is not None or given:
+            self.to_numpy() if self.is_numpy else self.to_lists()
+            self.validate()
+        self.t_started = 0 if t_started is None else t_started
+        self.t = self.t_started + given - self.lookback
+
+    def _start_empty_user_data(self) -> None:
+        self.custom_data: dict[Any, Any] = {}
+        self.user_data: dict[Any, Any] = {}
+        self.custom_metrics: dict[str, Any] = {}
+        self.hist_data: dict[str, list[Any]] = {}
+        self.media: dict[str, Any] = {}
+        self.temporary_data: dict[str, list[Any]] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"SingleAgentEpisode(id_={self.id_!r}, t={self.t_started}..{self.t}, "
+            f"is_done={self.is_done}, get_return()={self.get_return():g})"
+        )
+
+    # Chunks and parts.
+
+    def cut(self, len_lookback_buffer: int = 0) -> SingleAgentEpisode:
+        """Ends this chunk of a running episode and returns the chunk that goes on.
+
+        The successor begins with the newest observation and takes over what belongs to the whole
+        episode: return, duration, `t`, ids, and all data of users. `custom_data` stays here as a
+        deep copy; `user_data`, `custom_metrics`, `hist_data`, `media` and temporary data move on
+        and are empty here.
+
+        Args:
+            len_lookback_buffer: how many steps of this chunk the successor sees as look-back, at
+                most all.
+
+        Raises:
+            EpisodeError: the episode is done or not reset, or `custom_data` cannot be copied.
+        """
+        if self.is_done or not self.is_reset:
+            raise EpisodeError(
+                f"{self!r} {'is done' if self.is_done else 'was not reset'}, so it cannot be cut. "
+                "Only a running episode has a successor. Use `slice()` to get a part of it."
+            )
+        snapshot = deep_copied(self.custom_data)
+        self.stopwatch.stop()
+        self._is_growing = False
+        successor = self._empty_part(t_started=self.t)
+        successor.fill_columns(**tail(self, min(len_lookback_buffer, self.rewards.total)))
+        successor.earlier_return = self.return_partials()
+        successor.t = self.t
+        successor.stopwatch = self.stopwatch.successor()
+        successor.custom_data, self.custom_data = self.custom_data, snapshot
+        for name in _MOVED_BY_CUT:
+            setattr(successor, name, getattr(self, name))
+            setattr(self, name, {})
+        return successor
+
+    def _empty_part(self, *, t_started: int) -> SingleAgentEpisode:
+        part = SingleAgentEpisode(
+            self.id_,
+            t_started=t_started,
+            agent_id=self.agent_id,
+            module_id=self.module_id,
+            multi_agent_episode_id=self.multi_agent_episode_id,
+        )
+        part.env_id = self.env_id
+        return part
+
+    def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> SingleAgentEpisode:
+        """A part of this chunk as an episode of its own; its arrays share memory with this one.
+
+        It has the same ids. It is done only if it reaches the end. Its return is that of its own
+        rewards, and it has no data of users and no duration.
+
+        Args:
+            slice_: steps of this chunk, counted from its first one; negative numbers count from the
+                end.
+            len_lookback_buffer: steps before the part to include as look-back, as far as there are
+                any; None means as many as this chunk has.
+
+        Raises:
+            EpisodeError: the slice has a step other than 1.
+        """
+        if slice_.step not in (None, 1):
+            raise EpisodeError(
+                f"An episode cannot be sliced with step {slice_.step}. Its steps must follow each "
+                "other, as each observation belongs to two of them. Slice with step 1."
+            )
+        start, stop, _ = slice_.indices(len(self))
+        stop = max(start, stop)
+        wanted = self.lookback if len_lookback_buffer is None else len_lookback_buffer
+        first = self.lookback + start
+        lookback = min(wanted, first)
+        part = self._empty_part(t_started=self.t_started + start)
+        part.fill_columns(**window(self, first - lookback, self.lookback + stop, lookback=lookback))
+        part.t = self.t_started + stop
+        if stop == len(self):
+            part.is_terminated, part.is_truncated = self.is_terminated, self.is_truncated
+        return part
+
+    def __getitem__(self, item: Any) -> SingleAgentEpisode:
+        if isinstance(item, slice):
+            return self.slice(item)
+        raise NotImplementedError(
+            f"episode[{item!r}]: an episode gives parts only, episode[a:b]. A single step has no "
+            f"one form. Use the getters, such as `get_observations({item!r})`."
+        )
+
+    def concat_episode(self, other: SingleAgentEpisode) -> None:
+        """Appends the chunk that follows this one, in place.
+
+        Args:
+            other: a chunk of the same episode that begins where this one ends; its look-back is
+                left out.
+
+        Raises:
+            EpisodeError: it is not the following chunk, or its columns differ.
+        """
+        problem = "their ids differ" if other.id_ != self.id_ else why_not_following(self, other)
+        if problem is not None:
+            raise EpisodeError(
+                f"{other!r} cannot be appended to {self!r}: {problem}. Only the chunk that `cut()` "
+                "returned goes on where this one ends. Concatenate chunks of one episode in order."
+            )
+        was_numpy = self.is_numpy
+        append_columns(self, other)
+        self.to_numpy() if was_numpy else self.to_lists()
+        self.t = other.t
+        self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
+        self._is_growing = False
+        self.stopwatch = other.stopwatch
+        for name in _USER_DATA:
+            getattr(self, name).update(getattr(other, name))
+
+    # Data out.
+
+    def get_data_dict(self) -> dict[str, Any]:
+        """All columns of this chunk without look-back and without the last observation and info.
+
+        Returns:
+            {column: T rows}: lists before `to_numpy()`, arrays afterwards; the names are in
+                `trainer.episodes.columns`.
+        """
+        steps = len(self)
+        terminateds, truncateds = np.zeros(steps, bool), np.zeros(steps, bool)
+        if steps:
+            terminateds[-1], truncateds[-1] = self.is_terminated, self.is_truncated
+        return {
+            EPISODE_IDS: np.array([self.id_] * steps),
+            TIMESTEPS: np.arange(self.t_started, self.t),
+            OBS: self.get_observations(slice(0, steps)),
+            INFOS: self.get_infos(slice(0, steps)),
+            ACTIONS: self.get_actions(),
+            REWARDS: self.get_rewards(),
+            TERMINATEDS: terminateds,
+            TRUNCATEDS: truncateds,
+            **self.get_extra_model_outputs(),
+        }
+
+    def get_sample_batch(self) -> dict[str, Any]:
+        """Old name of `get_data_dict()`; a plain dict."""
+        return self.get_data_dict()
+
+    def get_state(self) -> State:
+        """Everything but the spaces and the time, as plain data if users put plain data in."""
+        state = self._own_state()
+        for name in _USER_DATA:
+            state[name] = copied_containers(state[name])
+        return state
+
+    def _own_state(self) -> State:
+        names = (*_IDENTITY, *_POSITION, *_USER_DATA)
+        return {**{name: getattr(self, name) for name in names}, **columns_state(self)}
+
+    @classmethod
+    def from_state(
+        cls, state: State, *, observation_space: Any = None, action_space: Any = None
+    ) -> SingleAgentEpisode:
+        """The episode that `get_state()` described.
+
+        Args:
+            state: what `get_state()` returned.
+            observation_space: the state holds no spaces; give them back here.
+            action_space: ditto.
+
+        Raises:
+            EpisodeError: the state is incomplete or its columns do not fit together.
+        """
+        episode = cls.__new__(cls)
+        episode.__setstate__((state, observation_space, action_space, 0.0))
+        for name in _USER_DATA:
+            setattr(episode, name, copied_containers(state[name]))
+        return episode
+
+    def __getstate__(self) -> tuple[State, Any, Any, float]:
+        return self._own_state(), self.observation_space, self.action_space, self.get_duration_s()
+
+    def __setstate__(self, pickled: tuple[State, Any, Any, float]) -> None:
+        state, observation_space, action_space, elapsed_s = pickled
+        restore_columns(self, state, observation_space=observation_space, action_space=action_space)
+        for name in (*_IDENTITY, *_POSITION, *_USER_DATA):
+            setattr(self, name, state[name])
+        self.stopwatch = Stopwatch(elapsed_s)

@@ -1,0 +1,16 @@
+"""Metrics: logging, exact merging, statistics of episodes, and the result of `train()`."""
+
+from trainer.metrics.comparable import comparable
+from trainer.metrics.episode_statistics import EpisodeRecord, EpisodeStatistics
+from trainer.metrics.logger import MetricsLogger
+from trainer.metrics.result import ResultDict
+from trainer.metrics.statistic import Delta
+
+__all__ = [
+    "Delta",
+    "EpisodeRecord",
+    "EpisodeStatistics",
+    "MetricsLogger",
+    "ResultDict",
+    "comparable",
+]

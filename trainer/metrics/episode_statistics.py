@@ -1,0 +1,242 @@
+"""The built-in metrics of finished episodes: returns, lengths, counts, custom metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from trainer.errors import MetricsError
+from trainer.metrics.exact_sum import rounded_sum
+from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, State
+
+
+class FinishedEpisode(Protocol):
+    """What a record is made of; `SingleAgentEpisode` has it."""
+
+    id_: str
+    t: int
+    agent_id: Any
+    module_id: Any
+    custom_metrics: dict[str, Any]
+    hist_data: dict[str, list[Any]]
+    media: dict[str, Any]
+
+    def get_return(self) -> float:
+        """The return of the whole episode."""
+
+    def get_duration_s(self) -> float:
+        """Seconds the whole episode took."""
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """What remains of an episode for the statistics.
+
+    Attributes:
+        id_: the episode's id.
+        episode_return: the sum of all its rewards.
+        length: env steps of the whole episode.
+        duration_s: seconds it took; NaN if not known (after a restore).
+        agent_id: who played.
+        module_id: who acted.
+        custom_metrics: {name: number}.
+        hist_data: {name: list of numbers}.
+        media: {name: anything}.
+    """
+
+    id_: str
+    episode_return: float
+    length: int
+    duration_s: float = math.nan
+    agent_id: Any = DEFAULT_AGENT_ID
+    module_id: Any = DEFAULT_MODULE_ID
+    custom_metrics: Mapping[str, float] = field(default_factory=dict)
+    hist_data: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    media: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_episode(cls, episode: FinishedEpisode) -> EpisodeRecord:
+        """The record of an episode that has just ended, after `on_episode_end`.
+
+        Raises:
+            MetricsError: `custom_metrics` or `hist_data` hold something else than numbers.
+        """
+        metrics, hist_data = episode.custom_metrics, episode.hist_data
+        return cls(
+            id_=episode.id_,
+            episode_return=episode.get_return(),
+            length=episode.t,
+            duration_s=episode.get_duration_s(),
+            agent_id=DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id,
+            module_id=DEFAULT_MODULE_ID if episode.module_id is None else episode.module_id,
+            custom_metrics={
+                name: _numbers(f"episode.custom_metrics[{name!r}]", value, 0)
+                for name, value in metrics.items()
+            },
+            hist_data={
+                name: _numbers(f"episode.hist_data[{name!r}]", values, 1)
+                for name, values in hist_data.items()
+            },
+            media=dict(episode.media),
+        )
+
+
+def _numbers(name: str, value: Any, ndim: int) -> Any:
+    """A number (ndim 0) or a list of numbers (ndim 1) of Python's own types."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # ragged lists: refused below
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf" and array.size:
+        ndim = -1
+    if array.ndim != ndim:
+        wanted = "a number" if "custom_metrics" in name else "a list of numbers"
+        raise MetricsError(
+            f"{name} is {value!r:.80}, not {wanted}. It is averaged or listed in results. Store "
+            "anything else in `episode.user_data` or `episode.custom_data`."
+        )
+    return array.tolist() if array.size else []
+
+
+class EpisodeStatistics:
+    """Statistics of the last `smoothing` episodes of all runners, and of this iteration's.
+
+    Life: `begin_iteration()`, `add(records)` as they come, `result()` as often as wanted.
+
+    "Last" is in order of iteration, then runner (or ticket), then time: the order in which records
+    are added.
+    """
+
+    def __init__(
+        self, *, smoothing: int | None = 100, keep_per_episode_custom_metrics: bool = False
+    ) -> None:
+        """No episodes yet.
+
+        Args:
+            smoothing: how many of the last episodes are averaged, ≥ 1; None means all.
+            keep_per_episode_custom_metrics: give custom metrics as lists instead of mean, min and
+                max.
+
+        Raises:
+            MetricsError: `smoothing` is less than 1.
+        """
+        if smoothing is not None and smoothing < 1:
+            raise MetricsError(
+                f"smoothing={smoothing} episodes cannot be averaged. Returns are averaged over the "
+                "last so many episodes. Set `metrics_num_episodes_for_smoothing` to at least 1."
+            )
+        self._smoothing = smoothing
+        self._keeps_lists = keep_per_episode_custom_metrics
+        self._records: list[EpisodeRecord] = []
+        self._num_this_iteration = 0
+        self._num_lifetime = 0
+
+    def begin_iteration(self) -> None:
+        """Starts `num_episodes` and `hist_stats` anew; the last episodes stay."""
+        self._num_this_iteration = 0
+        self._records = self._recent()
+
+    def add(self, records: Iterable[EpisodeRecord]) -> None:
+        """Adds finished episodes, in the order of the runners."""
+        new = list(records)
+        self._records += new
+        self._num_this_iteration += len(new)
+        self._num_lifetime += len(new)
+
+    def _recent(self) -> list[EpisodeRecord]:
+        return self._records if self._smoothing is None else self._records[-self._smoothing :]
+
+    def _of_this_iteration(self) -> list[EpisodeRecord]:
+        return self._records[len(self._records) - self._num_this_iteration :]
+
+    def result(self) -> dict[str, Any]:
+        """What goes under `env_runners`; NaN where no episode has ended yet. Changes nothing."""
+        recent = self._recent()
+        return {
+            **_spread("episode_return", [record.episode_return for record in recent]),
+            **_spread("episode_len", [record.length for record in recent]),
+            "episode_duration_sec_mean": _mean([record.duration_s for record in recent]),
+            "num_episodes": self._num_this_iteration,
+            "num_episodes_lifetime": self._num_lifetime,
+            "agent_episode_return_mean": _means_by("agent_id", recent),
+            "module_episode_return_mean": _means_by("module_id", recent),
+            "custom_metrics": self._custom_metrics(recent),
+            **self._lists(),
+        }
+
+    def _custom_metrics(self, recent: list[EpisodeRecord]) -> dict[str, Any]:
+        by_name: dict[str, list[float]] = {}
+        for record in recent:
+            for name, value in record.custom_metrics.items():
+                by_name.setdefault(name, []).append(value)
+        if self._keeps_lists:
+            return dict(by_name)
+        spread: dict[str, Any] = {}
+        for name, values in by_name.items():
+            spread |= _spread(name, values)
+        return spread
+
+    def _lists(self) -> dict[str, Any]:
+        records = self._of_this_iteration()
+        hist_stats: dict[str, list[Any]] = {
+            "episode_reward": [record.episode_return for record in records],
+            "episode_lengths": [record.length for record in records],
+        }
+        media: dict[str, list[Any]] = {}
+        for record in records:
+            for name, values in record.hist_data.items():
+                hist_stats.setdefault(name, []).extend(values)
+            for name, value in record.media.items():
+                media.setdefault(name, []).append(value)
+        return {"hist_stats": hist_stats, **({"episode_media": media} if media else {})}
+
+    def get_state(self) -> State:
+        """Plain data; without durations, which no two runs share, and without media."""
+        return {
+            "num_this_iteration": self._num_this_iteration,
+            "num_lifetime": self._num_lifetime,
+            "records": [
+                {
+                    "id_": record.id_,
+                    "episode_return": record.episode_return,
+                    "length": record.length,
+                    "agent_id": record.agent_id,
+                    "module_id": record.module_id,
+                    "custom_metrics": dict(record.custom_metrics),
+                    "hist_data": {name: list(data) for name, data in record.hist_data.items()},
+                }
+                for record in self._records
+            ],
+        }
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave; `smoothing` stays as it was set here."""
+        self._num_this_iteration = state["num_this_iteration"]
+        self._num_lifetime = state["num_lifetime"]
+        self._records = [EpisodeRecord(**record) for record in state["records"]]
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Mean, smallest and largest of the values that are not NaN."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return {
+        f"{name}_mean": _mean(numbers),
+        f"{name}_min": min(numbers, default=math.nan),
+        f"{name}_max": max(numbers, default=math.nan),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    numbers = [value for value in values if not math.isnan(value)]
+    return rounded_sum(numbers) / len(numbers) if numbers else math.nan
+
+
+def _means_by(attribute: str, records: Iterable[EpisodeRecord]) -> dict[Any, float]:
+    by_id: dict[Any, list[float]] = {}
+    for record in records:
+        by_id.setdefault(getattr(record, attribute), []).append(record.episode_return)
+    return {id_: _mean(returns) for id_, returns in by_id.items()}

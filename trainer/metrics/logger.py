@@ -1,0 +1,313 @@
+"""`MetricsLogger`: where callbacks, runners and the algorithm log what should appear in results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from trainer.metrics.block_timer import BlockTimer
+from trainer.metrics.options import OPTION_DEFAULTS, Reduce
+from trainer.metrics.paths import Key, Path, leaves, nearest, path_of, put, sorting_key, text_of
+from trainer.metrics.statistic import Delta, Stat, Statistic
+from trainer.metrics.statistic_table import StatisticTable
+from trainer.types import State
+
+_NO_DEFAULT: Final = object()
+
+
+class MetricsLogger:
+    """Collects values under keys and reduces them to one number each.
+
+    Life on a runner: `log_value` … `drain()` after every `sample()`. Life on the driver:
+    `aggregate(what the runners drained, in the order of the runners)`, then `compile()` once per
+    result.
+
+    What a key means without options: the plain mean of what was logged since the last result. All
+    sums and means are exact, so that N runners give the bits that one process gives from the same
+    values (`trainer.metrics.exact_sum`).
+
+    | options                      | result                                                     |
+    |------------------------------|------------------------------------------------------------|
+    | none                         | mean of the values since the last result                   |
+    | `window=n`                   | mean (sum, min, max) of the last n values of all runners   |
+    | `window=float("inf")`        | mean of all values ever                                    |
+    | `ema_coeff=c`                | moving average: first value, then c·new + (1 - c)·old      |
+    | `reduce="sum"`, "min", "max" | of all values ever, or since the last result if it clears  |
+    | `reduce=None`                | list of the values since the last result, or of the last n |
+    | … and `percentiles=[5, 95]`  | {percentile: value} of the last n values                   |
+
+    "The last n" counts in order of iteration, then runner, then time. NaN is ignored, but holds its
+    place in a window. Where there is no value: NaN (mean, min, max), 0 (sum), [] (list). Means
+    without `ema_coeff` also appear as `<key>_min` and `<key>_max` (a final `_mean` in the key is
+    replaced), unless `min_max=False`.
+
+    The options of a key are fixed when it is first logged; other options later warn once and change
+    nothing.
+    """
+
+    def __init__(self, *, root: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        """An empty logger.
+
+        Args:
+            root: RLlib's mark of the algorithm's own logger; no effect, any logger may hand over
+                and take over.
+            clock: gives seconds, for `log_time` and throughputs.
+        """
+        del root
+        self._clock = clock
+        self._table = StatisticTable(clock=clock)
+        self._by_key = self._table.by_key
+
+    # Logging.
+
+    def log_value(
+        self,
+        key: Key,
+        value: Any,
+        *,
+        reduce: Reduce = "mean",
+        window: float | None = None,
+        ema_coeff: float | None = None,
+        percentiles: Iterable[float] | bool = False,
+        clear_on_reduce: bool = False,
+        with_throughput: bool = False,
+        throughput_ema_coeff: float | None = None,
+        min_max: bool = True,
+    ) -> None:
+        """Adds one value; the class explains the options.
+
+        Args:
+            key: a string, or a tuple of strings for nested results.
+            value: a number; with `reduce=None` also an array or list of numbers.
+            reduce: "mean", "sum", "min", "max" or None.
+            window: how many of the last values count.
+            ema_coeff: the weight of a new value in a moving average, in (0, 1].
+            percentiles: which percentiles to give instead of the list, or True for the usual ones.
+            clear_on_reduce: begin anew after every result.
+            with_throughput: also give `<key>_throughput`, the growth of a sum per second.
+            throughput_ema_coeff: the weight of its newest measurement, 0.05 unless given.
+            min_max: whether results also show the smallest and largest value beside a mean.
+
+        Raises:
+            MetricsError: the options cannot be combined, the value is no number, or the key is both
+                a value and a group.
+        """
+        given = (
+            *(reduce, window, ema_coeff, percentiles, clear_on_reduce),
+            *(with_throughput, throughput_ema_coeff, min_max),
+        )
+        try:
+            statistic = self._by_key.get(key)
+        except TypeError:  # a list, say: no key at all
+            path_of(key)
+            raise
+        if statistic is None:
+            statistic = self._table.create(key, given)
+        elif given != statistic.given:
+            self._table.check_given(statistic, given)
+        statistic.log(value)
+
+    def log_dict(
+        self, value_dict: Mapping[Any, Any], *, key: Key | None = None, **options: Any
+    ) -> None:
+        """Logs every leaf of a nested dict.
+
+        Args:
+            value_dict: {part: value or dict}.
+            key: what all keys begin with.
+            options: as in `log_value`.
+        """
+        prefix = () if key is None else path_of(key)
+        for path, value in leaves(value_dict, prefix):
+            self.log_value(path, value, **options)
+
+    def log_time(self, key: Key, **options: Any) -> BlockTimer:
+        """Logs how many seconds a `with` block takes, as often as it is entered, from any thread.
+
+        Args:
+            key: as in `log_value`.
+            options: as in `log_value`, but `min_max` is False unless given. Times are not part of
+                states.
+        """
+        unknown = options.keys() - OPTION_DEFAULTS.keys()
+        if unknown:
+            raise TypeError(
+                f"log_time() got unknown options {sorted(unknown)}. It takes those of log_value(): "
+                f"{', '.join(OPTION_DEFAULTS)}."
+            )
+        given = tuple({**OPTION_DEFAULTS, "min_max": False, **options}.values())
+
+        def report(seconds: float) -> None:
+            statistic = self._by_key.get(key)
+            if statistic is None:
+                statistic = self._table.create(key, given, is_wall_clock=True)
+            elif given != statistic.given:
+                self._table.check_given(statistic, given)
+            statistic.log(seconds)
+
+        return BlockTimer(report, clock=self._clock)
+
+    def set_value(self, key: Key, value: Any, **options: Any) -> None:
+        """Overwrites the newest value of a window or list, and everything that any other key holds.
+
+        Args:
+            key: as in `log_value`; made if it does not exist.
+            value: as in `log_value`.
+            options: as in `log_value`.
+        """
+        statistic = self._by_key.get(key)
+        if statistic is None:
+            self.log_value(key, value, **options)
+        else:
+            statistic.set_value(value)
+
+    # Reading.
+
+    def peek(
+        self,
+        key: Key | None = None,
+        default: Any = _NO_DEFAULT,
+        compile: bool = True,  # noqa: A002 (RLlib's name)
+        *,
+        throughput: bool = False,
+        stat: Stat | None = None,
+    ) -> Any:
+        """What a result would show now; nothing is cleared.
+
+        Args:
+            key: a key, or the beginning of keys for a nested dict; None for everything.
+            default: the answer if there is no such key; without it that is a KeyError.
+            compile: False gives the single values as a list, as far as they are kept.
+            throughput: give the throughput instead.
+            stat: give "mean", "sum", "min", "max", "count" (without NaN) or "nan_count" instead.
+
+        Raises:
+            KeyError: there is no such key; the message names the nearest.
+        """
+
+        def read(statistic: Statistic) -> Any:
+            if throughput:
+                return statistic.throughput
+            return statistic.read(stat) if compile else statistic.values()
+
+        path = () if key is None else path_of(key)
+        if path in self._table.by_path:
+            return read(self._table.by_path[path])
+        found = self._table.below(path)
+        if not found and path:
+            if default is not _NO_DEFAULT:
+                return default
+            known = [text_of(known) for known in self._table.by_path]
+            raise KeyError(f"Nothing was logged as {key!r}.{nearest(text_of(path), known)}")
+        tree: dict[Any, Any] = {}
+        for below, statistic in found.items():
+            put(tree, below[len(path) :], read(statistic))
+        return tree
+
+    @staticmethod
+    def peek_results(results: Any, compile: bool = True) -> Any:  # noqa: A002, ARG004
+        """The results themselves: here they are plain values already."""
+        return results
+
+    def __contains__(self, key: Key) -> bool:
+        return bool(self._table.below(path_of(key)))
+
+    # Results and hand-over.
+
+    def reduce(self) -> dict[Any, Any]:
+        """A result: the reduced values as a nested dict, in order of keys; begins the next result.
+
+        Keys that clear are empty afterwards; the others go on.
+        """
+        return self._result({})
+
+    def compile(self) -> dict[Any, Any]:
+        """`reduce()`, with `<key>_throughput`, `<key>_min` and `<key>_max` where they exist.
+
+        A key that was logged under such a name itself wins.
+        """
+        extras: dict[Path, Any] = {}
+        for path, statistic in self._table.by_path.items():
+            if statistic.options.shows_min_max:
+                extras[_sibling(path, "_min")] = statistic.read("min")
+                extras[_sibling(path, "_max")] = statistic.read("max")
+        return self._result(extras)
+
+    def _result(self, extras: dict[Path, Any]) -> dict[Any, Any]:
+        values = {path: statistic.read() for path, statistic in self._table.by_path.items()}
+        for path, statistic in self._table.by_path.items():
+            statistic.end_result()
+            if statistic.options.with_throughput:
+                extras[_sibling(path, "_throughput")] = statistic.throughput
+        tree: dict[Any, Any] = {}
+        for path, value in sorted({**extras, **values}.items(), key=sorting_key):
+            put(tree, path, value)
+        return tree
+
+    def drain(self) -> dict[Any, Any]:
+        """Everything new since the last `drain()`: a nested dict of `Delta`, for `aggregate`."""
+        tree: dict[Any, Any] = {}
+        for path, statistic in self._table.by_path.items():
+            delta = statistic.drain()
+            if delta is not None:
+                put(tree, path, delta)
+        return tree
+
+    def aggregate(
+        self, stats_dicts: Iterable[Mapping[Any, Any]], *, key: Key | None = None
+    ) -> None:
+        """Adds what other loggers drained, as if it had been logged here.
+
+        Args:
+            stats_dicts: what `drain()` gave, in the order of the runners (never of arrival). Leaves
+                may also be plain numbers, which are logged.
+            key: what all keys begin with, e.g. "env_runners".
+
+        Raises:
+            MetricsError: a key is reduced in different ways in different loggers.
+        """
+        prefix = () if key is None else path_of(key)
+        for stats in stats_dicts:
+            for path, leaf in leaves(stats, prefix):
+                if not isinstance(leaf, Delta):
+                    self.log_value(path, leaf)
+                    continue
+                statistic = self._table.by_path.get(path) or self._table.add(path, leaf.options)
+                if statistic.options != leaf.options:
+                    self._table.warn_once(statistic, leaf.options)
+                statistic.merge(leaf)
+
+    # Keys.
+
+    def delete(self, *key: str | int, key_error: bool = True) -> None:
+        """Forgets a key, or all keys that begin so: `delete("env_runners", "speed")`.
+
+        Args:
+            key: the parts of the key.
+            key_error: whether a key that does not exist is an error.
+
+        Raises:
+            KeyError: there is no such key.
+        """
+        found = self._table.below(path_of(key))
+        if not found and key_error:
+            raise KeyError(f"Nothing was logged as {key!r}, so it cannot be deleted.")
+        self._table.delete(found)
+
+    def reset(self) -> None:
+        """Forgets everything."""
+        self._table.delete(self._table.by_path)
+
+    def get_state(self) -> State:
+        """Plain data; without times, throughputs and other things that depend on the clock."""
+        return {"statistics": self._table.get_state()}
+
+    def set_state(self, state: State) -> None:
+        """Replaces everything by what `get_state` gave."""
+        self._table.set_state(state["statistics"])
+
+
+def _sibling(path: Path, suffix: str) -> Path:
+    name = str(path[-1])
+    return (*path[:-1], name.removesuffix("_mean") + suffix)

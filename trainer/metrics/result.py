@@ -1,0 +1,92 @@
+"""`ResultDict`: what `train()` and `evaluate()` return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from trainer.metrics.paths import leaves, nearest, text_of
+from trainer.metrics.rllib_keys import OLD_KEYS, old_value
+from trainer.metrics.summary import summary
+
+_MISSING: Final = object()
+
+
+class ResultDict(dict[str, Any]):
+    """A nested dict of metrics that also answers slash paths and RLlib's old keys.
+
+        result["env_runners"]["episode_return_mean"]
+        result["env_runners/episode_return_mean"]
+        result["episode_reward_mean"]               # an old key: found, but not listed
+
+    Iterating, `len`, `==`, copying, pickling and JSON see the nested dict only. `in` and `get` know
+    all three spellings. Nested dicts that it is made of become ResultDicts too (copies, so that
+    changing a result never changes its source). `print(result)` shows the important rows;
+    `repr(result)` everything.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
+    ) -> None:
+        super().__init__()
+        for key, value in {**dict(values), **more}.items():
+            self[key] = ResultDict(value) if isinstance(value, dict) else value
+
+    def __missing__(self, key: object) -> Any:
+        found = self._find(key)
+        if found is _MISSING:
+            raise KeyError(self._message(key))
+        return found
+
+    def _find(self, key: object) -> Any:
+        if not isinstance(key, str):
+            return _MISSING
+        if "/" in key:
+            return self._at_path(key)
+        if key in OLD_KEYS:
+            try:
+                return old_value(self, key)
+            except KeyError:
+                return _MISSING
+        return _MISSING
+
+    def _at_path(self, path: str) -> Any:
+        tree: Any = self
+        for part in path.split("/"):
+            if not isinstance(tree, Mapping) or part not in tree:
+                return _MISSING
+            tree = tree[part]
+        return tree
+
+    def _message(self, key: object) -> str:
+        known = [*self.flat(), *self, *OLD_KEYS]
+        return f"This result has no {key!r}.{nearest(str(key), known)}"
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or self._find(key) is not _MISSING
+
+    def get(self, key: object, default: Any = None) -> Any:
+        """The value of a key, slash path or old key, or `default`."""
+        if super().__contains__(key):
+            return self[key]  # type: ignore[index]
+        found = self._find(key)
+        return default if found is _MISSING else found
+
+    def copy(self) -> ResultDict:
+        """A copy down to the leaves, which are shared."""
+        return ResultDict(self)
+
+    def flat(self) -> dict[str, Any]:
+        """{"env_runners/episode_return_mean": value, …} of all leaves."""
+        return {text_of(path): value for path, value in leaves(self)}
+
+    def summary(self, *, num_rows: int = 25) -> str:
+        """The important rows as text, without config, lists and internals.
+
+        Args:
+            num_rows: how many at most.
+        """
+        return summary(self.flat(), num_rows=num_rows)
+
+    def __str__(self) -> str:
+        return self.summary()

@@ -1,0 +1,104 @@
+"""Where a result keeps what RLlib's old keys named; a table that could be deleted.
+
+Old keys resolve when asked for, `result["episode_reward_mean"]`, but are not listed, printed or
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "episode_reward_mean": ("env_runners/episode_return_mean",),
+        "episode_reward_min": ("env_runners/episode_return_min",),
+        "episode_reward_max": ("env_runners/episode_return_max",),
+        "episode_return_mean": ("env_runners/episode_return_mean",),
+        "episode_return_min": ("env_runners/episode_return_min",),
+        "episode_return_max": ("env_runners/episode_return_max",),
+        "episode_len_mean": ("env_runners/episode_len_mean",),
+        "episodes_this_iter": ("env_runners/num_episodes",),
+        "episodes_total": ("env_runners/num_episodes_lifetime",),
+        "timesteps_total": (
+            "num_env_steps_sampled_lifetime",
+            "env_runners/num_env_steps_sampled_lifetime",
+        ),
+        "num_env_steps_sampled": (
+            "num_env_steps_sampled_lifetime",
+            "env_runners/num_env_steps_sampled_lifetime",
+            "env_runners/num_env_steps_sampled",
+        ),
+        "num_env_steps_sampled_this_iter": ("env_runners/num_env_steps_sampled",),
+        "timesteps_this_iter": ("env_runners/num_env_steps_sampled",),
+        "num_env_steps_trained": ("learners/__all_modules__/num_env_steps_trained_lifetime",),
+        "num_env_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
+        "num_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
+        "num_agent_steps_sampled": ("env_runners/num_agent_steps_sampled_lifetime",),
+        "num_agent_steps_sampled_this_iter": ("env_runners/num_agent_steps_sampled",),
+        "agent_timesteps_total": ("env_runners/num_agent_steps_sampled_lifetime",),
+        "policy_reward_mean": ("env_runners/module_episode_return_mean",),
+        "custom_metrics": ("env_runners/custom_metrics",),
+        "hist_stats": ("env_runners/hist_stats",),
+        "episode_media": ("env_runners/episode_media",),
+        "sampler_results": ("env_runners",),
+        "num_healthy_workers": ("fault_tolerance/num_healthy_workers",),
+        "num_remote_worker_restarts": ("fault_tolerance/num_remote_worker_restarts",),
+        "num_faulty_episodes": ("fault_tolerance/num_episodes_lost",),
+    }
+)
+"""{old key: paths to look at, in this order}."""
+
+_SUMMED: Final = frozenset(
+    {"num_agent_steps_sampled", "num_agent_steps_sampled_this_iter", "agent_timesteps_total"}
+)
+_MAYBE_EMPTY: Final = frozenset({"custom_metrics", "hist_stats", "episode_media"})
+_COUNTERS: Final = ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled")
+
+OLD_KEYS: Final = frozenset({*OLD_PATHS, "info", "counters"})
+"""All old keys."""
+
+
+def old_value(result: Mapping[str, Any], key: str) -> Any:
+    """What an old key means in a result.
+
+    Args:
+        result: a result with slash paths; one of its parts (such as `result["evaluation"]`) will
+            do.
+        key: one of `OLD_KEYS`.
+
+    Raises:
+        KeyError: this result has no such value.
+    """
+    if key == "info":
+        return {"learner": _learner_info(result), **_counters(result)}
+    if key == "counters":
+        return _counters(result)
+    for path in OLD_PATHS[key]:
+        for candidate in (path, path.removeprefix("env_runners/")):
+            if candidate != key and candidate in result:
+                value = result[candidate]
+                return sum(value.values()) if key in _SUMMED and isinstance(value, dict) else value
+    if key in _MAYBE_EMPTY and "env_runners" in result:
+        return {}
+    raise KeyError(key)
+
+
+def _learner_info(result: Mapping[str, Any]) -> dict[str, Any]:
+    learners = result["learners"]
+    return {
+        module_id: {"learner_stats": values, "custom_metrics": {}}
+        for module_id, values in learners.items()
+        if module_id != "__all_modules__"
+    }
+
+
+def _counters(result: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in _COUNTERS:
+        try:
+            found[key] = old_value(result, key)
+        except KeyError:  # a part of a result, or an algorithm without this counter
+            continue
+    return found
