@@ -1,0 +1,113 @@
+"""Advantages derived by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.connectors import (
+    Chunks,
+    discounted_returns,
+    explained_variance,
+    generalized_advantages,
+    standardize,
+)
+
+REWARDS, VALUES = [1.0, 2.0, 3.0], [0.5, 1.0, 1.5]
+
+
+def chunks(*, bootstrap: list[float], lengths: list[int] | None = None, repeat: int = 1) -> Chunks:
+    return Chunks(
+        rewards=np.array(REWARDS * repeat),
+        values=np.array(VALUES * repeat),
+        lengths=np.array(lengths or [3]),
+        bootstrap_values=np.array(bootstrap),
+    )
+
+
+def test_cut_chunk_is_bootstrapped_with_the_value_of_its_last_observation() -> None:
+    # deltas: 1 + .5*1 - .5 = 1, 2 + .5*1.5 - 1 = 1.75, 3 + .5*2 - 1.5 = 2.5; discount .25
+    estimate = generalized_advantages(chunks(bootstrap=[2.0]), gamma=0.5, lambda_=0.5)
+    assert estimate.advantages.tolist() == [1.59375, 2.375, 2.5]
+    assert estimate.value_targets.tolist() == [2.09375, 3.375, 4.0]
+
+
+def test_terminated_chunk_is_worth_nothing_afterwards() -> None:
+    estimate = generalized_advantages(chunks(bootstrap=[0.0]), gamma=0.5, lambda_=0.5)
+    assert estimate.advantages.tolist() == [1.53125, 2.125, 1.5]
+    ignored = generalized_advantages(chunks(bootstrap=[2.0]), gamma=0.5, lambda_=0.5)
+    assert (ignored.advantages != estimate.advantages).all()
+
+
+def test_chunks_do_not_leak_into_each_other() -> None:
+    both = generalized_advantages(
+        chunks(bootstrap=[2.0, 0.0], lengths=[3, 3], repeat=2), gamma=0.5, lambda_=0.5
+    )
+    first = generalized_advantages(chunks(bootstrap=[2.0]), gamma=0.5, lambda_=0.5)
+    second = generalized_advantages(chunks(bootstrap=[0.0]), gamma=0.5, lambda_=0.5)
+    expected = [*first.advantages.tolist(), *second.advantages.tolist()]
+    assert both.advantages.tolist() == expected
+    one_chunk = generalized_advantages(
+        chunks(bootstrap=[0.0], lengths=[6], repeat=2), gamma=0.5, lambda_=0.5
+    )
+    assert one_chunk.advantages.tolist() != expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.floats(0.0, 1.0))
+def test_lambda_one_is_return_minus_value_and_lambda_zero_the_temporal_difference(
+    seed: int, gamma: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    data = Chunks(
+        rewards=rng.standard_normal(9),
+        values=rng.standard_normal(9),
+        lengths=np.array([4, 1, 4]),
+        bootstrap_values=rng.standard_normal(3),
+    )
+    with_gae = generalized_advantages(data, gamma=gamma, lambda_=1.0)
+    without = discounted_returns(data, gamma=gamma, use_critic=True)
+    np.testing.assert_allclose(with_gae.advantages, without.advantages, atol=1e-12)
+    np.testing.assert_allclose(with_gae.value_targets, without.value_targets, atol=1e-12)
+    td = generalized_advantages(data, gamma=gamma, lambda_=0.0).advantages
+    assert td[4] == pytest.approx(
+        data.rewards[4] + gamma * data.bootstrap_values[1] - data.values[4], abs=1e-12
+    )
+    assert td[0] == pytest.approx(
+        data.rewards[0] + gamma * data.values[1] - data.values[0], abs=1e-12
+    )
+
+
+def test_returns_without_critic_are_discounted_sums() -> None:
+    estimate = discounted_returns(chunks(bootstrap=[0.0]), gamma=0.5, use_critic=False)
+    assert estimate.advantages.tolist() == [2.75, 3.5, 3.0]
+    assert estimate.value_targets.tolist() == [2.75, 3.5, 3.0]
+
+
+def test_inputs_are_not_changed() -> None:
+    data = chunks(bootstrap=[2.0])
+    discounted_returns(data, gamma=0.5, use_critic=True)
+    generalized_advantages(data, gamma=0.5, lambda_=0.5)
+    assert data.rewards.tolist() == REWARDS
+    assert data.values.tolist() == VALUES
+
+
+def test_standardized_advantages_have_mean_zero_and_deviation_one() -> None:
+    standardized = standardize(np.array([1.0, 2.0, 3.0, 6.0]))
+    assert standardized.mean() == pytest.approx(0.0, abs=1e-15)
+    assert standardized.std() == pytest.approx(1.0)
+
+
+def test_equal_advantages_are_not_blown_up() -> None:
+    assert standardize(np.array([5.0, 5.0])).tolist() == [0.0, 0.0]
+    assert np.abs(standardize(np.array([0.0, 1e-9]))).max() < 1e-5
+
+
+def test_explained_variance_of_known_cases() -> None:
+    targets = np.array([1.0, 2.0, 3.0])
+    assert explained_variance(targets, targets) == 1.0
+    assert explained_variance(targets, np.zeros(3)) == 0.0
+    assert explained_variance(targets, -9.0 * targets) == -1.0
+    assert explained_variance(np.ones(3), targets) == 0.0

@@ -1,0 +1,150 @@
+"""Building modules: settings, spaces, and networks written by users."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import textwrap
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer.connectors import ObservationEncoder
+from trainer.errors import ConfigError, ModuleError, UnknownSettingError, UnsupportedSpaceError
+from trainer.modules import (
+    ActorCriticModule,
+    DefaultModelConfig,
+    RLModule,
+    RLModuleSpec,
+    distribution_for,
+    observation_size,
+)
+from trainer.nn import Categorical, DiagGaussian, MultiCategorical, matmul_rows
+from trainer.testing.gradients import gradient_check
+from trainer.types import Array
+
+BOX = spaces.Box(-1.0, 1.0, (3,))
+
+
+def test_defaults_are_those_of_rllib() -> None:
+    config = DefaultModelConfig()
+    assert config.fcnet_hiddens == [256, 256]
+    assert (config.fcnet_activation, config.head_fcnet_activation) == ("tanh", "relu")
+    assert config.vf_share_layers
+    assert config.log_std_clip_param == 20.0
+    assert DefaultModelConfig.from_setting(None) == DefaultModelConfig.from_setting({}) == config
+
+
+def test_unknown_key_is_an_error_with_the_nearest_spelling() -> None:
+    with pytest.raises(UnknownSettingError, match=r"'fcnet_hidens' \(did you mean 'fcnet_hiddens'"):
+        DefaultModelConfig.from_setting({"fcnet_hidens": [64], "fcnet_activation": "relu"})
+
+
+def test_all_impossible_values_are_listed_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        DefaultModelConfig.from_setting(
+            {
+                "fcnet_hiddens": [64, 0],
+                "head_fcnet_hiddens": "64",
+                "fcnet_activation": "gelu",
+                "initializer": "zeros",
+                "log_std_clip_param": -1.0,
+                "use_lstm": True,
+            }
+        )
+    for part in ("[64, 0]", "'64'", "gelu", "zeros", "-1.0", "use_lstm"):
+        assert part in str(caught.value)
+
+
+def test_dataclass_and_dict_build_the_same_network() -> None:
+    def weights(model_config: Any) -> bytes:
+        spec = RLModuleSpec(
+            observation_space=BOX, action_space=spaces.Discrete(2), model_config=model_config
+        )
+        return spec.build(np.random.default_rng(0)).parameters.flat.tobytes()
+
+    assert weights({"fcnet_hiddens": [8]}) == weights(DefaultModelConfig(fcnet_hiddens=[8]))
+
+
+def test_spec_travels_to_another_process() -> None:
+    spec = RLModuleSpec(ActorCriticModule, BOX, spaces.Discrete(2), {"fcnet_hiddens": [8]})
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+def test_spec_without_spaces_or_with_another_class_is_refused() -> None:
+    with pytest.raises(ModuleError, match="needs both"):
+        RLModuleSpec(observation_space=BOX).build()
+    wrong: Any = dict
+    with pytest.raises(ModuleError, match="not a subclass of `RLModule`"):
+        RLModuleSpec(wrong, BOX, spaces.Discrete(2)).build()
+
+
+OBSERVATION_SPACES: list[gym.Space[Any]] = [
+    BOX,
+    spaces.Box(0, 255, (4, 5, 3), np.uint8),
+    spaces.Discrete(6),
+    spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
+    spaces.MultiBinary((2, 3)),
+    spaces.Dict(
+        {"b": spaces.Discrete(3), "a": spaces.Tuple([BOX, spaces.Box(-1.0, 1.0, ())])},
+    ),
+]
+
+
+@pytest.mark.parametrize("space", OBSERVATION_SPACES, ids=str)
+def test_module_and_encoder_agree_about_sizes(space: gym.Space[Any]) -> None:
+    assert observation_size(space) == ObservationEncoder(space).size
+
+
+def test_spaces_without_a_network_say_what_is_possible() -> None:
+    with pytest.raises(UnsupportedSpaceError, match="Box, Discrete"):
+        observation_size(spaces.Sequence(BOX))
+    for space in (
+        spaces.Box(0, 9, (2,), np.int64),
+        spaces.MultiBinary(3),
+        spaces.Tuple([BOX, BOX]),
+    ):
+        with pytest.raises(UnsupportedSpaceError, match="Discrete, in MultiDiscrete"):
+            distribution_for(space)
+
+
+def test_distributions_fit_their_spaces() -> None:
+    assert isinstance(distribution_for(spaces.Discrete(3)), Categorical)
+    assert isinstance(distribution_for(spaces.MultiDiscrete([2, 3])), MultiCategorical)
+    assert isinstance(distribution_for(BOX), DiagGaussian)
+    assert distribution_for(spaces.MultiDiscrete([2, 3])).num_inputs == 5
+    assert distribution_for(BOX).num_inputs == 6
+
+
+def example_of_the_docstring() -> type[RLModule]:
+    """The class that the docstring of `RLModule` shows to users."""
+    docstring = inspect.getdoc(RLModule) or ""
+    source = docstring[docstring.index("    class LinearModule") :]
+    source = source[: source.index("    config.rl_module")]
+    names: dict[str, Any] = {"RLModule": RLModule, "matmul_rows": matmul_rows}
+    exec(textwrap.dedent(source), names)
+    module_class: type[RLModule] = names["LinearModule"]
+    return module_class
+
+
+def test_example_for_users_has_right_gradients_and_is_row_exact() -> None:
+    spec = RLModuleSpec(example_of_the_docstring(), BOX, spaces.Discrete(2), {"anything": 1})
+    module = spec.build(np.random.default_rng(0), dtype=np.float64)
+    obs = np.random.default_rng(1).standard_normal((9, 3))
+    d_inputs, d_values = obs[:, :2] ** 2, obs[:, 2]
+
+    def weighted_sum(flat: Array) -> float:
+        module.parameters.flat[:] = flat
+        outputs = module.forward_train({"obs": obs})
+        total = (d_inputs * outputs["action_dist_inputs"]).sum()
+        return float(total + (d_values * outputs["vf_preds"]).sum())
+
+    start = module.parameters.flat.copy()
+    weighted_sum(start)
+    module.backward(d_action_dist_inputs=d_inputs, d_vf_preds=d_values)
+    gradient_check(weighted_sum, module.gradients.flat, start)
+    together = module.forward_inference({"obs": obs})["action_dist_inputs"]
+    assert module.forward_acting(obs[4:5]).tobytes() == together[4].tobytes()

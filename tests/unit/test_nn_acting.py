@@ -1,0 +1,121 @@
+"""Acting gives each row the same bits, whatever other rows there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.nn import (
+    ACTIVATIONS,
+    MLP,
+    ActingForward,
+    ActionDistribution,
+    Categorical,
+    DiagGaussian,
+    LayerSpec,
+    MultiCategorical,
+    Parameters,
+    columns_with_ones,
+    matmul_rows,
+)
+from trainer.nn.initializers import uniform
+from trainer.types import Array
+
+DISTRIBUTIONS = {
+    "categorical": Categorical(3),
+    "many actions": Categorical(19),
+    "gaussian": DiagGaussian((3,)),
+    "multi": MultiCategorical([2, 5, 3]),
+}
+
+
+def network(num_inputs: int, layers: list[LayerSpec]) -> MLP:
+    parameters = Parameters(MLP.shapes("net", num_inputs=num_inputs, layers=layers))
+    mlp = MLP(parameters, parameters.zeros_like(), name="net", num_inputs=num_inputs, layers=layers)
+    mlp.initialize(np.random.default_rng(0), initializer=uniform, gains=[1.0] * len(layers))
+    return mlp
+
+
+def random_rows(seed: int, rows: int, width: int) -> Array:
+    return np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("width", [1, 2, 5, 18])
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**31), count=st.integers(1, 20))
+def test_row_of_a_batch_has_the_bits_of_the_row_alone(
+    activation: str, width: int, seed: int, count: int
+) -> None:
+    layers = [LayerSpec(64, activation), LayerSpec(33, activation), LayerSpec(width, "linear")]
+    act = ActingForward(network(5, layers).layers)
+    rows = random_rows(seed, count, 5)
+    together = act(rows)
+    order = np.random.default_rng(seed).permutation(count)
+    assert act(rows[order]).tobytes() == together[order].tobytes()
+    for index in range(count):
+        assert act(rows[index : index + 1]).tobytes() == together[index].tobytes()
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31), count=st.integers(1, 20))
+def test_action_and_logp_of_a_row_do_not_depend_on_the_others(
+    name: str, seed: int, count: int
+) -> None:
+    distribution: ActionDistribution = DISTRIBUTIONS[name]
+    inputs = random_rows(seed, count, distribution.num_inputs)
+    rng = np.random.default_rng(seed + 1)
+    draw = rng.random if distribution.noise_kind == "uniform" else rng.standard_normal
+    noise = draw((count, distribution.noise_width))
+    actions, logp = distribution.sample_with_logp(inputs, noise)
+    order = rng.permutation(count)
+    permuted = distribution.sample_with_logp(inputs[order], noise[order])
+    assert permuted[0].tobytes() == actions[order].tobytes()
+    assert permuted[1].tobytes() == logp[order].tobytes()
+    for index in range(count):
+        row = slice(index, index + 1)
+        alone = distribution.sample_with_logp(inputs[row], noise[row])
+        assert alone[0].tobytes() == actions[row].tobytes()
+        assert alone[1].tobytes() == logp[row].tobytes()
+        best = distribution.deterministic(inputs[row])
+        assert best.tobytes() == distribution.deterministic(inputs)[row].tobytes()
+
+
+def test_acting_and_training_agree_up_to_rounding() -> None:
+    mlp = network(5, [LayerSpec(16, "tanh"), LayerSpec(3, "linear")])
+    rows = random_rows(0, 11, 5)
+    batch = columns_with_ones(5, 11, np.float32)
+    batch[:5] = rows.T
+    np.testing.assert_allclose(
+        ActingForward(mlp.layers)(rows), mlp.forward(batch)[:-1].T, atol=1e-6
+    )
+
+
+def test_new_weights_take_effect_at_once() -> None:
+    mlp = network(5, [LayerSpec(3, "linear")])
+    act = ActingForward(mlp.layers)
+    rows = random_rows(0, 4, 5)
+    before = act(rows)
+    mlp.layers[0].weights *= 2.0
+    np.testing.assert_array_equal(act(rows), 2.0 * before)
+
+
+def test_result_is_not_overwritten_by_the_next_call() -> None:
+    act = ActingForward(network(5, [LayerSpec(3, "linear")]).layers)
+    first = act(random_rows(0, 4, 5))
+    kept = first.copy()
+    act(random_rows(1, 4, 5))
+    assert first.tobytes() == kept.tobytes()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**31), count=st.integers(1, 20), width=st.integers(1, 9))
+def test_users_product_is_row_exact_and_right(seed: int, count: int, width: int) -> None:
+    rows, matrix = random_rows(seed, count, 7), random_rows(seed + 1, 7, width)
+    product = matmul_rows(rows, matrix)
+    np.testing.assert_allclose(product, rows @ matrix, rtol=1e-4, atol=1e-5)
+    for index in range(count):
+        assert matmul_rows(rows[index : index + 1], matrix).tobytes() == product[index].tobytes()

@@ -1,0 +1,108 @@
+"""Adam and clipping against steps computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trainer.errors import ConfigError, ModuleError
+from trainer.nn import Adam, GradientClipping, Parameters
+from trainer.types import Array
+
+
+def pair(numbers: list[float]) -> tuple[Parameters, Parameters]:
+    parameters = Parameters({"a": (2,), "b": (len(numbers) - 2,)}, dtype=np.float64)
+    gradients = parameters.zeros_like()
+    gradients.flat[:] = numbers
+    return parameters, gradients
+
+
+def reference_steps(gradients: list[Array], *, lr: float) -> Array:
+    """Algorithm 1 of Kingma and Ba (2015), word for word."""
+    m = v = theta = np.zeros_like(gradients[0])
+    for t, g in enumerate(gradients, start=1):
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g**2
+        theta = theta - lr * (m / (1.0 - 0.9**t)) / (np.sqrt(v / (1.0 - 0.999**t)) + 1e-8)
+    return theta
+
+
+def test_first_step_has_the_length_of_the_learning_rate() -> None:
+    parameters, gradients = pair([0.5, -3.0, 0.0])
+    Adam(parameters, gradients).step(lr=0.1)
+    np.testing.assert_allclose(parameters.flat, [-0.1, 0.1, 0.0], rtol=1e-6)
+
+
+def test_steps_follow_the_algorithm_of_the_paper() -> None:
+    parameters, gradients = pair([0.0, 0.0, 0.0])
+    adam = Adam(parameters, gradients)
+    drawn = list(np.random.default_rng(0).standard_normal((5, 3)))
+    for gradient in drawn:
+        gradients.flat[:] = gradient
+        adam.step(lr=0.01)
+    np.testing.assert_allclose(parameters.flat, reference_steps(drawn, lr=0.01), rtol=1e-12)
+
+
+def test_restored_optimizer_goes_on_with_the_same_bits() -> None:
+    drawn = np.random.default_rng(0).standard_normal((6, 3))
+    parameters, gradients = pair([0.0, 0.0, 0.0])
+    adam = Adam(parameters, gradients)
+    other_parameters, other_gradients = pair([0.0, 0.0, 0.0])
+    other = Adam(other_parameters, other_gradients)
+    for number, gradient in enumerate(drawn):
+        if number == 3:
+            other.set_state(adam.get_state())
+            other_parameters.copy_from(parameters)
+        for flat, optimizer in ((gradients.flat, adam), (other_gradients.flat, other)):
+            flat[:] = gradient
+            optimizer.step(lr=0.01)
+    assert adam.num_steps == other.num_steps == 6
+    assert parameters.flat.tobytes() == other_parameters.flat.tobytes()
+
+
+def test_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    parameters, gradients = pair([1.0, 2.0, 3.0])
+    adam = Adam(parameters, gradients)
+    adam.step(lr=0.1)
+    before = adam.get_state()
+    bad = adam.get_state()
+    bad["first_moment"]["a"][:] = 9.0
+    del bad["second_moment"]["b"]
+    with pytest.raises(ModuleError, match="'b' is missing"):
+        adam.set_state(bad)
+    with pytest.raises(ModuleError, match="state of Adam"):
+        adam.set_state({"m": 1})
+    np.testing.assert_array_equal(
+        adam.get_state()["first_moment"]["a"], before["first_moment"]["a"]
+    )
+
+
+def clipped(mode: str, limit: float | None) -> list[float]:
+    _, gradients = pair([3.0, 4.0, 12.0])
+    clipping = GradientClipping(gradients, limit=limit, mode=mode)
+    norm = clipping.global_norm()
+    assert norm == 13.0
+    clipping.clip(global_norm=norm)
+    result: list[float] = gradients.flat.tolist()
+    return result
+
+
+def test_each_mode_clips_as_it_says() -> None:
+    assert clipped("value", 3.5) == [3.0, 3.5, 3.5]
+    assert clipped("norm", 10.0) == [3.0, 4.0, 10.0]
+    assert clipped("norm", 2.5) == pytest.approx([1.5, 2.0, 2.5])
+    assert clipped("global_norm", 6.5) == pytest.approx([1.5, 2.0, 6.0])
+
+
+def test_gradient_within_the_limit_keeps_its_bits() -> None:
+    for mode in ("value", "norm", "global_norm"):
+        assert clipped(mode, 13.0) == [3.0, 4.0, 12.0]
+    assert clipped("global_norm", None) == [3.0, 4.0, 12.0]
+
+
+def test_impossible_clipping_is_refused() -> None:
+    _, gradients = pair([1.0, 1.0, 1.0])
+    with pytest.raises(ConfigError, match="global_norm"):
+        GradientClipping(gradients, limit=1.0, mode="globalnorm")
+    with pytest.raises(ConfigError, match="not above 0"):
+        GradientClipping(gradients, limit=0.0)

@@ -1,0 +1,303 @@
+"""PPO's learner: it learns, repeats itself bit for bit, and fails as a whole or not at all."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer.algorithms.ppo.learner import PPOLearner, PPOSettings
+from trainer.connectors import ObservationEncoder
+from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.errors import ConfigError, ModuleError
+from trainer.learners import Learner, LearnerSpec, columns_from_episodes
+from trainer.modules import RLModule, RLModuleSpec
+from trainer.nn import ActionDistribution
+from trainer.types import Array
+
+ACTIONS: dict[str, Any] = {"discrete": spaces.Discrete(3), "box": spaces.Box(-1.0, 1.0, (2,))}
+OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,))
+
+
+def learner(actions: str = "discrete", *, root_seed: int = 3, **settings: Any) -> PPOLearner:
+    chosen = {"lr": 0.01, "num_epochs": 3, "minibatch_size": 16, **settings}
+    spec = LearnerSpec(
+        PPOLearner,
+        RLModuleSpec(
+            observation_space=OBSERVATIONS,
+            action_space=ACTIONS[actions],
+            model_config={"fcnet_hiddens": [8], "vf_share_layers": False},
+        ),
+        PPOSettings(**chosen),
+        root_seed,
+    )
+    built: Learner = spec.build()
+    assert isinstance(built, PPOLearner)
+    return built
+
+
+def draw_noise(distribution: ActionDistribution, rng: np.random.Generator, rows: int) -> Array:
+    draw = rng.random if distribution.noise_kind == "uniform" else rng.standard_normal
+    return draw((rows, distribution.noise_width))
+
+
+def sample(
+    module: RLModule, *, seed: int, chunks: int = 4, steps: int = 10
+) -> list[SingleAgentEpisode]:
+    """Plays an env whose reward is 1 for action 1 (or a first dimension above 0), else 0."""
+    rng = np.random.default_rng(seed)
+    episodes = []
+    for number in range(chunks):
+        obs = rng.standard_normal((steps + 1, 2)).astype(np.float32)
+        inputs = module.forward_acting(obs[:-1])
+        noise = draw_noise(module.action_distribution, rng, steps)
+        actions, logp = module.action_distribution.sample_with_logp(inputs, noise)
+        is_good = actions == 1 if actions.ndim == 1 else actions[:, 0] > 0.0
+        episodes.append(
+            SingleAgentEpisode(
+                f"{seed}-{number}",
+                observations=list(obs),
+                actions=list(actions),
+                rewards=is_good.astype(float).tolist(),
+                terminated=number % 2 == 0,
+                extra_model_outputs={"action_logp": list(logp), "action_dist_inputs": list(inputs)},
+                len_lookback_buffer=0,
+            ).to_numpy()
+        )
+    return episodes
+
+
+def train(subject: PPOLearner, updates: range) -> list[dict[str, float]]:
+    return [
+        subject.update(
+            sample(subject.module, seed=number), num_env_steps_sampled_lifetime=40 * (number + 1)
+        )
+        for number in updates
+    ]
+
+
+def flat_bytes(subject: PPOLearner) -> bytes:
+    return subject.module.parameters.flat.tobytes()
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_same_seed_gives_the_same_bytes(actions: str) -> None:
+    first, second = learner(actions), learner(actions)
+    assert train(first, range(3)) == train(second, range(3))
+    assert flat_bytes(first) == flat_bytes(second)
+    assert flat_bytes(first) != flat_bytes(learner(actions))
+
+
+def test_another_seed_gives_other_minibatches() -> None:
+    first, second = learner(), learner(root_seed=4)
+    second.set_state(first.get_state())
+    episodes = sample(first.module, seed=0)
+    for subject in (first, second):
+        subject.update(episodes, num_env_steps_sampled_lifetime=40)
+    assert flat_bytes(first) != flat_bytes(second)
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_restored_learner_goes_on_as_if_nothing_had_happened(actions: str) -> None:
+    settings: dict[str, Any] = {
+        "lr": [[0, 0.02], [400, 0.001]],
+        "kl_target": 1e-6,
+        "grad_clip": 0.5,
+    }
+    undisturbed = learner(actions, **settings)
+    metrics = train(undisturbed, range(5))
+    interrupted = learner(actions, **settings)
+    train(interrupted, range(2))
+    state = copy.deepcopy(interrupted.get_state())
+    restored = learner(actions, **settings)
+    restored.set_state(state)
+    assert train(restored, range(2, 5)) == metrics[2:]
+    assert flat_bytes(restored) == flat_bytes(undisturbed)
+    assert restored.kl_coeff == undisturbed.kl_coeff != 0.2
+
+
+def test_state_is_not_changed_by_later_updates() -> None:
+    subject = learner()
+    state = subject.get_state()
+    kept = copy.deepcopy(state)
+    train(subject, range(1))
+    for name, tensor in kept["rl_module"].items():
+        assert tensor.tobytes() == state["rl_module"][name].tobytes()
+    assert state["learner"] == kept["learner"] == {"num_updates": 0, "kl_coeff": 0.2}
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_updates_raise_the_probability_of_good_actions(actions: str) -> None:
+    subject = learner(actions, num_epochs=8)
+
+    def mean_reward() -> float:
+        episodes = sample(subject.module, seed=99, chunks=20)
+        return float(np.mean([episode.get_rewards() for episode in episodes]))
+
+    before = mean_reward()
+    for number in range(12):
+        episodes = sample(subject.module, seed=number, chunks=20)
+        subject.update(episodes, num_env_steps_sampled_lifetime=200 * (number + 1))
+    assert mean_reward() > before + 0.25
+
+
+def test_values_approach_the_returns() -> None:
+    subject = learner(num_epochs=10, lambda_=1.0, gamma=0.0, lr=0.02)
+    metrics = train(subject, range(10))
+    assert metrics[-1]["vf_loss"] < 0.5 * metrics[0]["vf_loss"]
+
+
+def test_metrics_are_complete_and_say_what_was_used() -> None:
+    subject = learner(entropy_coeff=[[0, 0.1], [80, 0.0]], kl_target=1e6)
+    metrics = train(subject, range(1))[0]
+    assert set(metrics) == {
+        "policy_loss",
+        "vf_loss",
+        "vf_loss_unclipped",
+        "vf_explained_var",
+        "entropy",
+        "mean_kl_loss",
+        "curr_kl_coeff",
+        "curr_entropy_coeff",
+        "total_loss",
+        "gradients_default_optimizer_global_norm",
+        "default_optimizer_learning_rate",
+        "num_module_steps_trained",
+        "num_trainable_parameters",
+    }
+    assert metrics["curr_entropy_coeff"] == pytest.approx(0.05)
+    assert metrics["default_optimizer_learning_rate"] == 0.01
+    assert metrics["curr_kl_coeff"] == pytest.approx(0.1)
+    assert metrics["num_module_steps_trained"] == 8 * 16  # 3 epochs of 40 rows: 7.5 minibatches
+    assert metrics["num_trainable_parameters"] == (2 * 8 + 8) * 2 + (8 * 3 + 3) + (8 + 1)
+    assert 0.0 < metrics["entropy"] <= np.log(3.0) + 1e-6
+
+
+@pytest.mark.parametrize(("target", "factor"), [(1e6, 0.5), (1e-9, 1.5)])
+def test_kl_coefficient_follows_its_target(target: float, factor: float) -> None:
+    subject = learner(kl_target=target)
+    train(subject, range(1))
+    assert subject.kl_coeff == pytest.approx(0.2 * factor)
+
+
+def test_kl_coefficient_stays_within_a_band_around_the_target() -> None:
+    probe = train(learner(kl_coeff=0.5), range(1))[0]["mean_kl_loss"]
+    subject = learner(kl_coeff=0.5, kl_target=probe)
+    train(subject, range(1))
+    assert subject.kl_coeff == 0.5
+
+
+def test_without_kl_loss_there_is_no_coefficient() -> None:
+    subject = learner(use_kl_loss=False)
+    metrics = train(subject, range(1))[0]
+    assert metrics["curr_kl_coeff"] == subject.kl_coeff == 0.0
+    assert metrics["mean_kl_loss"] > 0.0
+
+
+def test_without_critic_the_value_network_is_left_alone() -> None:
+    subject = learner(use_critic=False, use_gae=False)
+    before = subject.module.get_state()
+    train(subject, range(2))
+    after = subject.module.get_state()
+    assert before["vf/0/kernel"].tobytes() == after["vf/0/kernel"].tobytes()
+    assert before["pi/0/kernel"].tobytes() != after["pi/0/kernel"].tobytes()
+
+
+def test_advantages_are_standardized_over_real_steps_only() -> None:
+    subject = learner()
+    encoder = ObservationEncoder(OBSERVATIONS)
+    columns = columns_from_episodes(sample(subject.module, seed=0), encoder=encoder)
+    _, estimate = subject.estimate_advantages(columns)
+    rows = subject.training_rows(columns, estimate)
+    assert len(rows["advantages"]) == 40
+    assert rows["advantages"].mean() == pytest.approx(0.0, abs=1e-6)
+    assert rows["advantages"].std() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_terminated_chunks_are_not_bootstrapped() -> None:
+    subject = learner()
+    encoder = ObservationEncoder(OBSERVATIONS)
+    columns = columns_from_episodes(sample(subject.module, seed=0), encoder=encoder)
+    values, estimate = subject.estimate_advantages(columns)
+    last = np.cumsum(columns.lengths) - 1
+    after = subject.module.compute_values({"obs": columns.last_obs})
+    expected = columns.rewards[last] + 0.99 * np.where([True, False] * 2, 0.0, after) - values[last]
+    np.testing.assert_allclose(estimate.advantages[last], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("column", "place"), [("rewards", "'advantages'"), ("action_logp", "'action_logp'")]
+)
+def test_update_with_nan_names_it_and_changes_nothing(column: str, place: str) -> None:
+    subject = learner()
+    train(subject, range(1))
+    before = copy.deepcopy(subject.get_state())
+    episodes = sample(subject.module, seed=1)
+    bad = np.full(10, np.nan)
+    if column == "rewards":
+        episodes[1].set_rewards(new_data=bad)
+    else:
+        episodes[1].set_extra_model_outputs(key=column, new_data=bad.astype(np.float32))
+    with pytest.raises(ModuleError, match=place):
+        subject.update(episodes, num_env_steps_sampled_lifetime=80)
+    after = subject.get_state()
+    assert after["learner"] == before["learner"]
+    assert after["optimizer"]["num_steps"] == before["optimizer"]["num_steps"]
+    for name, tensor in before["rl_module"].items():
+        assert after["rl_module"][name].tobytes() == tensor.tobytes()
+    train(subject, range(1, 2))
+
+
+def test_mismatching_states_are_named_and_change_nothing() -> None:
+    subject = learner()
+    before = flat_bytes(subject)
+    state = learner(root_seed=8).get_state()
+    with pytest.raises(ModuleError, match="components rl_module, optimizer, learner"):
+        subject.set_state({"rl_module": state["rl_module"]})
+    with pytest.raises(ModuleError, match="kl_coeff"):
+        subject.set_state({**state, "learner": {"num_updates": 1}})
+    bad = {name: value for name, value in state["rl_module"].items() if name != "pi/0/bias"}
+    with pytest.raises(ModuleError, match="'pi/0/bias' is missing"):
+        subject.set_state({**state, "rl_module": bad})
+    with pytest.raises(ModuleError, match="state of Adam"):
+        subject.set_state({**state, "optimizer": {}})
+    assert flat_bytes(subject) == before
+
+
+def test_all_impossible_settings_are_listed_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        PPOSettings(
+            gamma=1.5,
+            lambda_=-0.1,
+            clip_param=0.0,
+            vf_clip_param=-1.0,
+            kl_target=0.0,
+            entropy_coeff=-0.1,
+            lr=[[5, 1.0], [6, 2.0]],
+            num_epochs=0,
+            minibatch_size=0,
+            grad_clip=0.0,
+            grad_clip_by="nrom",
+            use_critic=False,
+            adam_betas=(1.0, 0.9),
+            adam_epsilon=0.0,
+        )
+    for name in ("gamma", "lambda_", "clip_param", "vf_clip_param", "kl_target", "entropy_coeff"):
+        assert f"`{name}=" in str(caught.value)
+    for name in ("num_epochs", "minibatch_size", "grad_clip", "grad_clip_by", "adam_betas"):
+        assert f"`{name}=" in str(caught.value)
+    for part in ("starts at 5", "use_gae=True", "adam_epsilon"):
+        assert part in str(caught.value)
+
+
+def test_value_clipping_can_be_switched_off_in_two_ways() -> None:
+    episodes = sample(learner().module, seed=0)
+    results = []
+    for limit in (None, float("inf"), 1e-3):
+        subject = learner(vf_clip_param=limit)
+        subject.update(episodes, num_env_steps_sampled_lifetime=40)
+        results.append(flat_bytes(subject))
+    assert results[0] == results[1] != results[2]

@@ -1,0 +1,239 @@
+"""PPO's learner: values, advantages, and several passes of minibatches over one batch."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
+from trainer.connectors import (
+    AdvantageEstimate,
+    Chunks,
+    discounted_returns,
+    explained_variance,
+    generalized_advantages,
+    standardize,
+)
+from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, OBS
+from trainer.learners import Columns, Learner, LearnerSettings, minibatches, num_minibatches
+from trainer.learners.settings import is_positive, schedule_problems
+from trainer.modules import VF_PREDS, RLModuleSpec
+from trainer.nn import Schedule, ScheduleSetting
+from trainer.types import Array, State
+
+ADVANTAGES: Final = "advantages"
+VALUE_TARGETS: Final = "value_targets"
+
+_LOSS_METRICS: Final = (
+    "policy_loss",
+    "vf_loss",
+    "vf_loss_unclipped",
+    "entropy",
+    "mean_kl_loss",
+    "total_loss",
+)
+
+
+@dataclass(frozen=True)
+class PPOSettings(LearnerSettings):
+    """How PPO learns; names and defaults are those of `PPOConfig.training()`.
+
+    Attributes:
+        lambda_: λ of generalized advantage estimation, in [0, 1].
+        use_critic: learn a value function and use it as baseline.
+        use_gae: generalized advantage estimation; needs `use_critic`.
+        use_kl_loss: add the KL penalty and adapt its weight.
+        kl_coeff: first weight of the KL penalty, ≥ 0.
+        kl_target: KL in nats that its weight is adapted to, > 0.
+        vf_loss_coeff: weight of the value loss, ≥ 0.
+        entropy_coeff: weight of the entropy bonus, ≥ 0, or `[[env steps, weight], ...]`.
+        clip_param: ε of the clipped surrogate, > 0.
+        vf_clip_param: limit of the squared value error, > 0; None or infinity is no limit.
+    """
+
+    lr: ScheduleSetting = 5e-5
+    num_epochs: int = 30
+    minibatch_size: int | None = 128
+    shuffle_batch_per_epoch: bool = True
+    lambda_: float = 1.0
+    use_critic: bool = True
+    use_gae: bool = True
+    use_kl_loss: bool = True
+    kl_coeff: float = 0.2
+    kl_target: float = 0.01
+    vf_loss_coeff: float = 1.0
+    entropy_coeff: ScheduleSetting = 0.0
+    clip_param: float = 0.3
+    vf_clip_param: float | None = 10.0
+
+    def problems(self) -> list[str]:
+        """One sentence for every setting that is impossible."""
+        problems = super().problems()
+        problems += self.outside(
+            lambda_=(0.0, 1.0), kl_coeff=(0.0, math.inf), vf_loss_coeff=(0.0, math.inf)
+        )
+        problems += schedule_problems(self.entropy_coeff, name="entropy_coeff")
+        for name in ("kl_target", "clip_param"):
+            if not is_positive(getattr(self, name)):
+                problems.append(f"`{name}={getattr(self, name)!r}` must be above 0")
+        if self.vf_clip_param is not None and not is_positive(self.vf_clip_param):
+            problems.append(f"`vf_clip_param={self.vf_clip_param!r}` must be above 0, or None")
+        if self.use_gae and not self.use_critic:
+            problems.append(
+                "`use_gae=True` needs values, but `use_critic=False` learns none: set "
+                "`use_gae=False` too, with "
+                '`batch_mode="complete_episodes"`'
+            )
+        return problems
+
+
+class PPOLearner(Learner):
+    """Proximal policy optimisation (Schulman et al. 2017, algorithm 1, with RLlib's KL penalty).
+
+    Metrics are means over the minibatches of the last epoch, except: `vf_explained_var` (of the
+    values that the advantages were computed with), `curr_kl_coeff` (the weight for the next
+    update), `curr_entropy_coeff` and `default_optimizer_learning_rate` (used in this update),
+    `num_module_steps_trained` (rows of all minibatches).
+    """
+
+    settings: PPOSettings
+
+    def __init__(self, *, module_spec: RLModuleSpec, settings: PPOSettings, root_seed: int) -> None:
+        """See `Learner`; settings are PPO's."""
+        super().__init__(module_spec=module_spec, settings=settings, root_seed=root_seed)
+        self.kl_coeff = settings.kl_coeff if settings.use_kl_loss else 0.0
+        self._entropy_coeff = Schedule.from_setting(settings.entropy_coeff, name="entropy_coeff")
+
+    def learn(
+        self, columns: Columns, *, rng: np.random.Generator, num_env_steps: int
+    ) -> dict[str, float]:
+        """One update; see `Learner.learn`."""
+        settings = self.settings
+        values, estimate = self.estimate_advantages(columns)
+        rows = self.training_rows(columns, estimate)
+        size = settings.minibatch_size or len(values)
+        coefficients = self._coefficients(num_env_steps)
+        lr = self._lr.value_at(num_env_steps)
+        last_epoch = num_minibatches(len(values), minibatch_size=size, num_epochs=1)
+        record: deque[tuple[PPOLoss, float]] = deque(maxlen=last_epoch)
+        num_rows_trained = 0
+        for minibatch in minibatches(
+            rows,
+            minibatch_size=size,
+            num_epochs=settings.num_epochs,
+            rng=rng if settings.shuffle_batch_per_epoch else None,
+        ):
+            record.append(self._step(minibatch, coefficients=coefficients, lr=lr))
+            num_rows_trained += size
+        metrics = _means(record)
+        self._adapt_kl_coeff(metrics["mean_kl_loss"])
+        metrics["vf_explained_var"] = explained_variance(estimate.value_targets, values)
+        metrics["curr_kl_coeff"] = self.kl_coeff
+        metrics["curr_entropy_coeff"] = coefficients.entropy_coeff
+        metrics["default_optimizer_learning_rate"] = lr
+        metrics["num_module_steps_trained"] = num_rows_trained
+        return metrics
+
+    def extra_state(self) -> State:
+        """The current weight of the KL penalty."""
+        return {"kl_coeff": self.kl_coeff}
+
+    def set_extra_state(self, state: State) -> None:
+        """Takes back what `extra_state` gave."""
+        self.kl_coeff = float(state["kl_coeff"])
+
+    def estimate_advantages(self, columns: Columns) -> tuple[Array, AdvantageEstimate]:
+        """Values float64 [B] of all steps, and the advantages that follow."""
+        num_rows = len(columns.obs)
+        values = np.zeros(num_rows + len(columns.last_obs))
+        if self.settings.use_critic:
+            obs = np.concatenate([columns.obs, columns.last_obs])
+            values[:] = self.module.compute_values({OBS: obs})
+        chunks = Chunks(
+            rewards=columns.rewards,
+            values=values[:num_rows],
+            lengths=columns.lengths,
+            bootstrap_values=np.where(columns.is_terminated, 0.0, values[num_rows:]),
+        )
+        gamma = self.settings.gamma
+        if self.settings.use_gae:
+            estimate = generalized_advantages(chunks, gamma=gamma, lambda_=self.settings.lambda_)
+        else:
+            estimate = discounted_returns(chunks, gamma=gamma, use_critic=self.settings.use_critic)
+        return chunks.values, estimate
+
+    def training_rows(self, columns: Columns, estimate: AdvantageEstimate) -> dict[str, Array]:
+        """The columns that minibatches are made of, [B, ...] each."""
+        distribution = self.module.action_distribution
+        return {
+            OBS: columns.obs,
+            ACTIONS: columns.actions,
+            ACTION_LOGP: columns.action_logp,
+            ACTION_DIST_INPUTS: distribution.canonical(columns.action_dist_inputs),
+            ADVANTAGES: standardize(estimate.advantages).astype(np.float32),
+            VALUE_TARGETS: estimate.value_targets.astype(np.float32),
+        }
+
+    def _coefficients(self, num_env_steps: int) -> PPOCoefficients:
+        """The weights of the loss's parts in this update."""
+        settings = self.settings
+        limit = settings.vf_clip_param
+        return PPOCoefficients(
+            clip_param=settings.clip_param,
+            vf_clip_param=math.inf if limit is None else limit,
+            vf_loss_coeff=settings.vf_loss_coeff if settings.use_critic else 0.0,
+            entropy_coeff=self._entropy_coeff.value_at(num_env_steps),
+            kl_coeff=self.kl_coeff,
+        )
+
+    def _step(
+        self, minibatch: dict[str, Array], *, coefficients: PPOCoefficients, lr: float
+    ) -> tuple[PPOLoss, float]:
+        """One gradient step; the loss before it and the gradient's global norm.
+
+        The inner loop; README.md says what it costs.
+        """
+        outputs = self.module.forward_train(minibatch)
+        terms = self.module.action_distribution.evaluate(
+            outputs[ACTION_DIST_INPUTS],
+            minibatch[ACTIONS],
+            reference=minibatch[ACTION_DIST_INPUTS],
+        )
+        targets = PPOTargets(
+            minibatch[ACTION_LOGP], minibatch[ADVANTAGES], minibatch[VALUE_TARGETS]
+        )
+        loss = ppo_loss(targets, terms=terms, values=outputs[VF_PREDS], coefficients=coefficients)
+        self.module.backward(
+            d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=loss.d_vf_preds
+        )
+        norm = self.apply_gradients(loss=loss.total_loss, lr=lr, batch=minibatch)
+        return loss, norm
+
+    def _adapt_kl_coeff(self, mean_kl: float) -> None:
+        """Schulman et al. 2017, section 4, with RLlib's factors.
+
+        The KL is the mean over the last epoch; RLlib uses the last minibatch only, which is a
+        noisier number.
+        """
+        settings = self.settings
+        if not settings.use_kl_loss:
+            return
+        if mean_kl > 2.0 * settings.kl_target:
+            self.kl_coeff *= 1.5
+        elif mean_kl < 0.5 * settings.kl_target:
+            self.kl_coeff *= 0.5
+
+
+def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
+    """The mean of every part of the loss and of the gradient's norm."""
+    count = len(record)
+    metrics = {
+        name: sum(getattr(loss, name) for loss, _ in record) / count for name in _LOSS_METRICS
+    }
+    metrics["gradients_default_optimizer_global_norm"] = sum(norm for _, norm in record) / count
+    return metrics

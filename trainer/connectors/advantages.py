@@ -1,0 +1,131 @@
+"""How much better an action was than expected: pure functions on chunks of experience.
+
+Several chunks stand one after another in arrays [B]; a chunk ends because its episode terminated,
+because it was truncated, or because sampling was cut there. What would have followed is valued by
+the value function at the last observation unless the episode terminated (then it is worth 0). No
+artificial steps are added to the data for that (RLlib adds one per chunk, and they enter its
+standardisation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trainer.types import Array
+
+SMALLEST_STD: Final = 1e-4
+"""Advantages are divided by at least this (RLlib's value)."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Rewards and values of chunks, one after another.
+
+    Attributes:
+        rewards: float64 [B].
+        values: V of the observation before each step, float64 [B].
+        lengths: steps of each chunk, ≥ 1, int64 [C]; they add up to B.
+        bootstrap_values: V of the observation after each chunk, 0 where its episode terminated,
+            float64 [C].
+    """
+
+    rewards: Array
+    values: Array
+    lengths: Array
+    bootstrap_values: Array
+
+
+@dataclass(frozen=True)
+class AdvantageEstimate:
+    """What a policy and a value function learn from.
+
+    Attributes:
+        advantages: float64 [B], not standardised.
+        value_targets: float64 [B].
+    """
+
+    advantages: Array
+    value_targets: Array
+
+
+def generalized_advantages(chunks: Chunks, *, gamma: float, lambda_: float) -> AdvantageEstimate:
+    """Generalized advantage estimation (Schulman et al. 2016, equations 11, 12 and 16).
+
+    δ_t = r_t + γ V_{t+1} - V_t and A_t = δ_t + γλ A_{t+1}, with A = 0 after each chunk. Targets are
+    A_t + V_t, the TD(λ) returns.
+
+    Args:
+        chunks: the experience.
+        gamma: γ, discount per step, in [0, 1].
+        lambda_: λ, in [0, 1]: 0 trusts the values, 1 the rewards.
+    """
+    ends = _ends(chunks)
+    next_values = np.empty_like(chunks.values)
+    next_values[:-1] = chunks.values[1:]
+    next_values[ends] = chunks.bootstrap_values
+    deltas = chunks.rewards + gamma * next_values - chunks.values
+    advantages = _discounted_sums(deltas, discount=gamma * lambda_, ends=ends)
+    return AdvantageEstimate(advantages, advantages + chunks.values)
+
+
+def discounted_returns(chunks: Chunks, *, gamma: float, use_critic: bool) -> AdvantageEstimate:
+    """Advantages without GAE: discounted sums of rewards, minus V if there is a critic.
+
+    R_t = r_t + γ R_{t+1}, where R after a chunk is its bootstrap value. Targets are R_t. Without a
+    critic the bootstrap values should be 0.
+
+    Args:
+        chunks: the experience.
+        gamma: γ, discount per step, in [0, 1].
+        use_critic: subtract V from the returns.
+    """
+    ends = _ends(chunks)
+    rewards = chunks.rewards.copy()
+    rewards[ends] += gamma * chunks.bootstrap_values
+    returns = _discounted_sums(rewards, discount=gamma, ends=ends)
+    return AdvantageEstimate(returns - chunks.values if use_critic else returns, returns)
+
+
+def standardize(advantages: Array) -> Array:
+    """(A - mean) / max(std, 1e-4) over all rows, float64 [B]."""
+    centred = advantages - advantages.mean()
+    standardized: Array = centred / max(SMALLEST_STD, float(advantages.std()))
+    return standardized
+
+
+def explained_variance(targets: Array, predictions: Array) -> float:
+    """1 - Var(targets - predictions) / Var(targets), at least -1; 0 if the targets do not vary.
+
+    Args:
+        targets: [B].
+        predictions: [B].
+    """
+    variance = float(targets.var())
+    if variance == 0.0:
+        return 0.0
+    return max(-1.0, 1.0 - float((targets - predictions).var()) / variance)
+
+
+def _ends(chunks: Chunks) -> Array:
+    """The row of every chunk's last step, int64 [C]."""
+    ends: Array = np.cumsum(chunks.lengths) - 1
+    return ends
+
+
+def _discounted_sums(numbers: Array, *, discount: float, ends: Array) -> Array:
+    """y_t = x_t + discount · y_{t+1}, where y after each row of `ends` is 0; float64 [B].
+
+    A plain loop over Python floats: 0.2 ms for 2048 rows. NumPy has no such recurrence, and closed
+    forms with powers of the discount overflow.
+    """
+    discounts = np.full(len(numbers), discount)
+    discounts[ends] = 0.0
+    following = 0.0
+    sums = []
+    for number, factor in zip(numbers[::-1].tolist(), discounts[::-1].tolist(), strict=True):
+        following = number + factor * following
+        sums.append(following)
+    return np.array(sums[::-1])

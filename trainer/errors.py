@@ -1,0 +1,91 @@
+"""The errors of the trainer: one class per situation, so that callers can catch what they mean.
+
+    TrainerError
+    ├── ConfigError (ValueError)            one or more settings are wrong; lists all of them
+    │   ├── UnknownSettingError (TypeError, KeyError, AttributeError)   a name nobody knows
+    │   └── FrozenConfigError (AttributeError, TypeError)   a frozen config was to be changed
+    ├── EnvError
+    │   ├── EnvCreationError                the env could not be made
+    │   ├── EnvContractError                the env answered outside the gymnasium contract
+    │   └── UnsupportedSpaceError (ValueError)   no module or connector for this space
+    ├── EpisodeError (ValueError)           an episode was used against its invariants
+    ├── MetricsError (ValueError)           a metric was logged with impossible options
+    ├── ModuleError                         a network was used against its contract
+    ├── SerializationError (TypeError)      something cannot travel to another process; says what
+    ├── RunnerError
+    │   ├── RunnerLostError                 a process died and may not be replaced
+    │   └── RunnerFailedError               user code raised in a process; chained as cause
+    └── AlgorithmStoppedError               an algorithm was used after stop()
+
+`callbacks.errors` and `checkpoints.errors` hold the trees of those packages.
+"""
+
+from __future__ import annotations
+
+
+class TrainerError(Exception):
+    """Root of every error that the trainer raises on purpose."""
+
+
+class ConfigError(TrainerError, ValueError):
+    """One or more settings are wrong; the message lists every problem found."""
+
+
+class UnknownSettingError(ConfigError, TypeError, KeyError, AttributeError):
+    """A setting, section argument or dict key that does not exist; names the nearest one."""
+
+    def __str__(self) -> str:
+        # KeyError would show the repr of the message.
+        return str(self.args[0]) if self.args else ""
+
+
+class FrozenConfigError(ConfigError, AttributeError, TypeError):
+    """A frozen config, or a container in it, was to be changed."""
+
+
+class EnvError(TrainerError):
+    """Something about an environment is wrong."""
+
+
+class EnvCreationError(EnvError):
+    """The environment could not be made, or its first reset failed."""
+
+
+class EnvContractError(EnvError):
+    """The environment answered outside the gymnasium contract."""
+
+
+class UnsupportedSpaceError(EnvError, ValueError):
+    """No module or connector exists for this observation or action space."""
+
+
+class EpisodeError(TrainerError, ValueError):
+    """An episode was used against its invariants."""
+
+
+class MetricsError(TrainerError, ValueError):
+    """A metric was logged with options that cannot be combined."""
+
+
+class ModuleError(TrainerError):
+    """A network was built or used against its contract."""
+
+
+class SerializationError(TrainerError, TypeError):
+    """An object cannot travel to another process; the message names it by path."""
+
+
+class RunnerError(TrainerError):
+    """An env runner could not answer."""
+
+
+class RunnerLostError(RunnerError):
+    """The process of an env runner died and the settings do not allow a replacement."""
+
+
+class RunnerFailedError(RunnerError):
+    """User code raised inside an env runner; the original error is the cause."""
+
+
+class AlgorithmStoppedError(TrainerError):
+    """The algorithm was used after `stop()`."""

@@ -1,0 +1,116 @@
+"""From episodes to columns: arrays with one row per env step, ready to learn from.
+
+The letters in all docstrings about learning:
+
+    T   env steps of one chunk (an episode or a part of it), in order of time
+    C   chunks of one update
+    B   rows of a batch: the steps of all chunks one after another, or of one minibatch
+    A   numbers that make up one action
+    D   numbers of one encoded observation
+    K   action distribution inputs of one row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainer.connectors import ObservationEncoder
+from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP
+from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.errors import EpisodeError
+from trainer.types import Array, FloatArray
+
+
+@dataclass(frozen=True)
+class Columns:
+    """All steps of several chunks, one after another.
+
+    Attributes:
+        obs: encoded observations before each step, float32 [B, D].
+        actions: as the policy emitted them, [B, ...].
+        action_logp: log-probability when acting, float32 [B].
+        action_dist_inputs: of the policy that acted, float32 [B, K].
+        rewards: float64 [B].
+        terminateds: the episode reached a final state at this step, bool [B].
+        lengths: T of each chunk, ≥ 1, int64 [C].
+        last_obs: encoded observation after each chunk, float32 [C, D].
+        is_terminated: the chunk's episode reached a final state at its end, bool [C].
+    """
+
+    obs: FloatArray
+    actions: Array
+    action_logp: FloatArray
+    action_dist_inputs: FloatArray
+    rewards: Array
+    terminateds: Array
+    lengths: Array
+    last_obs: FloatArray
+    is_terminated: Array
+
+
+def columns_from_episodes(
+    episodes: Sequence[SingleAgentEpisode], *, encoder: ObservationEncoder
+) -> Columns:
+    """Lays the chunks one after another, in the order given.
+
+    Args:
+        episodes: chunks after `to_numpy()`; look-back is left out, chunks without steps are passed
+            over.
+        encoder: of the observation space.
+
+    Raises:
+        EpisodeError: there is no step, or a chunk lacks what the policy knew when it acted.
+    """
+    chunks = [episode for episode in episodes if len(episode) > 0]
+    if not chunks:
+        raise EpisodeError(
+            f"There is nothing to learn from: {len(episodes)} episodes with 0 steps were given. "
+            "Sample at least one env step before an update."
+        )
+    _require_model_outputs(chunks)
+    encoded = [encoder.encode(chunk.get_observations()) for chunk in chunks]
+    lengths = np.array([len(chunk) for chunk in chunks])
+    is_terminated = np.array([chunk.is_terminated for chunk in chunks])
+    terminateds = np.zeros(lengths.sum(), np.bool_)
+    terminateds[np.cumsum(lengths) - 1] = is_terminated
+    rewards = np.concatenate([chunk.get_rewards() for chunk in chunks])
+    return Columns(
+        obs=np.concatenate([rows[:-1] for rows in encoded]),
+        actions=np.concatenate([chunk.get_actions() for chunk in chunks]),
+        action_logp=_extra_column(chunks, ACTION_LOGP),
+        action_dist_inputs=_extra_column(chunks, ACTION_DIST_INPUTS),
+        rewards=rewards.astype(np.float64, copy=False),
+        terminateds=terminateds,
+        lengths=lengths,
+        last_obs=np.stack([rows[-1] for rows in encoded]),
+        is_terminated=is_terminated,
+    )
+
+
+def _extra_column(chunks: Sequence[SingleAgentEpisode], name: str) -> FloatArray:
+    column = np.concatenate([chunk.get_extra_model_outputs(name) for chunk in chunks])
+    return column.astype(np.float32, copy=False)
+
+
+def _require_model_outputs(chunks: Sequence[SingleAgentEpisode]) -> None:
+    """Refuses chunks that are not arrays or do not say how probable their actions were."""
+    for chunk in chunks:
+        if not chunk.is_numpy:
+            raise EpisodeError(
+                f"Episode {chunk.id_} still holds lists, but a batch is made of arrays. Call "
+                "`to_numpy()` on it before the update."
+            )
+        missing = [
+            name
+            for name in (ACTION_LOGP, ACTION_DIST_INPUTS)
+            if name not in chunk.extra_model_outputs
+        ]
+        if missing:
+            raise EpisodeError(
+                f"Episode {chunk.id_} has no {' and no '.join(missing)}: its actions were not "
+                "chosen by a policy (were they sampled with `random_actions=True`?), so their "
+                "probability is not known. Learn only from episodes sampled with the module."
+            )

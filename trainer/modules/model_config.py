@@ -1,0 +1,109 @@
+"""What the ready-made network looks like: RLlib's `DefaultModelConfig`, where it applies here."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.errors import ConfigError, UnknownSettingError
+from trainer.nn import ACTIVATIONS, INITIALIZERS
+
+
+@dataclass(frozen=True)
+class DefaultModelConfig:
+    """The shape of an `ActorCriticModule`; names and defaults are RLlib's.
+
+    Attributes:
+        fcnet_hiddens: the widths of the hidden layers, ≥ 1 each; may be empty.
+        fcnet_activation: their activation, a name in `trainer.nn.ACTIVATIONS`.
+        head_fcnet_hiddens: the widths of further hidden layers in each head.
+        head_fcnet_activation: their activation.
+        vf_share_layers: policy and value function share the layers of `fcnet_hiddens`. RLlib's
+            default is True; PPO sets it to False.
+        free_log_std: for Box actions: log standard deviations are parameters of their own instead
+            of outputs that depend on the observation.
+        log_std_clip_param: for Box actions: the log standard deviation stays within ± this, > 0.
+        initializer: how weights are drawn, a name in `trainer.nn.INITIALIZERS`.
+        use_lstm: must be False: there are no recurrent networks here.
+        max_seq_len: RLlib's; means something for recurrent networks only.
+    """
+
+    fcnet_hiddens: Sequence[int] = field(default_factory=lambda: [256, 256])
+    fcnet_activation: str = "tanh"
+    head_fcnet_hiddens: Sequence[int] = field(default_factory=list)
+    head_fcnet_activation: str = "relu"
+    vf_share_layers: bool = True
+    free_log_std: bool = False
+    log_std_clip_param: float = 20.0
+    initializer: str = "orthogonal"
+    use_lstm: bool = False
+    max_seq_len: int = 20
+
+    def __post_init__(self) -> None:
+        problems = [*self._width_problems(), *self._name_problems()]
+        if not self.log_std_clip_param > 0.0:
+            problems.append(f"`log_std_clip_param={self.log_std_clip_param!r}` must be above 0")
+        if self.use_lstm:
+            problems.append(
+                "`use_lstm=True`: there are no recurrent networks here; stack frames in the env, "
+                "or write your own `RLModule`"
+            )
+        if problems:
+            raise ConfigError("The `model_config` cannot be built: " + "; ".join(problems) + ".")
+
+    @classmethod
+    def from_setting(
+        cls, setting: Mapping[str, Any] | DefaultModelConfig | None
+    ) -> DefaultModelConfig:
+        """Reads a `model_config` as users write it.
+
+        Args:
+            setting: a dict of attributes (absent ones keep their default), None for all defaults,
+                or the object itself.
+
+        Raises:
+            UnknownSettingError: a key is not an attribute; the nearest one is named.
+            ConfigError: a value is impossible; all of them are listed.
+        """
+        if isinstance(setting, DefaultModelConfig):
+            return setting
+        setting = setting or {}
+        known = [attribute.name for attribute in dataclasses.fields(cls)]
+        unknown = [key for key in setting if key not in known]
+        if unknown:
+            raise UnknownSettingError(
+                "The `model_config` has keys that the default network does not know: "
+                + "; ".join(_with_suggestion(key, known) for key in unknown)
+                + f". It knows {', '.join(known)}. Correct the spelling, or give an own "
+                "`module_class` in an `RLModuleSpec`, which may use any keys."
+            )
+        return cls(**setting)
+
+    def _width_problems(self) -> list[str]:
+        problems = []
+        for name in ("fcnet_hiddens", "head_fcnet_hiddens"):
+            widths = getattr(self, name)
+            is_list = isinstance(widths, Sequence) and not isinstance(widths, str)
+            if not is_list or any(not isinstance(width, int) or width < 1 for width in widths):
+                problems.append(f"`{name}={widths!r}` must be a list of integers ≥ 1")
+        return problems
+
+    def _name_problems(self) -> list[str]:
+        allowed = {
+            "fcnet_activation": ACTIVATIONS,
+            "head_fcnet_activation": ACTIVATIONS,
+            "initializer": INITIALIZERS,
+        }
+        return [
+            f"`{name}={getattr(self, name)!r}` must be one of {', '.join(choices)}"
+            for name, choices in allowed.items()
+            if getattr(self, name) not in choices
+        ]
+
+
+def _with_suggestion(key: str, known: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(str(key), known, n=1)
+    return f"{key!r} (did you mean {nearest[0]!r}?)" if nearest else f"{key!r}"

@@ -1,0 +1,235 @@
+"""The base class of networks that act and learn; users subclass it to write their own.
+
+A module knows spaces, parameters and how to compute; it does not know envs, episodes, losses or
+optimisers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import gymnasium as gym
+import numpy as np
+
+from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.errors import ModuleError
+from trainer.modules.spaces import distribution_for, observation_size
+from trainer.nn import ActionDistribution, Parameters
+from trainer.types import Array, State
+
+VF_PREDS: Final = "vf_preds"
+"""The value function's predictions, [B]: the name RLlib gives them."""
+
+
+class RLModule(ABC):
+    """A network that maps encoded observations to action distributions and values.
+
+    To write your own, implement the five abstract methods; keep `__init__` as it is and make what
+    you need in `setup`. All gradients are written by hand: `forward_train` keeps what `backward`
+    needs, and `backward` **overwrites** every tensor of `self.gradients`. Check it with
+    `trainer.testing.gradients.gradient_check`. A complete example, linear in the observation, for
+    any action space:
+
+        class LinearModule(RLModule):
+            def parameter_shapes(self):
+                d, k = self.obs_size, self.action_distribution.num_inputs
+                return {"pi/kernel": (d, k), "pi/bias": (k,), "vf/kernel": (d,)}
+
+            def initialize(self, rng):
+                kernel = self.parameters.views["pi/kernel"]
+                kernel[:] = 0.01 * rng.standard_normal(kernel.shape)
+
+            def forward_acting(self, obs):
+                w = self.parameters.views
+                return matmul_rows(obs, w["pi/kernel"]) + w["pi/bias"]
+
+            def forward_train(self, batch):
+                w, self._obs = self.parameters.views, batch["obs"]
+                inputs = self._obs @ w["pi/kernel"] + w["pi/bias"]
+                return {"action_dist_inputs": inputs, "vf_preds": self._obs @ w["vf/kernel"]}
+
+            def backward(self, *, d_action_dist_inputs, d_vf_preds):
+                g = self.gradients.views
+                g["pi/kernel"][:] = self._obs.T @ d_action_dist_inputs
+                g["pi/bias"][:] = d_action_dist_inputs.sum(axis=0)
+                g["vf/kernel"][:] = self._obs.T @ d_vf_preds
+
+        config.rl_module(rl_module_spec=RLModuleSpec(module_class=LinearModule))
+
+    `forward_acting` must give each row the same bits whatever other rows are in the batch, because
+    exact resume rests on it: use `trainer.nn.matmul_rows` (or `ActingForward`) instead of `@`
+    there; elementwise operations are fine.
+
+    Attributes:
+        observation_space: of the env.
+        action_space: of the env.
+        model_config: the user's settings for this network, any keys.
+        inference_only: built for acting; holds only the tensors for which `is_for_acting` is true.
+        obs_size: D, the numbers that make up one encoded observation.
+        action_distribution: what turns action distribution inputs into actions; K = `.num_inputs`.
+        parameters: float32 (float64 to check gradients); what is learnt.
+        gradients: of the same shapes; overwritten by `backward`.
+    """
+
+    def __init__(
+        self,
+        *,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        model_config: Mapping[str, Any] | None = None,
+        inference_only: bool = False,
+        rng: np.random.Generator | None = None,
+        dtype: type[np.floating[Any]] = np.float32,
+    ) -> None:
+        """Creates the parameters and draws them.
+
+        Args:
+            observation_space: of the env.
+            action_space: of the env.
+            model_config: settings of this network.
+            inference_only: leave out what only learning needs.
+            rng: draws the first weights; None leaves them 0, for a module whose state is set next.
+            dtype: number type of the parameters.
+
+        Raises:
+            UnsupportedSpaceError: a space cannot be read or acted in.
+            ConfigError: the model config is wrong.
+        """
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.model_config: dict[str, Any] = dict(model_config or {})
+        self.inference_only = inference_only
+        self.obs_size = observation_size(observation_space)
+        self.action_distribution = self.make_action_distribution()
+        shapes = self.parameter_shapes()
+        if inference_only:
+            shapes = {name: shape for name, shape in shapes.items() if self.is_for_acting(name)}
+        self.parameters = Parameters(shapes, dtype=dtype)
+        self.gradients = self.parameters.zeros_like()
+        self.setup()
+        if rng is not None:
+            self.initialize(rng)
+
+    def __reduce__(self) -> tuple[Callable[..., RLModule], tuple[Any, ...]]:
+        # Copies and pickles made attribute by attribute would tear layers off their parameters.
+        arguments = {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "model_config": self.model_config,
+            "inference_only": self.inference_only,
+            "dtype": self.parameters.dtype,
+        }
+        return _rebuild, (type(self), arguments, self.get_state())
+
+    @abstractmethod
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The tensors to create, by name; those that only learning needs may start with "vf/"."""
+
+    @abstractmethod
+    def initialize(self, rng: np.random.Generator) -> None:
+        """Draws the first weights into `self.parameters.views`, which are 0 before."""
+
+    @abstractmethod
+    def forward_acting(self, obs: Array) -> Array:
+        """The action distribution inputs for acting, row-exact (see the class).
+
+        Args:
+            obs: encoded observations, float32 [B, D].
+
+        Returns:
+            A new array, float32 [B, K].
+        """
+
+    @abstractmethod
+    def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The forward pass of learning; keeps what `backward` needs.
+
+        Args:
+            batch: {"obs": encoded observations [B, D]} and whatever else the learner has.
+
+        Returns:
+            {"action_dist_inputs": [B, K], "vf_preds": [B]}; the arrays may be reused by the next
+            call, so copy what must last.
+        """
+
+    @abstractmethod
+    def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+        """Overwrites `self.gradients`; belongs to the last `forward_train`.
+
+        Args:
+            d_action_dist_inputs: derivative of the loss, [B, K].
+            d_vf_preds: derivative of the loss, [B].
+        """
+
+    def setup(self) -> None:
+        """Makes what the network needs besides its parameters, which exist already."""
+        return
+
+    def make_action_distribution(self) -> ActionDistribution:
+        """The distribution that fits the action space."""
+        return distribution_for(self.action_space)
+
+    def is_for_acting(self, name: str) -> bool:
+        """Whether acting needs that tensor; all but those whose name starts with "vf/"."""
+        return not name.startswith("vf/")
+
+    def forward_inference(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Acts without exploration: {"obs": [B, D]} to {"action_dist_inputs": [B, K]}."""
+        return {ACTION_DIST_INPUTS: self.forward_acting(batch[OBS])}
+
+    def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Acts with exploration: {"obs": [B, D]} to {"action_dist_inputs": [B, K]}."""
+        return {ACTION_DIST_INPUTS: self.forward_acting(batch[OBS])}
+
+    def compute_values(self, batch: Mapping[str, Array]) -> Array:
+        """The values of encoded observations {"obs": [B, D]}, a new array [B]."""
+        values: Array = self.forward_train(batch)[VF_PREDS].copy()
+        return values
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers are learnt."""
+        return self.parameters.num_parameters
+
+    def get_state(self, *, inference_only: bool = False) -> dict[str, Array]:
+        """Copies of all tensors by name, or of those that acting needs."""
+        state = self.parameters.get_state()
+        if inference_only:
+            return {name: array for name, array in state.items() if self.is_for_acting(name)}
+        return state
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave; a module for acting also takes the whole state.
+
+        Raises:
+            ModuleError: tensors are missing or unknown or do not fit; the message lists them,
+                nothing is changed.
+        """
+        if self.inference_only:
+            state = {name: array for name, array in state.items() if self.is_for_acting(name)}
+        self.parameters.set_state(state)
+
+    def get_weights(self, *, inference_only: bool = False) -> dict[str, Array]:
+        """RLlib's other name of `get_state`."""
+        return self.get_state(inference_only=inference_only)
+
+    def set_weights(self, weights: State) -> None:
+        """RLlib's other name of `set_state`."""
+        self.set_state(weights)
+
+    def acting_only_error(self) -> ModuleError:
+        """The error for learning with a module that was built for acting."""
+        return ModuleError(
+            f"This {type(self).__name__} was built with `inference_only=True`, so it has no value "
+            "function and can neither learn nor predict values. Use the learner's module, or build "
+            "it without that argument."
+        )
+
+
+def _rebuild(module_class: type[RLModule], arguments: dict[str, Any], state: State) -> RLModule:
+    """A module with the given state (used by copy and pickle)."""
+    module = module_class(**arguments)
+    module.parameters.set_state(state)
+    return module

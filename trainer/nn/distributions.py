@@ -1,0 +1,119 @@
+"""What every action distribution offers, to acting and to learning.
+
+A network gives *inputs* (logits, or means and log standard deviations); a distribution turns them
+into actions, log-probabilities, entropies and divergences, and gives the gradients of these with
+respect to the inputs. Noise is always an argument, so a distribution has no random state;
+everything is computed row by row, so that what one row gives never depends on the others. Which
+distribution fits which action space is decided in `trainer.modules`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+from trainer.types import Array
+
+NoiseKind = Literal["uniform", "normal"]
+"""Uniform on [0, 1), or standard normal."""
+
+Weight = float | Array
+"""A factor for all rows (float), or one per row ([B])."""
+
+
+class DistributionTerms(ABC):
+    """Log-probability, entropy and divergence of B rows, and what their gradients need.
+
+    Attributes:
+        logp: log-probability (density) of the given actions, [B].
+        entropy: entropy in nats, [B].
+        kl: KL(reference ‖ this) in nats, [B]; None if there was no reference.
+    """
+
+    logp: Array
+    entropy: Array
+    kl: Array | None
+
+    @abstractmethod
+    def backward(self, *, d_logp: Array, d_entropy: Weight = 0.0, d_kl: Weight = 0.0) -> Array:
+        """The gradient of Σ (d_logp·logp + d_entropy·entropy + d_kl·kl) for the inputs.
+
+        Args:
+            d_logp: the loss's derivative with respect to each logp, [B].
+            d_entropy: the same for the entropies.
+            d_kl: the same for the divergences; must be 0 if there was no reference.
+
+        Returns:
+            A new array [B, num_inputs].
+        """
+
+
+class ActionDistribution(ABC):
+    """A family of distributions over actions, parametrised by rows of network outputs.
+
+    Attributes:
+        num_inputs: the network outputs that one row needs.
+        noise_kind: which noise `sample` wants.
+        noise_width: how many numbers of noise one row needs.
+    """
+
+    num_inputs: int
+    noise_kind: NoiseKind
+    noise_width: int
+
+    @abstractmethod
+    def sample_with_logp(self, inputs: Array, noise: Array) -> tuple[Array, Array]:
+        """Draws one action per row.
+
+        Args:
+            inputs: [B, num_inputs].
+            noise: [B, noise_width], of `noise_kind`.
+
+        Returns:
+            The actions, [B, ...], and their log-probabilities, float32 [B].
+        """
+
+    @abstractmethod
+    def deterministic(self, inputs: Array) -> Array:
+        """The most probable action of each row, [B, ...]; the first one where several are."""
+
+    @abstractmethod
+    def canonical(self, inputs: Array) -> Array:
+        """The same distributions' inputs in the form of `evaluate`'s reference, [B, num_inputs].
+
+        It is idempotent, and saves work when the same rows are the reference many times.
+        """
+
+    @abstractmethod
+    def evaluate(
+        self, inputs: Array, actions: Array, *, reference: Array | None = None
+    ) -> DistributionTerms:
+        """Everything a policy loss needs, with its gradients.
+
+        Args:
+            inputs: [B, num_inputs].
+            actions: [B, ...], as `sample` gives them.
+            reference: *canonical* inputs of the distributions from which the divergence is
+                measured, [B, num_inputs].
+        """
+
+    @abstractmethod
+    def logp(self, inputs: Array, actions: Array) -> Array:
+        """The log-probabilities (or log-densities) of actions, [B]."""
+
+    @abstractmethod
+    def entropy(self, inputs: Array) -> Array:
+        """The entropies in nats, [B]."""
+
+    @abstractmethod
+    def kl(self, p_inputs: Array, q_inputs: Array) -> Array:
+        """KL(p ‖ q) of every row in nats, [B]."""
+
+    def sample(self, inputs: Array, noise: Array) -> Array:
+        """Draws one action per row; see `sample_with_logp`."""
+        return self.sample_with_logp(inputs, noise)[0]
+
+
+def per_row(weight: Weight) -> Weight:
+    """The weight in a form that multiplies arrays [B, K]."""
+    return weight if isinstance(weight, float | int) else weight[:, None]

@@ -1,0 +1,180 @@
+"""Gradient descent on a flat vector: Adam and gradient clipping, both in place."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from trainer.errors import ConfigError, ModuleError
+from trainer.nn.parameters import Parameters
+from trainer.types import Array, State
+
+ClipMode = Literal["value", "norm", "global_norm"]
+"""Clip every number, every tensor to its own L2 norm, or the whole gradient to one L2 norm."""
+
+CLIP_MODES: Final[tuple[str, ...]] = get_args(ClipMode)
+
+
+class Adam:
+    """Adam (Kingma and Ba 2015, algorithm 1): epsilon is added after the bias correction.
+
+    Life: `step()` once per gradient, with the parameters and gradients it was made for;
+        `get_state()` and
+    `set_state()` carry the moments over a restart.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        gradients: Parameters,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
+        """Starts with zero moments.
+
+        Args:
+            parameters: changed by `step`.
+            gradients: read by `step`; same shapes.
+            betas: decay of the first and of the second moment, in [0, 1).
+            epsilon: keeps the step finite where the second moment is 0, > 0.
+        """
+        self._parameters = parameters
+        self._gradients = gradients
+        self._betas = betas
+        self._epsilon = epsilon
+        self._first_moment = parameters.zeros_like()
+        self._second_moment = parameters.zeros_like()
+        self._num_steps = 0
+        self._scratch: Array = np.empty_like(parameters.flat)
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps were made since the start of training."""
+        return self._num_steps
+
+    def step(self, *, lr: float) -> None:
+        """Moves the parameters against the gradient.
+
+        With t the number of this step: m ← β₁m + (1-β₁)g, v ← β₂v + (1-β₂)g²,
+        parameters ← parameters - lr · (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + ε). Multiplying numerator
+        and denominator by √(1-β₂ᵗ) leaves two vector operations fewer and the same value (ibid.,
+        end of section 2).
+
+        Args:
+            lr: learning rate ≥ 0.
+        """
+        self._num_steps += 1
+        beta_1, beta_2 = self._betas
+        gradient, scratch = self._gradients.flat, self._scratch
+        first, second = self._first_moment.flat, self._second_moment.flat
+        np.subtract(gradient, first, scratch)
+        np.multiply(scratch, 1.0 - beta_1, scratch)
+        np.add(first, scratch, first)
+        np.multiply(gradient, gradient, scratch)
+        np.subtract(scratch, second, scratch)
+        np.multiply(scratch, 1.0 - beta_2, scratch)
+        np.add(second, scratch, second)
+        correction_1 = 1.0 - beta_1**self._num_steps
+        correction_2 = math.sqrt(1.0 - beta_2**self._num_steps)
+        np.sqrt(second, scratch)
+        np.add(scratch, self._epsilon * correction_2, scratch)
+        np.divide(first, scratch, scratch)
+        np.multiply(scratch, lr * correction_2 / correction_1, scratch)
+        np.subtract(self._parameters.flat, scratch, self._parameters.flat)
+
+    def get_state(self) -> State:
+        """The moments by tensor name and the number of steps; copies."""
+        return {
+            "first_moment": self._first_moment.get_state(),
+            "second_moment": self._second_moment.get_state(),
+            "num_steps": self._num_steps,
+        }
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave.
+
+        Raises:
+            ModuleError: something is missing, unknown or does not fit this network.
+        """
+        expected = {"first_moment", "second_moment", "num_steps"}
+        if set(state) != expected:
+            raise ModuleError(
+                f"The state of Adam holds {sorted(state)}, expected {sorted(expected)}: it is not "
+                "the state of this optimiser. Load a checkpoint that was written by the same "
+                "algorithm."
+            )
+        before = self._first_moment.get_state()
+        self._first_moment.set_state(state["first_moment"])
+        try:
+            self._second_moment.set_state(state["second_moment"])
+        except ModuleError:
+            self._first_moment.set_state(before)
+            raise
+        self._num_steps = int(state["num_steps"])
+
+
+class GradientClipping:
+    """Measures gradients, and limits them in one of RLlib's three ways.
+
+    `norm` and `global_norm` scale by limit / max(limit, norm), so a gradient within the limit stays
+    bit for bit.
+    """
+
+    def __init__(
+        self, gradients: Parameters, *, limit: float | None, mode: str = "global_norm"
+    ) -> None:
+        """Remembers the gradients it will clip.
+
+        Args:
+            gradients: changed by `clip`.
+            limit: > 0; None only measures.
+            mode: one of `CLIP_MODES`.
+
+        Raises:
+            ConfigError: the mode does not exist or the limit is not positive.
+        """
+        if mode not in CLIP_MODES:
+            raise ConfigError(
+                f"`grad_clip_by={mode!r}` does not exist. Gradients can be clipped by "
+                f"{', '.join(CLIP_MODES)}: choose one of them."
+            )
+        if limit is not None and not limit > 0.0:
+            raise ConfigError(
+                f"`grad_clip={limit!r}` is not above 0, so nothing could be learnt. Give a "
+                "positive limit, or None for no clipping."
+            )
+        self._gradients = gradients
+        self._limit = limit
+        self._mode = mode
+        self._squares = gradients.zeros_like()
+
+    def global_norm(self) -> float:
+        """The L2 norm of the whole gradient; inf or nan if a number in it is.
+
+        NumPy's pairwise sum, not a BLAS dot product, whose bits depend on the number of threads.
+        """
+        squares = self._squares.flat
+        np.multiply(self._gradients.flat, self._gradients.flat, squares)
+        return math.sqrt(np.add.reduce(squares))
+
+    def clip(self, *, global_norm: float) -> None:
+        """Limits the gradient in place.
+
+        Args:
+            global_norm: what `global_norm()` gave for this gradient.
+        """
+        if self._limit is None:
+            return
+        gradient = self._gradients.flat
+        if self._mode == "value":
+            np.clip(gradient, -self._limit, self._limit, out=gradient)
+        elif self._mode == "norm":
+            for name, tensor in self._gradients.views.items():
+                norm = math.sqrt(np.add.reduce(self._squares.views[name], axis=None))
+                if norm > self._limit:
+                    tensor *= self._limit / norm
+        elif global_norm > self._limit:
+            np.multiply(gradient, self._limit / global_norm, gradient)

@@ -1,0 +1,180 @@
+"""Randomness as a function of position: no random state is ever saved.
+
+Every stream of random numbers is derived, when it is needed, from the root seed, a role and a
+position:
+
+    a training episode's seed and noise        (root seed, role, env slot, episode number)
+    an evaluation episode's seed and noise     (root seed, role, evaluation number, ticket)
+    the order of minibatches                   (root seed, "learner", update number)
+    the first weights                          (root seed, "weights")
+
+A resumed or repaired run therefore draws the numbers that an undisturbed one draws, and any episode
+can be played again alone. `seed + i` is not used anywhere: it would make neighbouring runs share
+streams.
+
+Streams come from `numpy.random.Philox`, a counter-based generator (Salmon et al. 2011, "Parallel
+random numbers: as easy as 1, 2, 3"): a role has one key, an episode one block of its counter, so
+that starting an episode's stream means setting a counter (about 1 µs) instead of hashing a seed
+(about 15 µs).
+"""
+
+from __future__ import annotations
+
+import enum
+import secrets
+from typing import Any, Final
+
+import numpy as np
+
+from trainer.types import Array
+
+_ENV_SEED_BITS: Final = 31
+_FIRST_BLOCK_ROWS: Final = 32
+_LARGEST_BLOCK_ROWS: Final = 1024
+
+
+class Role(enum.IntEnum):
+    """What a stream of random numbers is used for; part of every derivation."""
+
+    TRAINING = 0
+    EVALUATION = 1
+    LEARNER = 2
+    WEIGHTS = 3
+    REPLAY = 4
+    EXPLORATION = 5
+
+
+def draw_root_seed() -> int:
+    """A fresh root seed from the operating system, in [0, 2**31), for runs whose seed is None."""
+    return secrets.randbits(31)
+
+
+def position_rng(root_seed: int, role: Role, *position: int) -> np.random.Generator:
+    """A generator for one position of one role, e.g. the update number of the learner.
+
+    Args:
+        root_seed: the seed of the run, ≥ 0.
+        role: what the numbers are for.
+        position: non-negative integers that say where the stream stands.
+    """
+    sequence = np.random.SeedSequence(root_seed, spawn_key=(int(role), *position))
+    return np.random.Generator(np.random.Philox(sequence))
+
+
+def learner_rng(root_seed: int, update_number: int) -> np.random.Generator:
+    """The generator that shuffles the minibatches of one update (update_number ≥ 0)."""
+    return position_rng(root_seed, Role.LEARNER, update_number)
+
+
+def weights_rng(root_seed: int) -> np.random.Generator:
+    """The generator that draws the first weights."""
+    return position_rng(root_seed, Role.WEIGHTS)
+
+
+def training_index(slot: int, episode_number: int, num_slots: int) -> int:
+    """One integer per (slot, episode number); room for slots is rounded up to a power of two.
+
+    So a run that is continued with another number of envs keeps its numbering unless it crosses a
+    power of two.
+    """
+    return (episode_number << (num_slots - 1).bit_length()) | slot
+
+
+def evaluation_index(evaluation_number: int, ticket: int) -> int:
+    """One integer per (evaluation number, ticket): Cantor's pairing."""
+    both = evaluation_number + ticket
+    return both * (both + 1) // 2 + ticket
+
+
+class EnvSeeds:
+    """Seeds for `env.reset`: 31 bits, and no two episodes of a run share one.
+
+    Seeds stay below 2**31 because many envs hand them on to C code or to `numpy.random.seed`.
+    Random 31-bit numbers would collide after some 50,000 episodes, so the seed is a keyed
+    *permutation* of the episode's index instead: each step below (add a key, multiply by an odd
+    number, fold the high bits in) can be undone modulo 2**31. The lowest bit of the index tells
+    training from evaluation, so these two never share a seed either.
+    """
+
+    def __init__(self, root_seed: int) -> None:
+        sequence = np.random.SeedSequence(root_seed, spawn_key=(1 << 31,))
+        self._keys = tuple(int(key) for key in sequence.generate_state(6, np.uint32))
+
+    def seed(self, role: Role, index: int) -> int:
+        """The seed of one episode.
+
+        Args:
+            role: TRAINING or EVALUATION.
+            index: the episode's number among all episodes of that role (`training_index`,
+                `evaluation_index`), ≥ 0. Seeds repeat after 2**30.
+        """
+        mask = (1 << _ENV_SEED_BITS) - 1
+        value = ((index << 1) | (role is Role.EVALUATION)) & mask
+        for key in self._keys:
+            value = (value + key) & mask
+            value = (value * (key | 1)) & mask
+            value ^= value >> 15
+        return value
+
+
+class NoiseStream:
+    """The random numbers of one env slot: a fresh sequence for every episode, a row per step.
+
+    Life: `start(stream, number)` at the beginning of an episode, then `next_row()` once per step.
+    To continue in the middle of an episode, start it and `skip` as many rows as steps were made.
+
+    Numbers are drawn in blocks that double from 32 to 1024 rows: one call to NumPy costs about 1 µs
+    however few numbers it gives, and short episodes should not pay for long blocks. The sizes are
+    part of the sequence: changing them changes every run.
+    """
+
+    def __init__(self, root_seed: int, role: Role, *, kind: str, width: int) -> None:
+        """Derives the key of the role.
+
+        Args:
+            root_seed: the seed of the run, ≥ 0.
+            role: what the numbers are for.
+            kind: "uniform" for numbers in [0, 1), "normal" for mean 0 and variance 1.
+            width: the numbers per row, ≥ 1.
+        """
+        key = np.random.SeedSequence(root_seed, spawn_key=(int(role),)).generate_state(2, np.uint64)
+        self._bits = np.random.Philox(key=int(key[0]) | int(key[1]) << 64)
+        self._template: Any = self._bits.state
+        generator = np.random.Generator(self._bits)
+        self._draw = generator.random if kind == "uniform" else generator.standard_normal
+        self._width = width
+        self._block: Array = np.empty((0, width))
+        self._block_rows = _FIRST_BLOCK_ROWS
+        self._rows = 0
+        self._next = 0
+
+    def start(self, stream: int, number: int) -> None:
+        """Goes to the first row of one episode.
+
+        Args:
+            stream: the env slot (training) or the number of the evaluation, in [0, 2**64).
+            number: the number of the episode within the stream, in [0, 2**64).
+        """
+        counter = self._template["state"]["counter"]
+        # The two low words count the numbers drawn, so episodes can never run into each other.
+        counter[:] = (0, 0, number, stream)
+        self._bits.state = self._template
+        self._rows = self._next = 0
+        self._block_rows = _FIRST_BLOCK_ROWS
+
+    def next_row(self) -> Array:
+        """The numbers for the next step: float64, [width]."""
+        position = self._next
+        if position == self._rows:
+            self._rows = self._block_rows
+            self._block = self._draw((self._rows, self._width))
+            self._block_rows = min(2 * self._block_rows, _LARGEST_BLOCK_ROWS)
+            position = 0
+        self._next = position + 1
+        row: Array = self._block[position]
+        return row
+
+    def skip(self, rows: int) -> None:
+        """Passes over the rows of steps that are already played."""
+        for _ in range(rows):
+            self.next_row()

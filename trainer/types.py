@@ -1,0 +1,23 @@
+"""Names and type aliases that every room shares; no behaviour."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+DEFAULT_MODULE_ID: Final = "default_policy"
+"""The module of a single-agent algorithm."""
+
+DEFAULT_AGENT_ID: Final = "default_agent"
+"""The agent of a single-agent env."""
+
+FloatArray = npt.NDArray[np.float32]
+"""An array of float32, the number type of data, weights and gradients."""
+
+Array = npt.NDArray[Any]
+"""An array of any dtype."""
+
+State = dict[str, Any]
+"""Plain data (see `checkpoints.codec`): everything that is needed to resume one component."""
