@@ -1,0 +1,165 @@
+"""What follows from a config: fragment lengths, the config of evaluation, the algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer.algorithms.ppo.config import PPOConfig
+from trainer.config import AlgorithmConfig
+from trainer.errors import ConfigError, UnknownSettingError
+
+
+@pytest.mark.parametrize(
+    ("batch", "runners", "envs", "fragments"),
+    [
+        # fragments of runners 1, 2, ... (of the local one without runners)
+        (4000, 2, 1, [2000, 2000]),
+        (4000, 0, 8, [500]),
+        (4000, 3, 1, [1334, 1333, 1333]),
+        (4001, 3, 1, [1334, 1334, 1333]),
+        (4000, 2, 3, [667, 667]),  # 4 steps are left: 3 envs of runner 1 take 3, runner 2 the rest
+        (4002, 2, 3, [667, 667]),
+        (4001, 3, 4, [334, 334, 333]),  # 5 are left for 4 envs each
+        (1000, 0, 3, [334]),
+        (10, 1, 10, [1]),
+    ],
+)
+def test_auto_fragment_divides_the_train_batch_and_its_remainder(
+    batch: int, runners: int, envs: int, fragments: list[int]
+) -> None:
+    config = PPOConfig().training(train_batch_size=batch)
+    config.env_runners(num_env_runners=runners, num_envs_per_env_runner=envs)
+    indices = range(1, runners + 1) if runners else [0]
+    assert [config.get_rollout_fragment_length(index) for index in indices] == fragments
+    sampled = sum(fragments) * envs
+    assert batch <= sampled < batch + envs
+
+
+def test_fixed_fragment_is_given_as_it_is() -> None:
+    config = PPOConfig().env_runners(rollout_fragment_length=7)
+    assert [config.get_rollout_fragment_length(index) for index in (0, 1, 5)] == [7, 7, 7]
+
+
+def test_config_of_evaluation_by_episodes() -> None:
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1", env_config={"a": {"b": 1}})
+        .debugging(seed=3)
+        .evaluation(
+            evaluation_num_workers=4,
+            evaluation_config={"explore": False, "env_config": {"a": {"c": 2}}},
+        )
+    )
+    before = config.copy()
+    config.freeze()
+    evaluation = config.get_evaluation_config_object()
+    assert evaluation.in_evaluation
+    assert not evaluation.is_frozen
+    assert not evaluation.explore
+    assert evaluation.env_config == {"a": {"b": 1, "c": 2}}
+    assert evaluation.evaluation_config is None
+    assert evaluation.num_env_runners == 4
+    assert (evaluation.batch_mode, evaluation.rollout_fragment_length) == ("complete_episodes", 1)
+    assert evaluation.metrics_num_episodes_for_smoothing is None
+    assert evaluation.seed == 3
+    assert config == before
+
+
+@pytest.mark.parametrize(
+    ("duration", "runners", "fragment"), [(200, 7, 29), (200, 0, 200), (100, 4, 25)]
+)
+def test_config_of_evaluation_by_steps(duration: int, runners: int, fragment: int) -> None:
+    config = PPOConfig().evaluation(
+        evaluation_duration=duration,
+        evaluation_duration_unit="timesteps",
+        evaluation_num_env_runners=runners,
+        evaluation_seed=5,
+    )
+    evaluation = config.get_evaluation_config_object()
+    assert evaluation.batch_mode == "truncate_episodes"
+    assert evaluation.rollout_fragment_length == fragment
+    assert evaluation.seed == 5
+
+
+def test_statistics_of_evaluation_are_smoothed_only_when_asked() -> None:
+    config = PPOConfig().reporting(metrics_num_episodes_for_smoothing=7)
+    assert config.get_evaluation_config_object().metrics_num_episodes_for_smoothing is None
+    config.evaluation(evaluation_config={"metrics_num_episodes_for_smoothing": 3})
+    assert config.get_evaluation_config_object().metrics_num_episodes_for_smoothing == 3
+
+
+def test_evaluation_config_may_be_a_config_and_is_merged_and_removed() -> None:
+    config = PPOConfig().evaluation(evaluation_config=PPOConfig().env_runners(explore=False))
+    config.evaluation(evaluation_config=AlgorithmConfig.overrides(gamma=0.5))
+    assert config.evaluation_config == {"explore": False, "gamma": 0.5}
+    config.evaluation(evaluation_config=None)
+    assert config.evaluation_config is None
+    assert config.get_evaluation_config_object().explore
+
+
+def test_overrides_are_plain_and_translated() -> None:
+    assert AlgorithmConfig.overrides(explore=False) == {"explore": False}
+    assert PPOConfig.overrides(lambda_=0.5, num_workers=1) == {
+        "lambda_": 0.5,
+        "num_env_runners": 1,
+    }
+    with pytest.raises(UnknownSettingError) as caught:
+        PPOConfig.overrides(explor=False, gama=1)
+    assert "`explore`" in str(caught.value)
+    assert "`gamma`" in str(caught.value)
+
+
+class _Algorithm:
+    def __init__(self, config: AlgorithmConfig) -> None:
+        self.config = config
+        config.freeze()
+
+
+class _OwnConfig(PPOConfig):
+    default_algo_class = _Algorithm
+
+
+@pytest.mark.parametrize("method", ["build", "build_algo"])
+@pytest.mark.parametrize("arguments", [{}, {"env": "Acrobot-v1"}, {"use_copy": False}])
+def test_building_gives_the_algorithm_and_leaves_the_config(
+    method: str, arguments: dict[str, Any]
+) -> None:
+    config = _OwnConfig().environment("CartPole-v1").evaluation(evaluation_config={"gamma": 1})
+    before = config.copy()
+    algorithm = getattr(config, method)(**arguments)
+    assert isinstance(algorithm, _Algorithm)
+    assert algorithm.config is not config
+    assert algorithm.config.env == arguments.get("env", "CartPole-v1")
+    assert config == before
+    assert not config.is_frozen
+
+
+def test_logger_creator_of_build_reaches_the_copy_only() -> None:
+    config = _OwnConfig()
+    assert config.build(logger_creator=print).config.logger_creator is print
+    assert config.logger_creator is None
+
+
+def test_config_names_its_algorithm() -> None:
+    class Other(_Algorithm):
+        pass
+
+    assert _OwnConfig().algo_class is _Algorithm
+    config = AlgorithmConfig(algo_class=Other)
+    assert isinstance(config.copy().build(), Other)
+    config.algo_class = _Algorithm
+    assert type(config.build()) is _Algorithm
+    with pytest.raises(ConfigError, match=r"AlgorithmConfig\(algo_class=PPO\)"):
+        AlgorithmConfig().build()
+
+
+def test_sections_can_be_chained_as_in_the_documentation() -> None:
+    algorithm = (
+        _OwnConfig()
+        .environment("CartPole-v1")
+        .callbacks(on_episode_end=(lambda episode, **kw: None))
+        .build()
+    )
+    assert algorithm.config.is_frozen

@@ -1,0 +1,170 @@
+"""A config as a dict: round trips, dict configs, item access, state, comparison, repr."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from trainer.algorithms.ppo.config import PPOConfig
+from trainer.config import AlgorithmConfig
+from trainer.config.values import is_plain_data
+from trainer.errors import ConfigError
+
+
+class _Env:
+    pass
+
+
+def _busy_config() -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(_Env, env_config={"a": {"b": [1, {"c": 2}]}})
+        .training(lr=[[0, 1e-3], [10, 1e-4]], model={"fcnet_hiddens": [8]})
+        .evaluation(evaluation_interval=2, evaluation_config={"env_config": {"a": {"x": 1}}})
+    )
+
+
+def test_dict_round_trip() -> None:
+    config = _busy_config()
+    assert PPOConfig.from_dict(config.to_dict()) == config
+    assert set(config.to_dict()) == set(config) == set(config.keys())
+    assert dict(config.items()).keys() == config.keys()
+    assert len(list(config.values())) == len(list(config.keys()))
+    assert {**config}["gamma"] == 0.99
+
+
+def test_order_of_a_dict_config_makes_no_difference() -> None:
+    entries = {
+        "env_config": {"a": 1},
+        "model": {"fcnet_hiddens": [4]},
+        "vf_share_layers": True,
+        "lr_schedule": [[0, 1], [1, 2]],
+        "lr": 0.1,
+        "evaluation_config": {"num_sgd_iter": 2, "env_config": {"b": 1}},
+        "multiagent": {"policies": {"default_policy"}},
+    }
+    orders = itertools.islice(itertools.permutations(entries.items()), 0, None, 97)
+    configs = [PPOConfig.from_dict(dict(order)) for order in orders]
+    assert all(config == configs[0] for config in configs)
+    assert configs[0].model_config == {"vf_share_layers": True, "fcnet_hiddens": [4]}
+    assert configs[0].evaluation_config == {"num_epochs": 2, "env_config": {"b": 1}}
+    assert configs[0].policies == {"default_policy"}
+
+
+def test_caller_dict_is_not_changed() -> None:
+    def fresh() -> dict[str, Any]:
+        return {
+            "num_workers": 1,
+            "env_config": {"a": {"b": 1}},
+            "exploration_config": {"type": "StochasticSampling"},
+            "evaluation_config": {"num_workers": 3, "env_config": {"a": {"c": 1}}},
+            "multiagent": {"policies": ["default_policy"]},
+            "model": {"fcnet_hiddens": [4]},
+        }
+
+    config_dict = fresh()
+    config = PPOConfig.from_dict(config_dict)
+    config.env_config["a"]["b"] = 2
+    config.evaluation_config["env_config"]["a"]["c"] = 2
+    config.model_config["fcnet_hiddens"].append(2)
+    config.update_from_dict({"env_config": {"a": {"z": 1}}})
+    assert config_dict == fresh()
+
+
+@pytest.mark.parametrize(
+    "config_dict",
+    [
+        {"env": _Env, "env_task_fn": print},
+        {"num_gpus": 0, "num_workers": 2},
+        {
+            "explore": True,
+            "exploration_config": {
+                "type": "EpsilonGreedy",
+                "initial_epsilon": 1.0,
+                "final_epsilon": 0.02,
+                "epsilon_timesteps": 10000,
+            },
+        },
+        {"exploration_config": {"type": "SoftQ", "temperature": 1.0}},
+        {"exploration_config": {"type": "StochasticSampling", "constructor_arg": "value"}},
+        {
+            "evaluation_interval": 1,
+            "evaluation_parallel_to_training": True,
+            "evaluation_duration": "auto",
+            "evaluation_duration_unit": "timesteps",
+            "enable_async_evaluation": True,
+        },
+        {"evaluation_duration": 10, "evaluation_num_workers": 7},
+        {"evaluation_config": {"explore": False}},
+        {"custom_eval_function": print, "callbacks": _Env},
+        {"ignore_worker_failures": True, "recreate_failed_workers": True},
+    ],
+)
+def test_dict_configs_of_the_old_documentation_are_understood(config_dict: dict[str, Any]) -> None:
+    config = PPOConfig.from_dict(config_dict)
+    for key, value in config_dict.items():
+        assert config[key] == value
+
+
+def test_multiagent_entries_are_checked() -> None:
+    config = PPOConfig.from_dict({"multiagent": {"count_steps_by": "agent_steps"}})
+    assert config.count_steps_by == "agent_steps"
+    config["multiagent"] = {"policies": {"a": None}}
+    assert config.is_multi_agent
+    assert not PPOConfig().is_multi_agent
+
+
+def test_pop_gives_the_value_and_sets_the_default_again() -> None:
+    config = PPOConfig().training(num_sgd_iter=3, vf_share_layers=True)
+    assert config.pop("num_sgd_iter") == 3
+    assert config.num_epochs == 30
+    assert config.pop("vf_share_layers") is True
+    assert config.vf_share_layers is False
+    assert config.pop("nothing", 1) == 1
+    with pytest.raises(ConfigError, match="cannot be deleted"):
+        del config.gamma
+
+
+def test_repr_shows_what_differs_from_the_defaults() -> None:
+    config = PPOConfig().training(lr=0.1, gamma=0.99)
+    assert repr(config) == "PPOConfig(lr=0.1)"
+    assert config.changed_settings() == {"lr": 0.1}
+    assert config.given_settings() == {"lr": 0.1, "gamma": 0.99}
+    assert repr(PPOConfig()) == "PPOConfig()"
+    long = repr(_busy_config())
+    assert long.startswith("PPOConfig(\n    env=")
+    assert long.endswith(",\n)")
+
+
+def test_equality_is_of_class_and_values() -> None:
+    assert PPOConfig() != AlgorithmConfig()
+    assert PPOConfig() != {}
+    assert PPOConfig().training(gamma=0.99) == PPOConfig()
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(PPOConfig())
+
+
+# ---- state
+
+
+def test_state_holds_data_and_names_code() -> None:
+    config = _busy_config().callbacks(on_sample_end=print)
+    config.env_runners(num_env_runners=5)
+    state = config.get_state()
+    assert state["class"] == "PPOConfig"
+    assert state["code"] == config.names_of_code() == ["env", "callbacks_on_sample_end"]
+    assert is_plain_data(state)
+    assert state["settings"]["num_env_runners"] == 5
+    code = {"env": _Env, "on_sample_end": print}
+    with pytest.raises(ConfigError, match="`callbacks_on_sample_end`"):
+        PPOConfig.from_state(state, code={"env": _Env})
+    again = PPOConfig.from_state(state, code={"env": code["env"], "callbacks_on_sample_end": print})
+    assert again == config
+
+
+def test_settings_given_to_from_state_win() -> None:
+    state = PPOConfig().environment("CartPole-v1").get_state()
+    again = PPOConfig.from_state(state, code={"env": _Env, "num_workers": 0})
+    assert (again.env, again.num_env_runners) == (_Env, 0)

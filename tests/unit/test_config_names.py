@@ -1,0 +1,250 @@
+"""Names: old ones mean the same everywhere, unknown ones are refused everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainer.algorithms.ppo.config import PPOConfig
+from trainer.config import AlgorithmConfig, Setting, section
+from trainer.config.checks import number
+from trainer.errors import ConfigError, UnknownSettingError
+from trainer.rllib_names.config_names import OLD_NAMES, REFUSED_NAMES
+
+_SCHEDULE = [[0, 1e-3], [1000, 1e-4]]
+_SPECIAL_VALUES: dict[str, Any] = {
+    "lr_schedule": _SCHEDULE,
+    "entropy_coeff_schedule": _SCHEDULE,
+    "model": {"fcnet_hiddens": [8], "vf_share_layers": False},
+    "model_config_dict": {"fcnet_hiddens": [8], "vf_share_layers": False},
+    "vf_share_layers": True,
+}
+
+
+def _value(old: str) -> Any:
+    return _SPECIAL_VALUES.get(old, 7)
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_old_name_reads_and_writes_the_value_of_the_new_one(old: str) -> None:
+    new = OLD_NAMES[old].new
+    by_item, by_dict, by_attribute = PPOConfig(), PPOConfig(), PPOConfig()
+    by_item[old] = _value(old)
+    by_dict.update_from_dict({old: _value(old)})
+    setattr(by_attribute, old, _value(old))
+    assert by_item == by_dict == by_attribute
+    assert by_item[old] == by_dict.get(old) == _value(old)
+    if OLD_NAMES[old].key:
+        assert by_item[new][OLD_NAMES[old].key] == _value(old)
+    else:
+        assert by_item[new] == _value(old)
+    assert old in by_item
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_old_name_is_an_argument_of_the_section_of_the_new_one(old: str) -> None:
+    home = next(
+        row.section for row in PPOConfig.describe_settings() if row.name == OLD_NAMES[old].new
+    )
+    for section_name in (home, *OLD_NAMES[old].sections):
+        config = getattr(PPOConfig(), section_name)(**{old: _value(old)})
+        assert config[old] == _value(old)
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_old_name_in_overrides_becomes_the_new_one(old: str) -> None:
+    assert OLD_NAMES[old].new in PPOConfig.overrides(**{old: _value(old)})
+
+
+def test_rollouts_takes_arguments_of_both_its_successors() -> None:
+    config = PPOConfig().rollouts(
+        num_rollout_workers=3, num_envs_per_worker=2, recreate_failed_workers=False
+    )
+    assert (config.num_env_runners, config.num_envs_per_env_runner) == (3, 2)
+    assert not config.restart_failed_env_runners
+    again = config.rollouts(rollout_fragment_length=50)
+    assert again is config
+    with pytest.raises(UnknownSettingError, match="belongs to training"):
+        config.rollouts(gamma=0.5)
+
+
+def test_an_old_name_whose_setting_belongs_to_an_algorithm_is_unknown_without_it() -> None:
+    assert PPOConfig.overrides(**{"lambda": 0.5}) == {"lambda_": 0.5}
+    with pytest.raises(UnknownSettingError):
+        AlgorithmConfig.overrides(**{"lambda": 0.5})
+
+
+def test_evaluation_num_episodes_sets_the_unit_too() -> None:
+    config = PPOConfig().evaluation(evaluation_duration_unit="timesteps")
+    config.evaluation(evaluation_num_episodes=3)
+    assert (config.evaluation_duration, config.evaluation_duration_unit) == (3, "episodes")
+
+
+def test_schedule_given_beside_a_number_wins_in_any_order() -> None:
+    first = PPOConfig().update_from_dict({"lr": 0.1, "lr_schedule": _SCHEDULE})
+    second = PPOConfig().update_from_dict({"lr_schedule": _SCHEDULE, "lr": 0.1})
+    assert first == second
+    assert first.lr == _SCHEDULE
+
+
+def test_empty_old_schedule_says_nothing() -> None:
+    config = PPOConfig().training(lr=0.1, lr_schedule=None, entropy_coeff_schedule=None)
+    assert config.lr == 0.1
+    assert config["lr_schedule"] is None
+
+
+def test_train_batch_size_has_two_spellings() -> None:
+    config = PPOConfig().training(train_batch_size_per_learner=500)
+    assert config.train_batch_size == config.total_train_batch_size == 500
+    config.training(train_batch_size=600, train_batch_size_per_learner=None)
+    assert config["train_batch_size_per_learner"] == 600
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_workers": 2, "num_env_runners": 3},
+        {"lr": _SCHEDULE, "lr_schedule": [[0, 1], [1, 2]]},
+        {"model": {"vf_share_layers": True}, "vf_share_layers": False},
+        {"evaluation_num_episodes": 3, "evaluation_duration_unit": "timesteps"},
+    ],
+)
+def test_two_names_with_different_values_are_refused_in_any_order(given: dict[str, Any]) -> None:
+    texts = []
+    for config_dict in (given, dict(reversed(given.items()))):
+        with pytest.raises(ConfigError, match="two names of one setting") as caught:
+            PPOConfig().update_from_dict(config_dict)
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+
+
+def test_two_names_with_the_same_value_are_fine() -> None:
+    config = PPOConfig().update_from_dict({"num_workers": 3, "num_env_runners": 3})
+    assert config.num_env_runners == 3
+
+
+@pytest.mark.parametrize("name", REFUSED_NAMES)
+def test_name_without_successor_is_refused_unless_it_asks_for_nothing(name: str) -> None:
+    assert PPOConfig().update_from_dict({name: None}) == PPOConfig()
+    with pytest.raises(ConfigError, match=name) as caught:
+        PPOConfig().update_from_dict({name: 10})
+    assert not isinstance(caught.value, UnknownSettingError)
+
+
+def test_offline_events_are_refused_as_arguments() -> None:
+    assert PPOConfig().callbacks(on_evaluate_offline_start=None) == PPOConfig()
+    with pytest.raises(ConfigError, match="recorded data"):
+        PPOConfig().callbacks(on_evaluate_offline_start=print)
+
+
+def _set_attribute(name: str) -> None:
+    setattr(PPOConfig(), name, 1)
+
+
+def _call_section(name: str) -> None:
+    given: dict[str, Any] = {name: 1}
+    PPOConfig().env_runners(**given)
+
+
+_ROUTES: dict[str, Callable[[str], Any]] = {
+    "section": _call_section,
+    "old section": lambda name: PPOConfig().rollouts(**{name: 1}),
+    "set attribute": _set_attribute,
+    "get attribute": lambda name: getattr(PPOConfig(), name),
+    "set item": lambda name: PPOConfig().__setitem__(name, 1),
+    "get item": lambda name: PPOConfig()[name],
+    "dict": lambda name: PPOConfig().update_from_dict({name: 1}),
+    "from_dict": lambda name: PPOConfig.from_dict({name: 1}),
+    "overrides": lambda name: PPOConfig.overrides(**{name: 1}),
+    "evaluation_config": lambda name: PPOConfig().evaluation(evaluation_config={name: 1}),
+    "evaluation_config attribute": lambda name: setattr(
+        PPOConfig(), "evaluation_config", {name: 1}
+    ),
+    "multiagent": lambda name: PPOConfig().update_from_dict({"multiagent": {name: 1}}),
+    "pop": lambda name: PPOConfig().pop(name),
+}
+
+
+@pytest.mark.parametrize("route", _ROUTES)
+def test_unknown_name_is_refused_with_nearest_spelling_and_section(route: str) -> None:
+    with pytest.raises(UnknownSettingError) as caught:
+        _ROUTES[route]("num_env_runner")
+    assert "Did you mean `num_env_runners`, an argument of env_runners()?" in str(caught.value)
+
+
+@pytest.mark.parametrize("route", _ROUTES)
+def test_misspelt_old_name_leads_to_the_new_one(route: str) -> None:
+    with pytest.raises(UnknownSettingError, match="Did you mean `num_envs_per_env_runner`"):
+        _ROUTES[route]("num_envs_per_worke")
+
+
+def test_all_unknown_names_of_a_call_are_told_and_nothing_is_set() -> None:
+    config = PPOConfig()
+    with pytest.raises(UnknownSettingError) as caught:
+        config.training(lr=1.0, gama=0.5, num_sgd_iters=3, num_env_runners=1)
+    text = str(caught.value)
+    assert text.startswith("PPOConfig.training(): 3 problems\n  1. `gama=0.5`: ")
+    assert "`gamma`" in text
+    assert "`num_epochs`" in text
+    assert "It belongs to env_runners()" in text
+    assert config == PPOConfig()
+
+
+def test_unknown_event_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(UnknownSettingError, match="Did you mean `on_episode_end`"):
+        PPOConfig().callbacks(on_episode_ends=print)
+
+
+def test_name_like_nothing_lists_what_the_section_takes() -> None:
+    with pytest.raises(UnknownSettingError, match=r"resources\(\) takes num_cpus_for_main"):
+        PPOConfig().resources(zzz=1)
+
+
+def test_section_name_as_a_setting_says_that_it_is_a_method() -> None:
+    with pytest.raises(UnknownSettingError, match="`evaluation` is a section method"):
+        PPOConfig.from_dict({"evaluation": {"evaluation_interval": 1}})
+
+
+@pytest.mark.parametrize("error", [AttributeError, KeyError, TypeError, ValueError])
+def test_unknown_setting_error_can_be_caught_as_python_would_raise_it(
+    error: type[Exception],
+) -> None:
+    with pytest.raises(error):
+        PPOConfig().training(typo=1)
+    assert not hasattr(PPOConfig(), "typo")
+    assert PPOConfig().get("typo", 5) == 5
+    assert "typo" not in PPOConfig()
+
+
+class _OwnConfig(PPOConfig):
+    changed_defaults = {"lr": 1e-3}  # noqa: RUF012  as a user would write it
+    temperature = Setting(1.0, number(above=0))
+
+    @section
+    def training(self, *, temperature: float = 1.0, **common: Any) -> _OwnConfig:
+        """More settings.
+
+        Args:
+            temperature: of something.
+            **common: the others.
+        """
+        return self
+
+
+def test_subclass_adds_settings_and_changes_defaults() -> None:
+    config = _OwnConfig().training(temperature=2.0, clip_param=0.1, num_sgd_iter=2)
+    assert (config.temperature, config.clip_param, config.num_epochs) == (2.0, 0.1, 2)
+    assert (config.lr, config.train_batch_size) == (1e-3, 4000)
+    assert PPOConfig().lr == 5e-5
+    assert "temperature" not in PPOConfig()
+    row = next(row for row in _OwnConfig.describe_settings() if row.name == "temperature")
+    assert (row.section, row.doc) == ("training", "of something.")
+
+
+def test_class_attribute_with_the_name_of_a_setting_is_refused() -> None:
+    with pytest.raises(ConfigError, match="changed_defaults"):
+        type("Hiding", (PPOConfig,), {"lr": 3e-4})
+    with pytest.raises(UnknownSettingError, match="Did you mean `gamma`"):
+        type("Misspelt", (PPOConfig,), {"changed_defaults": {"gama": 0.5}})

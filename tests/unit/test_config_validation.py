@@ -1,0 +1,274 @@
+"""Validation: every problem is found, all are told at once, and nothing is ignored silently."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.algorithms.ppo.config import PPOConfig
+from trainer.config import NO_EFFECT, NOT_OFFERED, AlgorithmConfig
+from trainer.config.checks import integer, number, schedule
+from trainer.errors import ConfigError, UnknownSettingError
+from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec
+
+
+def _problems(config: AlgorithmConfig) -> str:
+    return "\n".join(str(problem) for problem in config.find_problems())
+
+
+def _ppo(**given: Any) -> PPOConfig:
+    return PPOConfig.from_dict(given)
+
+
+def test_defaults_are_valid() -> None:
+    AlgorithmConfig().validate()
+    PPOConfig().validate()
+    PPOConfig().get_evaluation_config_object().validate()
+
+
+def test_all_problems_are_raised_as_one_numbered_list() -> None:
+    config = _ppo(gamma=2.0, num_env_runners=-1, minibatch_size=5000, num_learners=2)
+    config.callbacks(on_episode_end=lambda nobody: None)
+    with pytest.raises(ConfigError) as caught:
+        config.validate()
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "PPOConfig: 5 problems"
+    assert lines[1] == ("  1. `num_env_runners=-1`: expected an int ≥ 0. See env_runners().")
+    assert lines[2] == "  2. `gamma=2.0`: expected a number ≥ 0 and ≤ 1. See training()."
+    assert lines[3].startswith("  3. `num_learners=2`: not offered in this version. ")
+    assert lines[4].startswith("  4. callbacks(): on_episode_end")
+    assert lines[5].startswith("  5. `minibatch_size=5000`: it is larger than train_batch_size")
+    assert not isinstance(caught.value, UnknownSettingError)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("num_env_runners", 1.5, np.int64(2)),
+        ("num_env_runners", True, 0),
+        ("explore", 1, False),
+        ("env", 3, "CartPole-v1"),
+        ("env", "", gym.Env),
+        ("env_config", None, {"a": 1}),
+        ("sample_timeout_s", 0, None),
+        ("sample_timeout_s", math.nan, 0.5),
+        ("rollout_fragment_length", "AUTO", "auto"),
+        ("batch_mode", "truncate", "complete_episodes"),
+        ("grad_clip", -1, 0.5),
+        ("grad_clip_by", "norms", "norm"),
+        ("merge_env_runner_states", 1, True),
+        ("evaluation_interval", -1, 0),
+        ("evaluation_duration", 0, 5),
+        ("evaluation_duration_unit", "steps", "timesteps"),
+        ("evaluation_sample_timeout_s", -1.0, None),
+        ("evaluation_seed", -1, 0),
+        ("max_num_env_runner_restarts", -1, 0),
+        ("delay_between_env_runner_restarts_s", math.inf, 0.5),
+        ("metrics_num_episodes_for_smoothing", 0, None),
+        ("seed", 1.0, 2**40),
+        ("log_level", "LOUD", "ERROR"),
+        ("lr", -1e-3, [[0, 1e-3], [1e6, 0]]),
+        ("lr", [[0, 1e-3]], 0),
+        ("lr", [[5, 1e-3], [10, 1e-4]], ((0, 1), (1, 2))),
+        ("lr", [[0, 1e-3], [10, 1e-4], [10, 0]], 1),
+        ("lr", [[0, 1e-3], [10]], 1),
+        ("entropy_coeff", -0.1, [[0, 0.1], [10, 0]]),
+        ("entropy_coeff", [[0, 0.1], [10, -0.1]], 0),
+        ("lambda_", 1.1, 0.95),
+        ("kl_target", 0, 0.1),
+        ("clip_param", 0, 1),
+        ("vf_clip_param", 0, None),
+        ("vf_clip_param", -1, math.inf),
+        ("rl_module_spec", "Module", RLModuleSpec()),
+        ("model_config", [], {"fcnet_hiddens": [8]}),
+        ("policies", 3, ["default_policy"]),
+    ],
+)
+def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
+    assert f"{name}=" in _problems(_ppo(**{name: wrong}))
+    assert _problems(_ppo(**{name: right})) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("evaluation_parallel_to_training", True),
+        ("enable_async_evaluation", True),
+        ("evaluation_duration", "auto"),
+        ("custom_evaluation_function", print),
+        ("env_task_fn", print),
+        ("num_learners", 1),
+        ("gym_env_vectorize_mode", "ASYNC"),
+        ("gym_env_vectorize_mode", gym.VectorizeMode.ASYNC),
+        ("exploration_config", {"type": "EpsilonGreedy"}),
+        ("exploration_config", {"type": "StochasticSampling", "random_timesteps": 100}),
+        ("observation_filter", "MeanStdFilter"),
+        ("policies", {"a", "b"}),
+        ("policies", {"default_policy": None, "b": None}),
+        ("policies_to_train", ["b"]),
+        ("policies_to_train", print),
+        ("env_to_module_connector", print),
+        ("learner_class", object),
+        ("restart_failed_sub_environments", True),
+        ("checkpoint_trainable_policies_only", True),
+        ("clip_rewards", True),
+        ("_validate_config", False),
+        ("episodes_to_numpy", False),
+        ("logger_creator", print),
+        ("optimizer", {"epsilon": 1e-5}),
+    ],
+)
+def test_what_is_not_offered_is_refused_not_ignored(name: str, value: Any) -> None:
+    assert name in NOT_OFFERED
+    assert "not offered in this version." in _problems(_ppo(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("exploration_config", {"type": "StochasticSampling", "random_timesteps": 0}),
+        ("exploration_config", {"type": "ray.rllib.utils.exploration.StochasticSampling"}),
+        ("policies", {"default_policy"}),
+        ("policies_to_train", ["default_policy"]),
+        ("clip_rewards", False),
+        ("gym_env_vectorize_mode", "sync"),
+        ("num_gpus", 1),
+        ("framework", "tf2"),
+        ("policy_mapping_fn", lambda agent_id, episode: "default_policy"),
+    ],
+)
+def test_what_asks_for_nothing_more_is_accepted(name: str, value: Any) -> None:
+    assert _problems(_ppo(**{name: value})) == ""
+
+
+def test_settings_without_effect_are_accepted_and_stored() -> None:
+    for row in PPOConfig.describe_settings():
+        if row.name in NO_EFFECT and isinstance(row.default, bool):
+            config = _ppo(**{row.name: not row.default})
+            assert config[row.name] is not row.default
+            assert _problems(config) == ""
+
+
+@pytest.mark.parametrize(
+    ("fragment", "runners", "envs", "batch", "proposal"),
+    [
+        (200, 2, 1, 4000, None),  # 10 rounds of 400
+        (2000, 2, 1, 4000, None),
+        (1100, 0, 1, 1000, None),  # exactly a tenth more
+        (1101, 0, 1, 1000, 1000),
+        (300, 2, 4, 2000, 250),  # 2400 in one round
+        (90, 1, 1, 1000, None),  # 12 rounds: 1080
+        (7, 3, 1, 10, 3),  # 21
+        (5, 8, 2, 8, 1),  # the proposal is at least one step
+        ("auto", 3, 1, 1000, None),
+    ],
+)
+def test_fragments_that_overfill_the_train_batch_are_refused_with_a_proposal(
+    fragment: int | str, runners: int, envs: int, batch: int, proposal: int | None
+) -> None:
+    config = _ppo(
+        rollout_fragment_length=fragment,
+        num_env_runners=runners,
+        num_envs_per_env_runner=envs,
+        train_batch_size=batch,
+        minibatch_size=None,
+    )
+    if proposal is None:
+        assert _problems(config) == ""
+    else:
+        assert f'Give rollout_fragment_length={proposal} or "auto".' in _problems(config)
+
+
+def test_more_envs_than_steps_in_a_train_batch_are_refused() -> None:
+    config = _ppo(train_batch_size=3, num_env_runners=2, num_envs_per_env_runner=2)
+    assert "4 envs sample, so some of them would have nothing to do" in _problems(config)
+    config.minibatch_size = None
+    config.train_batch_size = 4
+    assert _problems(config) == ""
+
+
+def test_rule_is_not_asked_about_settings_that_are_wrong_already() -> None:
+    text = _problems(_ppo(num_env_runners="two", rollout_fragment_length=3000))
+    assert "num_env_runners" in text
+    assert "rollout_fragment_length" not in text
+
+
+def test_cut_episodes_need_value_estimates() -> None:
+    assert "use_gae=False" in _problems(_ppo(use_gae=False))
+    assert _problems(_ppo(use_gae=False, batch_mode="complete_episodes")) == ""
+
+
+@pytest.mark.parametrize(
+    "model", [{"fcnet_hidden": [8]}, {"fcnet_hiddens": [0]}, {"fcnet_activation": "swoosh"}]
+)
+def test_model_config_of_the_ready_made_network_is_judged(model: dict[str, Any]) -> None:
+    assert "model_config" in _problems(_ppo(model=model))
+    own = RLModuleSpec(module_class=RLModule)
+    assert _problems(_ppo(model=model, rl_module_spec=own)) == ""
+
+
+def test_model_config_may_be_the_dataclass() -> None:
+    config = PPOConfig().rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[8]))
+    assert config.model_config["fcnet_hiddens"] == [8]
+    assert _problems(config) == ""
+
+
+def test_evaluation_config_is_judged_as_a_config() -> None:
+    config = PPOConfig().evaluation(evaluation_config={"gamma": 7, "explore": False})
+    assert _problems(config).splitlines() == [
+        "evaluation_config: `gamma=7`: expected a number ≥ 0 and ≤ 1. See training()."
+    ]
+
+
+def test_problem_of_training_is_not_repeated_for_evaluation() -> None:
+    config = _ppo(gamma=7, evaluation_config={"explore": False})
+    assert len(config.find_problems()) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["num_workers", "batch_mode", "rollout_fragment_length", "evaluation_duration"]
+)
+def test_evaluation_config_cannot_decide_what_evaluation_settings_decide(name: str) -> None:
+    value: Any = "complete_episodes" if name == "batch_mode" else 1
+    assert "in evaluation this follows from" in _problems(_ppo(evaluation_config={name: value}))
+
+
+def test_callbacks_are_judged_all_at_once() -> None:
+    config = PPOConfig().callbacks(
+        callbacks_class=[3],
+        on_train_result=lambda nobody: None,
+        on_sample_end="print",  # type: ignore[arg-type]
+    )
+    text = _problems(config)
+    for part in ("callbacks_class[0]", "on_train_result", "on_sample_end"):
+        assert part in text
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 10**9), st.floats(0, 1)), min_size=1, unique_by=lambda p: p[0]
+    )
+)
+def test_schedule_check_accepts_exactly_what_ascends_from_zero(
+    pairs: list[tuple[int, float]],
+) -> None:
+    ascending = [(0, 0.5), *sorted(pairs)]
+    accepts = schedule(0).accepts
+    assert accepts(ascending)
+    assert not accepts(ascending[1:])
+    assert not accepts(ascending[::-1])
+    assert not accepts([(0, -0.5), *sorted(pairs)])
+
+
+def test_checks_say_what_they_expect() -> None:
+    assert integer(1).expected == "an int ≥ 1"
+    assert number(0, maximum=1).expected == "a number ≥ 0 and ≤ 1"
+    assert number(above=0).expected == "a number > 0"
+    assert number().expected == "a number"

@@ -1,0 +1,192 @@
+"""AlgorithmConfig: the settings of an algorithm, set by sections, judged at once, then built.
+
+    config = PPOConfig().environment("CartPole-v1").training(lr=3e-4)
+    algorithm = config.build_algo()
+
+Sections store what they are given; `validate()` judges it. The config stays in the main process:
+what other processes need is taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, ClassVar, TypeVar
+
+from trainer.config.config_values import section_methods
+from trainer.config.description import SettingDescription, describe
+from trainer.config.dictionary import DictAccess
+from trainer.config.offered import not_offered_problems
+from trainer.config.problems import Problem, raise_problems
+from trainer.config.rules import COMMON_RULES, Rule
+from trainer.config.sections import Sections
+from trainer.config.validation import (
+    callback_problems,
+    in_place,
+    module_problems,
+    rule_problems,
+    value_problems,
+)
+from trainer.errors import ConfigError, FrozenConfigError
+
+ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
+
+_AUTO_EVALUATION_FRAGMENT = 100
+_SHAPING_EVALUATION = ("evaluation_config", "evaluation_duration", "evaluation_num_env_runners")
+
+
+class AlgorithmConfig(Sections, DictAccess):
+    """The settings of an algorithm.
+
+    Its life: made with defaults; changed by section methods, attributes, items or dicts;
+    `validate()`; `freeze()`; read by one algorithm. `build_algo()` does the last three to a copy.
+
+    Args:
+        algo_class: the algorithm that `build_algo()` makes; by default the one the class belongs
+            to.
+
+    Attributes:
+        default_algo_class: set by the algorithm that names this class as its config class.
+        rules: what `validate()` checks besides single values.
+    """
+
+    default_algo_class: ClassVar[type[Any] | None] = None
+    rules: ClassVar[tuple[Rule, ...]] = COMMON_RULES
+
+    def __init__(self, algo_class: type[Any] | None = None) -> None:
+        super().__init__()
+        self._algo_class = algo_class
+
+    @property
+    def algo_class(self) -> type[Any] | None:
+        """The algorithm that `build_algo()` makes."""
+        return self._algo_class or self.default_algo_class
+
+    @algo_class.setter
+    def algo_class(self, value: type[Any] | None) -> None:
+        if self.is_frozen:
+            raise FrozenConfigError(
+                "`algo_class` belongs to a frozen config. Change a copy: "
+                "`config.copy(copy_frozen=False)`."
+            )
+        self._algo_class = value
+
+    # ---- judging
+
+    def validate(self) -> None:
+        """Check all settings, each by itself and together.
+
+        Raises:
+            ConfigError: something is wrong; the message lists every problem, what was expected,
+                what to do.
+        """
+        raise_problems(type(self).__name__, self.find_problems())
+
+    def find_problems(self) -> list[Problem]:
+        """Everything that is wrong; empty when the config can be built."""
+        settings = self._names.settings
+        values = {name: self.read_value(name) for name in settings}
+        problems = list(value_problems(settings, values))
+        wrong = {name for problem in problems for name in problem.settings}
+        problems += [
+            problem
+            for problem in not_offered_problems(settings, values)
+            if wrong.isdisjoint(problem.settings)
+        ]
+        problems += callback_problems(self)
+        if not any("model_config" in problem.settings for problem in problems):
+            problems += module_problems(self)
+        problems += rule_problems(self, self.rules, problems)
+        if self.evaluation_config and wrong.isdisjoint(_SHAPING_EVALUATION):
+            problems += self._problems_of_evaluation({str(problem) for problem in problems})
+        return problems
+
+    def _problems_of_evaluation(self, known: Container[str]) -> list[Problem]:
+        """What `evaluation_config` adds to the problems that are known already."""
+        return [
+            in_place(problem, "evaluation_config")
+            for problem in self.get_evaluation_config_object().find_problems()
+            if str(problem) not in known
+        ]
+
+    # ---- what follows from the settings
+
+    def get_evaluation_config_object(self: ConfigT) -> ConfigT:
+        """The config of evaluation runners: this one, changed by `evaluation_config`; not frozen.
+
+        How much a runner samples follows from the duration of the evaluation. Its statistics are
+        over the episodes of one evaluation (`metrics_num_episodes_for_smoothing` is None), unless
+        `evaluation_config` says otherwise.
+        """
+        config = self.copy(copy_frozen=False)
+        fixed: dict[str, Any] = {
+            "in_evaluation": True,
+            "evaluation_config": None,
+            "num_env_runners": self.evaluation_num_env_runners,
+            "metrics_num_episodes_for_smoothing": None,
+        }
+        if self.evaluation_seed is not None:
+            fixed["seed"] = self.evaluation_seed
+        overrides = self.evaluation_config or {}
+        kept = {"metrics_num_episodes_for_smoothing", "seed"} & overrides.keys()
+        config.update_from_dict(overrides)
+        config.update_from_dict({k: v for k, v in fixed.items() if k not in kept})
+        return config.update_from_dict(self._evaluation_sampling())
+
+    def _evaluation_sampling(self) -> dict[str, Any]:
+        if self.evaluation_duration_unit == "episodes":
+            return {"batch_mode": "complete_episodes", "rollout_fragment_length": 1}
+        fragment = _AUTO_EVALUATION_FRAGMENT
+        if not isinstance(self.evaluation_duration, str):
+            fragment = -(-self.evaluation_duration // max(1, self.evaluation_num_env_runners))
+        return {"batch_mode": "truncate_episodes", "rollout_fragment_length": fragment}
+
+    # ---- building
+
+    def build_algo(
+        self,
+        env: Any = None,
+        logger_creator: Callable[..., Any] | None = None,
+        use_copy: bool = True,  # noqa: ARG002  an argument of RLlib's; see below
+    ) -> Any:
+        """Make the algorithm; this config is not changed.
+
+        Args:
+            env: the env to use instead of the one in the config.
+            logger_creator: see `debugging()`.
+            use_copy: without effect: the algorithm always gets a copy.
+
+        Returns:
+            The algorithm.
+
+        Raises:
+            ConfigError: the settings are wrong, or it is not known which algorithm to build.
+        """
+        algo_class = self.algo_class
+        if algo_class is None:
+            raise ConfigError(
+                f"{type(self).__name__} does not say which algorithm to build. Use the config of "
+                f"an algorithm, such as PPOConfig(), or name one: "
+                f"{type(self).__name__}(algo_class=PPO)."
+            )
+        config = self.copy(copy_frozen=False)
+        if env is not None:
+            config.env = env
+        if logger_creator is not None:
+            config.logger_creator = logger_creator
+        return algo_class(config=config)
+
+    def build(
+        self,
+        env: Any = None,
+        logger_creator: Callable[..., Any] | None = None,
+        use_copy: bool = True,
+    ) -> Any:
+        """The same as `build_algo()`."""
+        return self.build_algo(env=env, logger_creator=logger_creator, use_copy=use_copy)
+
+    # ---- documenting
+
+    @classmethod
+    def describe_settings(cls) -> list[SettingDescription]:
+        """One row per setting: what it is called, accepts and means, and what it does not do."""
+        return describe(cls, cls._names, section_methods(cls))

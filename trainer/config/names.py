@@ -1,0 +1,220 @@
+"""The names of a config class: its settings, its sections, and what old and wrong names mean.
+
+Every way to name a setting — argument, attribute, item, dict key, `overrides` — goes through
+`translate`, so that old names work and unknown names are refused in all of them alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainer.config.checks import is_schedule
+from trainer.config.problems import Problem, assignment, nearest
+from trainer.config.read_only import copy_value
+from trainer.config.setting import Merge, NotProvided, Setting
+from trainer.config.values import deep_merge, same_value
+from trainer.rllib_names.config_names import OLD_NAMES, OLD_SECTIONS, REFUSED_NAMES, OldName
+
+_MULTI_AGENT_KEY = "multiagent"
+
+
+@dataclasses.dataclass(frozen=True)
+class NameTable:
+    """The names that one config class knows.
+
+    Attributes:
+        settings: every setting by its name, in order of declaration.
+        sections: the argument names of every section method.
+    """
+
+    settings: Mapping[str, Setting[Any]]
+    sections: Mapping[str, tuple[str, ...]]
+
+    def resolve(self, name: str, section: str = "") -> str | None:
+        """The setting that `name` means, or None; arguments may leave out `<section>_`."""
+        if name in self.settings:
+            return name
+        if f"{section}_{name}" in self.settings:
+            return f"{section}_{name}"
+        old = self.old_name(name)
+        return None if old is None else old.new
+
+    def old_name(self, name: str) -> OldName | None:
+        """What an old name stands for, when this class has the setting it stands for."""
+        old = OLD_NAMES.get(name)
+        return old if old is not None and old.new in self.settings else None
+
+    def accepts(self, section: str, name: str, setting: str) -> bool:
+        """Whether the section method takes `name`, which means `setting`."""
+        old = OLD_NAMES.get(name)
+        if name in self.sections.get(section, ()) or (old is not None and section in old.sections):
+            return True
+        return setting in self.settings_of(section)
+
+    def settings_of(self, section: str) -> set[str]:
+        """The settings that a section method takes."""
+        found: set[str] = set()
+        for part in OLD_SECTIONS.get(section, (section,)):
+            found.update(self.resolve(name, part) or "" for name in self.sections.get(part, ()))
+        return found - {""}
+
+    def argument(self, section: str, setting: str) -> str:
+        """The name that a section method has for a setting; empty when it does not take it."""
+        arguments = self.sections.get(section, ())
+        if setting in arguments:
+            return setting
+        named = [name for name in arguments if self.resolve(name, section) == setting]
+        return named[0] if named else ""
+
+    def unknown(self, name: str, value: Any, section: str) -> Problem:
+        """The problem that nobody knows `name`, with the nearest spelling and its section."""
+        what = assignment(name, value)
+        if name in self.sections:
+            advice = f"`{name}` is a section method; give its arguments: `config.{name}(...)`."
+            return Problem(what, "this is not a setting.", advice, unknown=True)
+        # What the section takes comes first, unless it looks much less like it.
+        arguments = self.sections.get(section, ())
+        old_names = [old for old in OLD_NAMES if self.old_name(old)]
+        match = nearest(name, arguments, similarity=0.8)
+        match = match or nearest(name, [*arguments, *self.settings, *old_names])
+        if match is None:
+            return Problem(what, "no setting has this name.", self._known(section), unknown=True)
+        setting = self.settings[self.resolve(match, section) or match]
+        spelled = setting.name if self.old_name(match) else match
+        home = f", an argument of {setting.section}()" if setting.section else ""
+        advice = f"Did you mean `{spelled}`{home}?"
+        return Problem(what, "no setting has this name.", advice, unknown=True)
+
+    def _known(self, section: str) -> str:
+        if section not in self.sections:
+            return "`describe_settings()` lists all settings."
+        return f"{section}() takes {', '.join(self.sections[section])}."
+
+
+@dataclasses.dataclass
+class Translation:
+    """What a set of given names means, and what is wrong with it.
+
+    Attributes:
+        writes: the values to set, by the present names of the settings; copies of what was given.
+        partial: settings of which only some entries were given, to be merged in any case.
+        problems: what was wrong; nothing may be written unless this is empty.
+    """
+
+    writes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    partial: set[str] = dataclasses.field(default_factory=set)
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    spellings: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def add(self, setting: Setting[Any], spelling: str, value: Any, old: OldName | None) -> None:
+        """Add one value; the order of additions makes no difference to the outcome."""
+        name = setting.name
+        if name not in self.writes:
+            self.writes[name], self.spellings[name] = value, spelling
+            return
+        earlier = self.writes[name]
+        if same_value(earlier, value):
+            return
+        if _can_merge(setting, earlier, value):
+            self.writes[name] = deep_merge(earlier, value)
+        elif self._schedule_wins(name, old) and is_schedule(value) != is_schedule(earlier):
+            self.writes[name] = value if is_schedule(value) else earlier
+        else:
+            both = sorted([assignment(self.spellings[name], earlier), assignment(spelling, value)])
+            self.problems.append(
+                Problem(
+                    " and ".join(both),
+                    "these are two names of one setting, with different values.",
+                    f"Give only `{name}`.",
+                    (name,),
+                )
+            )
+
+    def _schedule_wins(self, name: str, old: OldName | None) -> bool:
+        return any(
+            spelled is not None and spelled.beats_number
+            for spelled in (old, OLD_NAMES.get(self.spellings[name]))
+        )
+
+
+def _can_merge(setting: Setting[Any], first: Any, second: Any) -> bool:
+    """Whether two dicts given for one setting say nothing different about any key."""
+    if setting.merge is not Merge.DEEP or not isinstance(first, dict):
+        return False
+    if not isinstance(second, dict):
+        return False
+    shared = first.keys() & second.keys()
+    return all(same_value(first[key], second[key]) for key in shared)
+
+
+def translate(names: NameTable, given: Mapping[Any, Any], section: str = "") -> Translation:
+    """Find the settings that the given names mean.
+
+    Args:
+        names: the names of the config class.
+        given: values by name, present or old; not changed.
+        section: the section method they were given to; empty for attributes and dicts.
+    """
+    result = Translation()
+    for name, value in given.items():
+        if value is NotProvided:
+            continue
+        if name == _MULTI_AGENT_KEY and isinstance(value, Mapping):
+            _translate_into(result, names, value, "multi_agent")
+        else:
+            _translate_into(result, names, {name: value}, section)
+    return result
+
+
+def _translate_into(
+    result: Translation, names: NameTable, given: Mapping[Any, Any], section: str
+) -> None:
+    for name, value in given.items():
+        setting = names.resolve(name, section) if isinstance(name, str) else None
+        if setting is None:
+            result.problems.extend(_without_setting(names, str(name), value, section))
+        elif section and not names.accepts(section, name, setting):
+            home = names.settings[setting].section
+            result.problems.append(
+                Problem(
+                    assignment(name, value),
+                    f"{section}() does not take this setting.",
+                    f"It belongs to {home}(): `config.{home}({name}=...)`.",
+                    unknown=True,
+                )
+            )
+        else:
+            _translate_one(result, names, names.settings[setting], name, value)
+
+
+def _without_setting(names: NameTable, name: str, value: Any, section: str) -> Iterable[Problem]:
+    if name not in REFUSED_NAMES:
+        return [names.unknown(name, value, section)]
+    if isinstance(value, (int, float, type(None), Mapping, list, tuple)) and not value:
+        return []  # "horizon": None in an old dict config asks for nothing.
+    return [Problem(assignment(name, value), "this setting does not exist.", REFUSED_NAMES[name])]
+
+
+def _translate_one(
+    result: Translation, names: NameTable, setting: Setting[Any], name: str, value: Any
+) -> None:
+    old = names.old_name(name) if name != setting.name else None
+    if old is not None and old.none_is_silent and value is None:
+        return
+    if setting.normalize is not None:
+        value = setting.normalize(value)
+    if setting.holds_settings and isinstance(value, Mapping):
+        inner = translate(names, value)
+        result.problems.extend(
+            dataclasses.replace(problem, what=f"{name}: {problem.what}")
+            for problem in inner.problems
+        )
+        value = inner.writes
+    if old is not None and old.key:
+        value = {old.key: value}
+        result.partial.add(setting.name)
+    result.add(setting, name, copy_value(value), old)
+    for also, also_value in old.sets.items() if old is not None else ():
+        result.add(names.settings[also], name, also_value, None)

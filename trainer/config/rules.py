@@ -1,0 +1,105 @@
+"""Rules that involve several settings, of every algorithm.
+
+A rule gets a config whose single values are all right — it is not asked when one of the settings it
+names has a problem already — and gives the problems it finds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from trainer.config.problems import Problem, assignment
+from trainer.config.sections import Sections
+
+_ALLOWED_DEVIATION: Final = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        settings: the settings it reads.
+        find: gives its problems with a config.
+    """
+
+    settings: tuple[str, ...]
+    find: Callable[[Any], Iterator[Problem]]
+
+
+def fragment_fits_train_batch(config: Sections) -> Iterator[Problem]:
+    """Whole rounds of fragments exceed the train batch by at most a tenth.
+
+    A round is one fragment of every env; rounds are sampled until the train batch is full.
+    """
+    fragment, batch = config.rollout_fragment_length, config.total_train_batch_size
+    if isinstance(fragment, str) or config.in_evaluation:
+        return
+    slots = config.num_env_slots
+    sampled = -(-batch // (slots * fragment)) * slots * fragment
+    if sampled - batch <= _ALLOWED_DEVIATION * batch:
+        return
+    yield Problem(
+        assignment("rollout_fragment_length", fragment),
+        f"{slots} envs would sample {sampled} env steps for train_batch_size={batch}, "
+        "more than a tenth too many.",
+        f'Give rollout_fragment_length={max(1, batch // slots)} or "auto".',
+        ("rollout_fragment_length", "train_batch_size"),
+    )
+
+
+def every_env_owes_a_step(config: Sections) -> Iterator[Problem]:
+    """With fragments made from the train batch, every env has at least one step to do."""
+    slots = config.num_env_slots
+    batch = config.total_train_batch_size
+    if config.rollout_fragment_length != "auto" or config.in_evaluation or batch >= slots:
+        return
+    yield Problem(
+        assignment("train_batch_size", batch),
+        f"{slots} envs sample, so some of them would have nothing to do.",
+        f"Give train_batch_size={slots} or more, or use fewer envs.",
+        ("train_batch_size",),
+    )
+
+
+_FIXED_IN_EVALUATION: Final = {
+    "num_env_runners": "evaluation_num_env_runners",
+    "batch_mode": "evaluation_duration_unit",
+    "rollout_fragment_length": "evaluation_duration",
+}
+
+
+def evaluation_config_decides_nothing_twice(config: Sections) -> Iterator[Problem]:
+    """`evaluation_config` holds no setting that evaluation settings decide."""
+    overrides = config.evaluation_config
+    if not isinstance(overrides, dict):
+        return
+    for name, value in overrides.items():
+        instead = _FIXED_IN_EVALUATION.get(name, name)
+        if instead == name and "evaluation" not in name:
+            continue
+        yield Problem(
+            f"evaluation_config: {assignment(name, value)}",
+            f"in evaluation this follows from `{instead}` of the training config.",
+            f"Remove it, and set `{instead}` with evaluation().",
+            ("evaluation_config",),
+        )
+
+
+COMMON_RULES: Final = (Rule(("evaluation_config",), evaluation_config_decides_nothing_twice),)
+"""Rules for every algorithm."""
+
+_SAMPLING: Final = (
+    "num_env_runners",
+    "num_envs_per_env_runner",
+    "rollout_fragment_length",
+    "train_batch_size",
+)
+
+ON_POLICY_RULES: Final = (
+    Rule(_SAMPLING, fragment_fits_train_batch),
+    Rule(_SAMPLING, every_env_owes_a_step),
+)
+"""Rules for algorithms that learn from each sample once."""

@@ -1,0 +1,85 @@
+"""From a config to the specs that processes receive.
+
+The only place where settings become values of other rooms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from trainer.config.algorithm_config import AlgorithmConfig
+from trainer.env_runners import EnvRunnerSpec
+from trainer.envs import make_env_factory
+from trainer.modules import RLModuleSpec
+from trainer.runtime.restart_policy import RestartPolicy
+from trainer.seeding import Role
+
+
+def module_spec(config: AlgorithmConfig) -> RLModuleSpec:
+    """The network that a config asks for; spaces stay None where the env decides them."""
+    given = config.rl_module_spec
+    if isinstance(given, RLModuleSpec):
+        return replace(
+            given,
+            observation_space=given.observation_space or config.observation_space,
+            action_space=given.action_space or config.action_space,
+            model_config=given.model_config or config.model_config,
+        )
+    return RLModuleSpec(
+        observation_space=config.observation_space,
+        action_space=config.action_space,
+        model_config=config.model_config,
+    )
+
+
+def env_runner_spec(
+    config: AlgorithmConfig, *, root_seed: int, role: Role, module: RLModuleSpec
+) -> EnvRunnerSpec:
+    """What makes the env runners of a config; the group fills in the place of each.
+
+    Raises:
+        EnvCreationError: the env is not known.
+    """
+    return EnvRunnerSpec(
+        env_factory=make_env_factory(config.env, config.env_config),
+        module_spec=module,
+        callbacks=config.callback_spec(),
+        config=settings_for_callbacks(config),
+        root_seed=root_seed,
+        role=role,
+        worker_index=0,
+        num_workers=config.num_env_runners,
+        num_envs=config.num_envs_per_env_runner,
+        first_slot=0,
+        num_slots=config.num_envs_per_env_runner,
+        explore=config.explore,
+        normalize_actions=config.normalize_actions,
+        clip_actions=config.clip_actions,
+        lookback=config.episode_lookback_horizon,
+        episodes_to_numpy=config.episodes_to_numpy,
+        checks_env=not config.disable_env_checking,
+    )
+
+
+def settings_for_callbacks(config: AlgorithmConfig) -> dict[str, Any]:
+    """What `env_runner.config` shows: all settings but those that hold code.
+
+    Workers do not need to see these.
+    """
+    code = set(config.names_of_code())
+    settings = {name: value for name, value in config.to_dict().items() if name not in code}
+    settings["in_evaluation"] = config.in_evaluation
+    settings["rollout_fragment_length"] = config.get_rollout_fragment_length()
+    return settings
+
+
+def restart_policy(config: AlgorithmConfig) -> RestartPolicy:
+    """What a config says about failing env runners."""
+    return RestartPolicy(
+        should_restart=config.restart_failed_env_runners,
+        should_ignore=config.ignore_env_runner_failures,
+        max_restarts=config.max_num_env_runner_restarts,
+        delay_s=config.delay_between_env_runner_restarts_s,
+        tolerance=config.num_consecutive_env_runner_failures_tolerance,
+    )

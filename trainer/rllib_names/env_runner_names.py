@@ -1,0 +1,55 @@
+"""Older names of an env runner's members (RLlib's `RolloutWorker`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from trainer.types import DEFAULT_MODULE_ID
+
+
+class _EnvRunner(Protocol):
+    config: Any
+    env: Any
+    module: Any
+
+
+class EnvRunnerNames:
+    """Adds the older names to an env runner."""
+
+    @property
+    def policy_config(self: _EnvRunner) -> Any:
+        """Older name of `config`."""
+        return self.config
+
+    @property
+    def policy_map(self: _EnvRunner) -> dict[str, Any]:
+        """The module under its id."""
+        return {DEFAULT_MODULE_ID: self.module}
+
+    def get_policy(self: _EnvRunner, policy_id: str = DEFAULT_MODULE_ID) -> Any:
+        """Older name of `module`; None for an id that does not exist."""
+        return self.module if policy_id == DEFAULT_MODULE_ID else None
+
+    def for_policy(
+        self: _EnvRunner,
+        func: Callable[..., Any],
+        policy_id: str = DEFAULT_MODULE_ID,
+        **kwargs: Any,
+    ) -> Any:
+        """Calls `func(module, **kwargs)`."""
+        if policy_id != DEFAULT_MODULE_ID:
+            raise KeyError(f"There is no module {policy_id!r}; there is {DEFAULT_MODULE_ID!r}.")
+        return func(self.module, **kwargs)
+
+    def foreach_policy(self: _EnvRunner, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
+        """Calls `func(module, module_id, **kwargs)` for the one module."""
+        return [func(self.module, DEFAULT_MODULE_ID, **kwargs)]
+
+    def foreach_env(self: _EnvRunner, func: Callable[[Any], Any]) -> list[Any]:
+        """Calls `func(env)` with every sub-env; no results if the runner has no env."""
+        return self.env.foreach_env(func) if self.env is not None else []
+
+    def foreach_env_with_context(self: _EnvRunner, func: Callable[[Any, Any], Any]) -> list[Any]:
+        """Calls `func(env, context)` with every sub-env; no results if the runner has no env."""
+        return self.env.foreach_env_with_context(func) if self.env is not None else []
