@@ -1,0 +1,345 @@
+"""Worker processes under every kind of misfortune: where it breaks × how."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from trainer.errors import SerializationError
+from trainer.runtime.messages import RemoteError, RemoteTraceback, pack
+from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
+from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
+from trainer.runtime.worker_pool import WorkerPool
+from trainer.testing.waiting import is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+PRELOADED = ("numpy", "trainer.runtime.worker_main")
+
+
+class _UnpicklableError(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} {two}")
+        self.stream = sys.stdout
+
+
+def _raise() -> None:
+    raise KeyError("user's own")
+
+
+def _raise_unpicklable() -> None:
+    raise _UnpicklableError(1, 2)
+
+
+def _exit() -> None:
+    os._exit(7)
+
+
+def _leave() -> None:
+    raise SystemExit(3)
+
+
+def _segfault() -> None:
+    import faulthandler
+
+    faulthandler.disable()
+    ctypes.string_at(0)
+
+
+def _sigkill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _ActsWhenUnpickled:
+    """Does harm on the worker's side of the pipe."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act = act
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _call, (self.act,)
+
+
+class _ActsWhenPickled:
+    """Does harm while the worker packs its answer."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act = act
+
+    def __reduce__(self) -> Any:
+        self.act()
+        return int, ()
+
+
+def _call(act: Callable[[], None]) -> None:
+    act()
+
+
+class Servant:
+    """Does what tests tell it."""
+
+    def __init__(self, progress: Any) -> None:
+        self.progress = progress
+
+    def report(self) -> int:
+        return os.getpid()
+
+    def failure_context(self) -> dict[str, Any]:
+        return {"env": 3}
+
+    def close(self) -> None:
+        pass
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def act(self, act: Callable[[], None]) -> None:
+        act()
+
+    def answer_that_acts(self, act: Callable[[], None]) -> Any:
+        return _ActsWhenPickled(act)
+
+    def huge(self, num_bytes: int) -> bytes:
+        return b"x" * num_bytes
+
+    def work_with_progress(self, seconds: float) -> str:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.progress.value += 1
+            time.sleep(0.01)
+        return "done"
+
+    def hang(self) -> None:
+        while True:
+            time.sleep(60)
+
+
+@pytest.fixture(params=["forkserver", "spawn"])
+def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(START_METHOD_VARIABLE, request.param)
+    method: str = request.param
+    return method
+
+
+@pytest.fixture
+def pool(start_method: str) -> Iterator[WorkerPool]:
+    pool = WorkerPool(["first", "second"], preload_modules=PRELOADED)
+    yield pool
+    pool.stop()
+
+
+def started(pool: WorkerPool, *indices: int) -> None:
+    for index in indices:
+        pool.slots[index].start(pack(Servant))
+    for _ in indices:
+        _, outcome = pool.next_outcome(stall_limit_s=20)
+        assert isinstance(outcome, Success)
+
+
+def ask(
+    pool: WorkerPool, method: str, *arguments: Any, stall_limit_s: float | None = 20
+) -> Outcome:
+    pool.slots[1].submit(method, arguments)
+    index, outcome = pool.next_outcome(stall_limit_s=stall_limit_s)
+    assert index == 1
+    return outcome
+
+
+ENDINGS: dict[str, tuple[Callable[[], None], type[Outcome], str]] = {
+    "raise": (_raise, Failed, "KeyError"),
+    "raise unpicklable": (_raise_unpicklable, Failed, "_UnpicklableError"),
+    "exit": (_exit, Lost, "exit code 7"),
+    "segfault": (_segfault, Lost, "SIGSEGV"),
+    "sigkill": (_sigkill, Lost, "SIGKILL, probably out of memory"),
+}
+PLACES: dict[str, Callable[[WorkerPool, Callable[[], None]], Outcome]] = {
+    "running": lambda pool, act: ask(pool, "act", act),
+    "unpickling the request": lambda pool, act: ask(pool, "echo", _ActsWhenUnpickled(act)),
+    "pickling the answer": lambda pool, act: ask(pool, "answer_that_acts", act),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("how", ENDINGS)
+def test_every_misfortune_is_told_and_the_worker_can_be_started_again(
+    pool: WorkerPool, place: str, how: str
+) -> None:
+    act, expected, text = ENDINGS[how]
+    started(pool, 1)
+    outcome = PLACES[place](pool, act)
+    assert isinstance(outcome, expected)
+    assert not isinstance(outcome, Success)
+    assert text in outcome.describe()
+    if isinstance(outcome, Lost):
+        started(pool, 1)
+    assert ask(pool, "echo", 5) == Success(5)
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_factory_that_fails_is_told(pool: WorkerPool, how: str) -> None:
+    act, expected, text = ENDINGS[how]
+
+    def factory(progress: Any) -> None:
+        act()
+
+    pool.slots[1].start(pack(factory))
+    _, outcome = pool.next_outcome(stall_limit_s=20)
+    assert isinstance(outcome, expected)
+    assert not isinstance(outcome, Success)
+    assert text in outcome.describe()
+
+
+def test_system_exit_in_user_code_is_a_lost_worker_not_a_hang(pool: WorkerPool) -> None:
+    started(pool, 1)
+    assert isinstance(ask(pool, "act", _leave), (Lost, Failed))
+
+
+def test_death_of_one_worker_does_not_touch_the_other(pool: WorkerPool) -> None:
+    started(pool, 1, 2)
+    pool.slots[2].submit("work_with_progress", (0.3,))
+    pool.slots[1].submit("act", (_exit,))
+    outcomes = dict([pool.next_outcome(stall_limit_s=20), pool.next_outcome(stall_limit_s=20)])
+    assert outcomes == {1: Lost(exit_code=7), 2: Success("done")}
+
+
+def test_a_worker_that_dies_while_idle_is_noticed_at_the_next_call(pool: WorkerPool) -> None:
+    started(pool, 1)
+    pid = pool.slots[1].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not is_process_alive(pid))
+    assert ask(pool, "echo", 1) == Lost(exit_code=-signal.SIGKILL)
+
+
+def test_a_worker_without_progress_is_killed_and_one_that_works_is_not(pool: WorkerPool) -> None:
+    started(pool, 1)
+    assert ask(pool, "work_with_progress", 1.0, stall_limit_s=0.4) == Success("done")
+    started_at = time.monotonic()
+    outcome = ask(pool, "hang", stall_limit_s=0.4)
+    assert isinstance(outcome, Lost)
+    assert outcome.stalled_s is not None
+    assert 0.4 <= time.monotonic() - started_at < 2.0
+
+
+def test_a_stopped_process_counts_as_stalled(pool: WorkerPool) -> None:
+    started(pool, 1)
+    pid = pool.slots[1].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    assert isinstance(ask(pool, "echo", 1, stall_limit_s=0.3), Lost)
+    assert wait_until(lambda: not is_process_alive(pid))
+
+
+def test_a_huge_answer_arrives(pool: WorkerPool) -> None:
+    started(pool, 1)
+    outcome = ask(pool, "huge", 50_000_000)
+    assert isinstance(outcome, Success)
+    assert len(outcome.value) == 50_000_000
+
+
+def test_an_argument_that_cannot_be_pickled_is_refused_and_the_worker_is_untouched(
+    pool: WorkerPool,
+) -> None:
+    started(pool, 1)
+    with pytest.raises(SerializationError, match="cannot travel to another process"):
+        pool.slots[1].submit("echo", (sys.stdout,))
+    assert ask(pool, "echo", 2) == Success(2)
+
+
+def test_the_original_error_comes_back_with_the_remote_traceback(pool: WorkerPool) -> None:
+    started(pool, 1)
+    outcome = ask(pool, "act", _raise)
+    assert isinstance(outcome, Failed)
+    error = outcome.failure.unpack_error()
+    assert isinstance(error, KeyError)
+    assert error.args == ("user's own",)
+    assert isinstance(error.__cause__, RemoteTraceback)
+    assert "in _raise" in str(error.__cause__)
+    assert outcome.failure.context == {"env": 3}
+
+
+def test_an_error_that_cannot_travel_is_replaced_by_its_text(pool: WorkerPool) -> None:
+    started(pool, 1)
+    outcome = ask(pool, "act", _raise_unpicklable)
+    assert isinstance(outcome, Failed)
+    error = outcome.failure.unpack_error()
+    assert isinstance(error, RemoteError)
+    assert "_UnpicklableError: 1 2" in str(error)
+
+
+def test_stop_ends_a_worker_in_the_middle_of_its_work(pool: WorkerPool) -> None:
+    started(pool, 1)
+    pid = pool.slots[1].pid
+    assert pid is not None
+    pool.slots[1].submit("hang", ())
+    started_at = time.monotonic()
+    pool.stop()
+    assert time.monotonic() - started_at < 2.0
+    assert wait_until(lambda: not is_process_alive(pid))
+
+
+def test_a_pool_that_is_dropped_leaves_no_process(start_method: str) -> None:
+    pool = WorkerPool(["first"], preload_modules=PRELOADED)
+    started(pool, 1)
+    pid = pool.slots[1].pid
+    assert pid is not None
+    del pool
+    assert wait_until(lambda: not is_process_alive(pid))
+
+
+_PARENT_SCRIPT = """
+import os, time
+from trainer.runtime.messages import pack
+from trainer.runtime.worker_pool import WorkerPool
+
+class Servant:  # of __main__, in a script without a guard
+    def __init__(self, progress): pass
+    def report(self): return os.getpid()
+    def failure_context(self): return {}
+    def close(self): pass
+    def hang(self):
+        while True: time.sleep(60)
+    def block(self):  # holds the interpreter lock for ever
+        import ctypes
+        ctypes.PyDLL(None).sleep(600)
+
+pool = WorkerPool(["busy", "idle", "blocked"])
+for slot in pool.slots.values(): slot.start(pack(Servant))
+pids = [pool.next_outcome(stall_limit_s=20)[1].value for _ in pool.slots]
+pool.slots[1].submit("hang", ())
+BLOCK
+print(*pids, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("should_block", [False, True])
+def test_workers_die_with_their_parent(start_method: str, should_block: bool) -> None:
+    if should_block and (start_method == "spawn" or sys.platform != "linux"):
+        pytest.skip("only the kernel, through the fork server, ends code with the interpreter lock")
+    block = 'pool.slots[3].submit("block", ())' if should_block else ""
+    script = _PARENT_SCRIPT.replace("BLOCK", block)
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 3
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids), within_s=2.0)
+
+
+def test_only_safe_start_methods_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(START_METHOD_VARIABLE, "fork")
+    with pytest.raises(ValueError, match="forkserver"):
+        choose_start_method()
+    monkeypatch.delenv(START_METHOD_VARIABLE)
+    assert choose_start_method() in {"forkserver", "spawn"}

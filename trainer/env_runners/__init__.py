@@ -1,0 +1,16 @@
+"""Acting: runners that step envs, and the group that asks them and keeps them alive. Never imports learning."""
+
+from trainer.env_runners.env_runner import EnvRunner
+from trainer.env_runners.env_runner_group import EnvRunnerGroup, GroupSample
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.spec import Assignment, EnvRunnerSpec, Weights
+
+__all__ = [
+    "Assignment",
+    "EnvRunner",
+    "EnvRunnerGroup",
+    "EnvRunnerSpec",
+    "GroupSample",
+    "SingleAgentEnvRunner",
+    "Weights",
+]

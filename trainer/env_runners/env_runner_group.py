@@ -1,0 +1,402 @@
+"""All env runners of one purpose (training or evaluation): asks them, commits their answers, keeps
+them alive.
+
+    group.start()                          every runner is made; what is wrong with the env shows
+    here sample = group.sample(assignments)     one request to every runner; repaired until all have
+    answered group.set_weights(weights)             sent along with the next request of each runner
+    group.foreach_env_runner(function)     the user's own code in every runner
+    group.stop()
+
+With no remote runners, the one local runner lives in the main process and runs the same program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainer.env_runners.local_round import run_locally
+from trainer.env_runners.request_round import Ask, OnRecreated, RequestRound, RoundResult
+from trainer.env_runners.runner_place import RunnerPlace
+from trainer.env_runners.servant import ApplyReply
+from trainer.env_runners.shares import share_out
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.spec import (
+    Assignment,
+    EnvRunnerSpec,
+    SampleReply,
+    SampleRequest,
+    SlotPosition,
+    Weights,
+)
+from trainer.episodes import SingleAgentEpisode
+from trainer.errors import ConfigError, RunnerFailedError
+from trainer.metrics import EpisodeRecord
+from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
+from trainer.runtime.restart_policy import RestartPolicy
+from trainer.runtime.worker_pool import WorkerPool
+from trainer.types import State
+
+_PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
+
+
+@dataclass(frozen=True)
+class GroupSample:
+    """The answers of all runners to one request, put together in the order of the runners.
+
+    Attributes:
+        episodes: finished episodes and chunks, ordered by env slot, then time.
+        records: of finished episodes, ordered by runner, then time.
+        numbers: the episode numbers of the records.
+        metrics: what callbacks logged, one entry per runner in order.
+        num_env_steps: env steps made.
+        num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
+        repair_s: seconds spent on replacing runners.
+    """
+
+    episodes: list[SingleAgentEpisode]
+    records: list[EpisodeRecord]
+    numbers: list[int]
+    metrics: list[Any]
+    num_env_steps: int
+    num_episodes_lost: int
+    num_env_steps_lost: int
+    repair_s: float
+
+
+class EnvRunnerGroup(EnvRunnerGroupNames):
+    """The env runners of one purpose.
+
+    Attributes:
+        num_restarts: runners that were replaced after failures so far.
+        module_spec: what the runners' modules are made from; complete after `start`.
+    """
+
+    def __init__(
+        self,
+        spec: EnvRunnerSpec,
+        *,
+        num_env_runners: int,
+        policy: RestartPolicy,
+        stall_limit_s: float | None,
+        on_recreated: OnRecreated = lambda _: None,
+    ) -> None:
+        """Prepares the places; `start` makes the runners.
+
+        Args:
+            spec: of any runner; indices and slots are filled in for each.
+            num_env_runners: remote runners, ≥ 0.
+            policy: what to do about failures.
+            stall_limit_s: a runner without progress for so long is replaced; None waits for ever.
+            on_recreated: called after a request with the numbers of the runners that were replaced.
+        """
+        self.num_restarts = 0
+        self._on_recreated = on_recreated
+        self._policy = policy
+        self._stall_limit_s = stall_limit_s
+        self._weights: Weights | None = None
+        self.module_spec = spec.module_spec
+        indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
+        self._places = {
+            index: RunnerPlace(_spec_for(spec, index, num_env_runners)) for index in indices
+        }
+        self._pool: WorkerPool | None = None
+        if num_env_runners:
+            self._pool = WorkerPool(
+                [place.name for place in self._places.values()], preload_modules=_PRELOADED
+            )
+
+    # ---- life
+
+    def start(self) -> None:
+        """Makes every runner and waits until all are there.
+
+        Raises:
+            EnvCreationError, EnvContractError: the env could not be made or breaks the contract.
+            SerializationError: something of the config cannot be sent to a process.
+        """
+        result = self._run(dict.fromkeys(self._places))
+        self.module_spec = result.reports[min(result.reports)].module_spec
+
+    def stop(self) -> None:
+        """Closes all envs and ends all processes. Idempotent."""
+        if self._pool is not None:
+            self._pool.stop()
+        for place in self._places.values():
+            if place.runner is not None:
+                place.runner.stop()
+                place.runner = None
+
+    # ---- sampling
+
+    @property
+    def num_slots(self) -> int:
+        """Sub-envs of all runners together."""
+        return sum(place.spec.num_envs for place in self._places.values())
+
+    def set_weights(self, weights: Weights) -> None:
+        """Gives every runner new weights, with the next thing it is asked."""
+        self._weights = weights
+
+    def sample_env_steps(
+        self, num_env_steps: int, *, whole_episodes: bool = False, **options: Any
+    ) -> GroupSample:
+        """Plays env steps, shared out over all slots; running episodes go on.
+
+        Args:
+            num_env_steps: exactly so many, or with `whole_episodes` at least so many.
+            whole_episodes: every slot ends its last episode.
+            options: explore, random_actions, force_reset (see `SampleRequest`).
+        """
+        shares = share_out(num_env_steps, self.num_slots)
+        slots = [
+            Assignment(slot, num_env_steps=share, whole_episodes=whole_episodes)
+            for slot, share in enumerate(shares)
+        ]
+        requests = {
+            index: SampleRequest(
+                tuple(slots[place.spec.first_slot : place.spec.first_slot + place.spec.num_envs]),
+                **options,
+            )
+            for index, place in self._places.items()
+        }
+        return self._sample(requests, max_new_episodes=max(shares))
+
+    def play(self, tickets: Sequence[Assignment], *, explore: bool | None = None) -> GroupSample:
+        """Plays evaluation tickets: runner k of n gets the tickets k, k + n, …, its sub-envs take them in turn."""
+        indices = self.healthy_env_runner_ids()
+        requests = {
+            index: SampleRequest(
+                tuple(tickets[number :: len(indices)]), explore=explore, force_reset=True
+            )
+            for number, index in enumerate(indices)
+            if number < len(tickets)
+        }
+        for index in requests:
+            self._places[index].positions = (SlotPosition(),) * self._places[index].spec.num_envs
+        return self._sample(requests, max_new_episodes=1)
+
+    def _sample(
+        self, requests: Mapping[int, SampleRequest], *, max_new_episodes: int
+    ) -> GroupSample:
+        asks = {
+            index: Ask("sample", (request,), max_new_episodes)
+            for index, request in requests.items()
+        }
+        result = self._run(asks)
+        replies: dict[int, SampleReply] = dict(sorted(result.answers.items()))
+        for index, reply in replies.items():
+            self._places[index].commit_reply(reply)
+        sample = GroupSample(
+            episodes=[episode for reply in replies.values() for episode in reply.episodes],
+            records=[record for reply in replies.values() for record in reply.records],
+            numbers=[number for reply in replies.values() for number in reply.numbers],
+            metrics=[reply.metrics for reply in replies.values()],
+            num_env_steps=sum(reply.num_env_steps for reply in replies.values()),
+            num_episodes_lost=result.num_episodes_lost
+            + sum(reply.num_episodes_lost for reply in replies.values()),
+            num_env_steps_lost=result.num_env_steps_lost
+            + sum(reply.num_env_steps_lost for reply in replies.values()),
+            repair_s=result.repair_s,
+        )
+        if result.recreated:
+            self._on_recreated(result.recreated)
+        return sample
+
+    def _run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
+        alive = {index: ask for index, ask in asks.items() if not self._places[index].is_given_up}
+        if self._pool is None:
+            return run_locally(self._places, alive, self._weights)
+        round_ = RequestRound(
+            self._pool,
+            self._places,
+            weights=self._weights,
+            policy=self._policy,
+            stall_limit_s=self._stall_limit_s,
+        )
+        result = round_.run(alive)
+        self.num_restarts += len(result.recreated)
+        return result
+
+    # ---- the user's own code in runners
+
+    def foreach_env_runner(
+        self,
+        func: Callable[..., Any] | str | Sequence[Callable[..., Any]],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        local_env_runner: bool = True,
+        healthy_only: bool = True,  # noqa: ARG002 - RLlib's signature: given-up runners can never be asked
+        remote_worker_ids: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Calls a function with every runner, in the process where the runner lives.
+
+        Args:
+            func: `func(env_runner, **kwargs)`; or the name of a runner's method; or a list, one function per runner.
+            kwargs: keyword arguments of the call.
+            local_env_runner: include the runner of the main process, if there is one.
+            healthy_only: no effect.
+            remote_worker_ids: numbers of the remote runners to ask; None asks all, an empty list none.
+
+        Returns:
+            the results in the order of the runners' numbers; a runner that was given up holds its place with None.
+
+        Raises:
+            Exception: what the function raised in the first runner in which it did, with the runner's number. The
+                function has run in all the others; no runner is replaced for it.
+            ConfigError: a runner number does not exist, or a list of functions has another length.
+        """
+        indices = self._chosen(
+            local_env_runner=local_env_runner, remote_worker_ids=remote_worker_ids
+        )
+        functions = [func] * len(indices) if callable(func) or isinstance(func, str) else list(func)
+        if len(functions) != len(indices):
+            raise ConfigError(
+                f"Got {len(functions)} functions for {len(indices)} env runners {indices}; expected one each."
+            )
+        asks = {
+            index: Ask("apply", (function, dict(kwargs or {})), is_repeatable=False)
+            for index, function in zip(indices, functions, strict=True)
+        }
+        result = self._run(asks)
+        for index, answer in result.answers.items():
+            self._commit_apply(self._places[index], answer)
+        for index, failed in sorted(result.failures.items()):
+            raise failed.failure.unpack_error() from RunnerFailedError(
+                f"The function given to foreach_env_runner() {failed.describe()} in env runner {index}.\n\n"
+                f"{failed.failure.traceback_text}"
+            )
+        if result.recreated:
+            self._on_recreated(result.recreated)
+        return [
+            result.answers[index].value if index in result.answers else None for index in indices
+        ]
+
+    @staticmethod
+    def _commit_apply(place: RunnerPlace, reply: ApplyReply) -> None:
+        place.commit(reply.positions or place.positions, reply.callbacks)
+
+    def foreach_env_runner_with_id(
+        self, func: Callable[[int, Any], Any], **options: Any
+    ) -> list[Any]:
+        """Like `foreach_env_runner`, with `func(number, env_runner)`."""
+        indices = self._chosen(
+            local_env_runner=options.get("local_env_runner", True),
+            remote_worker_ids=options.get("remote_worker_ids"),
+        )
+        return self.foreach_env_runner([_WithNumber(func, index) for index in indices], **options)
+
+    def _chosen(
+        self, *, local_env_runner: bool, remote_worker_ids: Sequence[int] | None
+    ) -> list[int]:
+        if self._pool is None:
+            return [0] if local_env_runner else []
+        if remote_worker_ids is None:
+            return list(self._places)
+        unknown = sorted(set(remote_worker_ids) - set(self._places))
+        if unknown:
+            raise ConfigError(
+                f"remote_worker_ids={list(remote_worker_ids)}: there is no {unknown}; there are 1 … {len(self._places)}."
+            )
+        return list(remote_worker_ids)
+
+    # ---- what there is
+
+    @property
+    def local_env_runner(self) -> SingleAgentEnvRunner | None:
+        """The runner of the main process; None if the runners are remote."""
+        place = self._places.get(0)
+        return place.runner if place is not None else None
+
+    def healthy_env_runner_ids(self) -> list[int]:
+        """Numbers of the runners that can be asked; 0 is the local one."""
+        return [index for index, place in self._places.items() if not place.is_given_up]
+
+    def num_remote_env_runners(self) -> int:
+        """How many remote runners there are, healthy or not."""
+        return len(self._places) if self._pool is not None else 0
+
+    def num_healthy_env_runners(self) -> int:
+        """How many runners can be asked, the local one included."""
+        return len(self.healthy_env_runner_ids())
+
+    def num_healthy_remote_workers(self) -> int:
+        """How many remote runners can be asked."""
+        return len(self.healthy_env_runner_ids()) if self._pool is not None else 0
+
+    def num_remote_worker_restarts(self) -> int:
+        """How many remote runners were replaced so far."""
+        return self.num_restarts
+
+    @property
+    def env_name(self) -> str:
+        """What messages call the env."""
+        return next(iter(self._places.values())).spec.env_factory.name
+
+    def env_runner_pids(self) -> dict[int, int]:
+        """Process ids of the remote runners that have a process, by number."""
+        slots = self._pool.slots if self._pool is not None else {}
+        return {index: slot.pid for index, slot in slots.items() if slot.pid is not None}
+
+    # ---- state
+
+    def get_state(self) -> State:
+        """Where all slots stand, and the state of every runner's callbacks: plain data."""
+        slots = [
+            position.to_state() for place in self._places.values() for position in place.positions
+        ]
+        states = {str(max(1, index)): place.callbacks for index, place in self._places.items()}
+        return {
+            "slots": slots,
+            "callbacks": {index: state for index, state in states.items() if state is not None},
+        }
+
+    def set_state(self, state: State) -> None:
+        """Puts all slots where they stood, with the next request.
+
+        The slots are taken in order, however many runners there were. If there were fewer slots than there are now,
+        the rest begins with fresh episodes; if there were more, the rest of them is dropped.
+        """
+        positions = [SlotPosition.from_state(slot) for slot in state["slots"][: self.num_slots]]
+        positions += [SlotPosition()] * (self.num_slots - len(positions))
+        for index, place in self._places.items():
+            first = place.spec.first_slot
+            place.positions = tuple(positions[first : first + place.spec.num_envs])
+            # The runner of the main process is the first one of a group of processes: 0 runners are the same program.
+            place.callbacks = state["callbacks"].get(str(max(1, index)))
+            place.is_ahead = True
+            place.is_continued = True
+
+    def set_root_seed(self, root_seed: int) -> None:
+        """Changes the seed that all randomness is derived from; runners with another one are made anew."""
+        for index, place in self._places.items():
+            if place.spec.root_seed == root_seed:
+                continue
+            place.spec = replace(place.spec, root_seed=root_seed)
+            if self._pool is not None:
+                self._pool.slots[index].kill()
+            elif place.runner is not None:
+                place.runner.stop()
+                place.runner = None
+
+
+def _spec_for(spec: EnvRunnerSpec, index: int, num_env_runners: int) -> EnvRunnerSpec:
+    return replace(
+        spec,
+        worker_index=index,
+        num_workers=num_env_runners,
+        first_slot=max(0, index - 1) * spec.num_envs,
+        num_slots=max(1, num_env_runners) * spec.num_envs,
+    )
+
+
+@dataclass(frozen=True)
+class _WithNumber:
+    """Calls the user's function with the runner's number in front."""
+
+    function: Callable[[int, Any], Any]
+    number: int
+
+    def __call__(self, env_runner: Any) -> Any:
+        return self.function(self.number, env_runner)

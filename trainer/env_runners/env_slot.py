@@ -1,0 +1,193 @@
+"""One sub-env of a runner and the episode that runs in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from trainer.env_runners.spec import Assignment, SlotPosition
+from trainer.episodes import SingleAgentEpisode
+from trainer.seeding import NoiseStream
+from trainer.types import Array
+
+
+class EnvSlot:
+    """A sub-env, its running episode and what it still has to play.
+
+    Life of an episode: `begin` (a number and a seed), then steps made by the runner, then `finish`;
+        in between, at the
+    end of each request, `cut`.
+
+    Attributes:
+        index: number of the sub-env in its runner.
+        env: the sub-env.
+        noise: the random numbers of its actions.
+        episode: the running chunk; None between two episodes.
+        observation: the newest observation.
+        episode_number: of the running episode, or else of the next one.
+        env_seed: seed of the running episode; None if none runs.
+        steps_left: env steps that the assignment still asks for; infinite if it counts episodes.
+        episodes_left: episodes that it still asks for; infinite if it counts steps.
+        earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
+    """
+
+    def __init__(self, index: int, env: gymnasium.Env[Any, Any], noise: NoiseStream) -> None:
+        self.index = index
+        self.env = env
+        self.noise = noise
+        self.episode: SingleAgentEpisode | None = None
+        self.observation: Any = None
+        self.episode_number = 0
+        self.env_seed: int | None = None
+        self.assignment = Assignment(stream=0, num_env_steps=0)
+        self.steps_left: float = 0
+        self.episodes_left: float = 0
+        self.earlier_chunks: list[SingleAgentEpisode] = []
+        self._new_actions: list[Array] = []
+        self._new_chunks: list[SingleAgentEpisode] = []
+        self._continues = False
+
+    @property
+    def num_steps_played(self) -> int:
+        """Steps of the running episode, over all its chunks."""
+        return self.episode.t if self.episode is not None else 0
+
+    def assign(self, assignment: Assignment) -> None:
+        """Takes up what to play next; a running episode goes on."""
+        self.assignment = assignment
+        self.steps_left = math.inf if assignment.num_env_steps is None else assignment.num_env_steps
+        self.episodes_left = (
+            math.inf if assignment.num_episodes is None else assignment.num_episodes
+        )
+        if assignment.ticket is not None:
+            self.episode_number = assignment.ticket
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether the assignment is fulfilled; a running episode may have to end first."""
+        if self.episodes_left <= 0:
+            return True
+        return self.steps_left <= 0 and not (
+            self.assignment.whole_episodes and self.episode is not None
+        )
+
+    def begin(self, episode: SingleAgentEpisode, env_seed: int) -> None:
+        """Gives the slot a new episode; the env is not reset yet."""
+        self.episode = episode
+        self.env_seed = env_seed
+        self.noise.start(self.assignment.stream, self.episode_number)
+        self._continues = False
+
+    def finish(self) -> None:
+        """Closes the running episode; the next one gets the next number."""
+        self.drop()
+        self.episode_number += self.assignment.stride
+        self.episodes_left -= 1
+
+    def drop(self) -> None:
+        """Forgets the running episode."""
+        self.episode = None
+        self.env_seed = None
+        self.earlier_chunks = []
+        self._new_actions = []
+        self._new_chunks = []
+        self._continues = False
+
+    def cut(self, lookback: int, *, keep_chunk: bool) -> SingleAgentEpisode | None:
+        """Ends the running chunk and goes on with a successor; returns the chunk, None if it has no
+        step.
+
+        Args:
+            lookback: steps that the successor keeps in front.
+            keep_chunk: remember the chunk for the end of the episode.
+        """
+        chunk = self.episode
+        if chunk is None or len(chunk) == 0:
+            return None
+        # A copy, because `on_sample_end` may rewrite the chunk's actions, and a replay needs those
+        # that were played.
+        self._new_actions.append(np.array(chunk.get_actions()))
+        self.episode = chunk.cut(len_lookback_buffer=lookback)
+        if keep_chunk:
+            self.earlier_chunks.append(chunk)
+            self._new_chunks.append(chunk)
+        return chunk
+
+    def take_position(self) -> SlotPosition:
+        """Where the slot stands now, in relation to the last position taken (`SlotPosition.continues`)."""
+        if self.episode is None:
+            return SlotPosition(self.episode_number)
+        position = SlotPosition(
+            episode_number=self.episode_number,
+            env_seed=self.env_seed,
+            actions=tuple(self._new_actions),
+            observation=self.observation,
+            episode=self.episode.get_state(),
+            earlier_chunks=tuple(chunk.get_state() for chunk in self._new_chunks),
+            continues=self._continues,
+        )
+        self._new_actions = []
+        self._new_chunks = []
+        self._continues = True
+        return position
+
+    def put_back(self, position: SlotPosition, stream: int, to_env: Callable[[Any], Any]) -> bool:
+        """Brings the env into the middle of an episode by playing it again, without any event.
+
+        Args:
+            position: where to go.
+            stream: the slot's number, for its random numbers.
+            to_env: turns an action of the module into one of the env.
+
+        Returns:
+            whether the env came to the same observation; if not, no episode runs and the next has a fresh number.
+        """
+        self.drop()
+        self.episode_number = position.episode_number
+        if position.env_seed is None or position.episode is None:
+            return True
+        observation = self._replay(position, to_env)
+        if not _equal(observation, position.observation):
+            self.episode_number += 1
+            return False
+        self.episode = SingleAgentEpisode.from_state(position.episode)
+        self.env_seed = position.env_seed
+        self.observation = position.observation
+        self.earlier_chunks = [
+            SingleAgentEpisode.from_state(state) for state in position.earlier_chunks
+        ]
+        self.noise.start(stream, position.episode_number)
+        self.noise.skip(position.num_steps)
+        self._continues = True
+        return True
+
+    def _replay(self, position: SlotPosition, to_env: Callable[[Any], Any]) -> Any:
+        """The newest observation of the replayed episode; None if the episode ended too early."""
+        observation, _ = self.env.reset(seed=position.env_seed)
+        is_done = False
+        for chunk in position.actions:
+            for action in chunk:
+                if is_done:
+                    return None
+                observation, _, terminated, truncated, _ = self.env.step(to_env(action))
+                is_done = bool(terminated or truncated)
+        return None if is_done else observation
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Whether two observations are the same to the last bit; containers are compared part by part."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
+    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
+        return len(left) == len(right) and all(
+            _equal(a, b) for a, b in zip(left, right, strict=True)
+        )
+    a, b = np.asarray(left), np.asarray(right)
+    if a.dtype == object or b.dtype == object:
+        return bool(left == right)
+    # Bytes and not values: NaN equals NaN here, and 0.0 differs from -0.0.
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

@@ -1,0 +1,236 @@
+"""One round of requests to remote runners, carried through whatever happens to their processes.
+
+    place:   (start →) report → request → answer
+    failure:           restart → report → the same request again
+
+Each runner goes through this by itself: a runner that has answered waits for nobody, and is never
+    asked twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callbacks import CallbackError
+from trainer.env_runners.runner_place import RunnerPlace
+from trainer.env_runners.spec import RunnerReport, Weights
+from trainer.errors import EnvContractError, RunnerFailedError, RunnerLostError
+from trainer.runtime.outcomes import Failed, Lost, Success
+from trainer.runtime.restart_policy import RestartPolicy
+from trainer.runtime.worker_pool import WorkerPool
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A call to a runner's servant: the method, and its arguments after the `Sync` that comes
+    first.
+
+    Attributes:
+        method: "sample" or "apply".
+        arguments: what comes after the `Sync`.
+        max_new_episodes: how many episodes at most it can start per slot: what numbers to skip if
+            it must be given up.
+        is_repeatable: it may be asked again after the user's code raised.
+    """
+
+    method: str
+    arguments: tuple[Any, ...]
+    max_new_episodes: int = 1
+    is_repeatable: bool = True
+
+
+@dataclass
+class RoundResult:
+    """What came out of a round.
+
+    Attributes:
+        answers: by runner number.
+        reports: of the runners that were made in this round, by number.
+        failures: by runner number: calls that failed and were not to be repeated.
+        recreated: numbers of the runners that were made again, ascending.
+        num_episodes_lost, num_env_steps_lost: of running episodes that were given up.
+        repair_s: seconds from noticing failures to the new processes' reports, summed.
+    """
+
+    answers: dict[int, Any] = field(default_factory=dict)
+    reports: dict[int, RunnerReport] = field(default_factory=dict)
+    failures: dict[int, Failed] = field(default_factory=dict)
+    recreated: list[int] = field(default_factory=list)
+    num_episodes_lost: int = 0
+    num_env_steps_lost: int = 0
+    repair_s: float = 0.0
+
+
+class RequestRound:
+    """Asks several remote runners and repairs them until all have answered (or may not be repaired any more)."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        places: Mapping[int, RunnerPlace],
+        *,
+        weights: Weights | None,
+        policy: RestartPolicy,
+        stall_limit_s: float | None,
+    ) -> None:
+        self._pool = pool
+        self._places = places
+        self._weights = weights
+        self._policy = policy
+        self._stall_limit_s = stall_limit_s
+        self._result = RoundResult()
+        self._asks: Mapping[int, Ask | None] = {}
+        self._starting: dict[int, float] = {}
+        self._failures_in_a_row: dict[int, int] = {}
+
+    def run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
+        """Carries the round through.
+
+        Args:
+            asks: what to ask whom, by runner number; None only sees to it that the runner is there.
+
+        Raises:
+            Exception: what the user's code raised in a runner that may not be repaired, with the remote traceback.
+            RunnerLostError: a process died that may not be replaced.
+            CallbackError: a callback raised; that is no failure of the runner.
+        """
+        self._asks = asks
+        try:
+            for index, ask in asks.items():
+                if not self._pool.slots[index].is_running:
+                    self._start(index)
+                elif ask is not None:
+                    self._submit(index, ask)
+            while self._pool.pending():
+                index, outcome = self._pool.next_outcome(stall_limit_s=self._stall_limit_s)
+                if isinstance(outcome, Success):
+                    self._take(index, outcome.value)
+                else:
+                    self._mend(index, outcome)
+        except BaseException:
+            # Nobody may go on working on a round that is over; who is killed here starts again with the next round.
+            self._pool.kill_busy()
+            raise
+        self._result.recreated.sort()
+        return self._result
+
+    def _start(self, index: int) -> None:
+        self._starting[index] = time.monotonic()
+        self._pool.slots[index].start(self._places[index].bootstrap(self._weights).packed())
+
+    def _submit(self, index: int, ask: Ask) -> None:
+        self._pool.slots[index].submit(
+            ask.method, (self._places[index].sync(self._weights), *ask.arguments)
+        )
+
+    def _take(self, index: int, value: Any) -> None:
+        started_at = self._starting.pop(index, None)
+        if started_at is None:
+            self._result.answers[index] = value
+            return
+        if self._failures_in_a_row.get(index):
+            self._result.repair_s += time.monotonic() - started_at
+        self._result.reports[index] = value
+        self._count_lost(index, value)
+        ask = self._asks[index]
+        if ask is not None:
+            self._submit(index, ask)
+
+    def _count_lost(self, index: int, report: RunnerReport) -> None:
+        if not report.lost:
+            return
+        place = self._places[index]
+        self._result.num_episodes_lost += len(report.lost)
+        self._result.num_env_steps_lost += sum(report.lost.values())
+        place.positions = tuple(
+            position.restarted() if env_index in report.lost else position
+            for env_index, position in enumerate(place.positions)
+        )
+        _LOGGER.warning(
+            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of %s start anew "
+            "(counted in num_episodes_lost). Make reset(seed=…) determine everything, or see docs/fault-tolerance.md.",
+            place.spec.env_factory.name, len(report.lost), place.name,
+        )  # fmt: skip
+
+    def _mend(self, index: int, outcome: Failed | Lost) -> None:
+        place, ask = self._places[index], self._asks[index]
+        was_starting = self._starting.pop(index, None) is not None
+        if (
+            isinstance(outcome, Failed)
+            and not was_starting
+            and ask is not None
+            and not ask.is_repeatable
+        ):
+            self._result.failures[index] = outcome
+            place.is_ahead = True
+            return
+        failures = self._failures_in_a_row[index] = self._failures_in_a_row.get(index, 0) + 1
+        self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
+        if not self._policy.may_restart(
+            num_restarts=place.num_restarts,
+            num_failures_in_a_row=failures,
+            has_ever_answered=place.has_answered,
+        ):
+            self._give_up(index, outcome, failures)
+            return
+        if failures > 1 and ask is not None:
+            # The same request failed twice: something in these very episodes kills the runner.
+            episodes, steps = place.give_up_episodes(ask.max_new_episodes)
+            self._result.num_episodes_lost += episodes
+            self._result.num_env_steps_lost += steps
+        delay_s = self._policy.back_off_s(failures)
+        _LOGGER.warning("%s %s; it is replaced%s.", place.name.capitalize(), outcome.describe(),
+                        f" in {delay_s:.2f} s" if delay_s else "")  # fmt: skip
+        if delay_s:
+            time.sleep(delay_s)
+        place.num_restarts += 1
+        if index not in self._result.recreated:
+            self._result.recreated.append(index)
+        self._start(index)
+
+    @staticmethod
+    def _raise_what_is_no_fault(
+        place: RunnerPlace, outcome: Failed | Lost, *, was_starting: bool
+    ) -> None:
+        """Errors that would come again however often the runner is made: callbacks, contracts, first constructions."""
+        if not isinstance(outcome, Failed):
+            return
+        error = outcome.failure.unpack_error()
+        is_first_start = was_starting and place.num_starts == 1
+        if isinstance(error, (CallbackError, EnvContractError)) or is_first_start:
+            raise error
+
+    def _give_up(self, index: int, outcome: Failed | Lost, failures: int) -> None:
+        place = self._places[index]
+        if self._policy.should_ignore:
+            place.is_given_up = True
+            self._pool.slots[index].kill()
+            _LOGGER.error("%s %s; it is not replaced, training goes on without it.",
+                          place.name.capitalize(), outcome.describe())  # fmt: skip
+            return
+        times = "once" if failures == 1 else f"{failures} times in a row"
+        summary = f"{place.name.capitalize()} failed {times}; the last time it {outcome.describe()}. {self._advice()}"
+        if isinstance(outcome, Lost):
+            raise RunnerLostError(summary)
+        error = outcome.failure.unpack_error()
+        raise error from RunnerFailedError(f"{summary}\n\n{outcome.failure.traceback_text}")
+
+    def _advice(self) -> str:
+        policy = self._policy
+        settings: Sequence[str] = (
+            f"restart_failed_env_runners={policy.should_restart}",
+            f"max_num_env_runner_restarts={policy.max_restarts}",
+            f"num_consecutive_env_runner_failures_tolerance={policy.tolerance}",
+            f"ignore_env_runner_failures={policy.should_ignore}",
+        )
+        return f"The settings of fault_tolerance() that decide this: {', '.join(settings)}."
+
+
+OnRecreated = Callable[[list[int]], None]
+"""Told the numbers of runners that were made again."""

@@ -1,0 +1,94 @@
+"""What the main process knows of one env runner: enough to make it again at any moment, exactly as it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.env_runners.servant import RunnerBootstrap
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.spec import EnvRunnerSpec, SampleReply, SlotPosition, Sync, Weights
+from trainer.types import State
+
+
+@dataclass
+class RunnerPlace:
+    """The place of one env runner, and the committed values that its runner starts from.
+
+    Attributes:
+        spec: what the runner is made from.
+        positions: where its slots stand, as of the last answer that was committed.
+        callbacks: state of its callback objects as of then; None before the first answer or if they have none.
+        runner: the runner itself if it lives in this process; None before it is made, and for remote ones.
+        weights: what was last sent to the live runner; None if nothing was.
+        is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
+        has_answered: some runner in this place has answered a request.
+        is_continued: what runners log while they are made is known already.
+        num_starts: how often a runner was made here.
+        num_restarts: how often it was made again after a failure.
+        is_given_up: it failed and may not be replaced.
+    """
+
+    spec: EnvRunnerSpec
+    positions: tuple[SlotPosition, ...] = ()
+    callbacks: State | None = None
+    runner: SingleAgentEnvRunner | None = None
+    weights: Weights | None = None
+    is_ahead: bool = False
+    has_answered: bool = False
+    is_continued: bool = False
+    num_starts: int = 0
+    num_restarts: int = 0
+    is_given_up: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.positions:
+            self.positions = (SlotPosition(),) * self.spec.num_envs
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return (
+            f"{'evaluation ' if self.spec.in_evaluation else ''}env runner {self.spec.worker_index}"
+        )
+
+    def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
+        """Everything that makes this runner as it stood at its last committed answer."""
+        sync = Sync(weights, self.positions, self.callbacks)
+        bootstrap = RunnerBootstrap(
+            self.spec, sync, is_recreated=self.num_restarts > 0, is_continued=self.is_continued
+        )
+        self.num_starts += 1
+        self.weights = weights
+        self.is_ahead = False
+        return bootstrap
+
+    def sync(self, weights: Weights | None) -> Sync:
+        """What the live runner lacks; after this it is up to date, and ahead of the committed position once it plays."""
+        # By identity: weights can be replaced by others of the same version (set_weights, restore).
+        sync = Sync(
+            weights if weights is not self.weights else None,
+            self.positions if self.is_ahead else None,
+            self.callbacks if self.is_ahead else None,
+        )
+        self.weights = weights
+        self.is_ahead = True
+        return sync
+
+    def commit(self, positions: tuple[SlotPosition, ...], callbacks: State | None) -> None:
+        """Takes over where the runner stands after an answer."""
+        pairs = zip(positions, self.positions, strict=True)
+        self.positions = tuple(position.following(before) for position, before in pairs)
+        self.callbacks = callbacks
+        self.is_ahead = False
+
+    def commit_reply(self, reply: SampleReply) -> None:
+        """Takes over an answer to a request."""
+        self.commit(reply.positions, reply.callbacks)
+        self.has_answered = self.is_continued = True
+
+    def give_up_episodes(self, skip: int) -> tuple[int, int]:
+        """Abandons the running episodes and goes on `skip` numbers further; returns the episodes and steps lost."""
+        running = [position for position in self.positions if position.env_seed is not None]
+        self.positions = tuple(position.restarted(skip) for position in self.positions)
+        self.is_ahead = True
+        return len(running), sum(position.num_steps for position in running)

@@ -1,0 +1,154 @@
+"""The env runner inside a worker process: made from one value, asked through a few methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from callbacks import PackingError
+from callbacks.packing import pack_object
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.spec import (
+    EnvRunnerSpec,
+    RunnerReport,
+    SampleReply,
+    SampleRequest,
+    SlotPosition,
+    Sync,
+)
+from trainer.errors import SerializationError
+from trainer.runtime.worker_main import ProgressCounter
+from trainer.types import State
+
+
+@dataclass(frozen=True)
+class RunnerBootstrap:
+    """All that makes a runner, the first time and every time after: calling it gives the servant.
+
+    Attributes:
+        spec: what to make.
+        sync: where to start from.
+        is_recreated: whether a runner before it failed.
+        is_continued: whether a runner before it in this place has answered.
+    """
+
+    spec: EnvRunnerSpec
+    sync: Sync
+    is_recreated: bool = False
+    is_continued: bool = False
+
+    def packed(self) -> bytes:
+        """The bootstrap as bytes for a worker process.
+
+        Raises:
+            SerializationError: something in it cannot be pickled; names it by its place in the config.
+        """
+        try:
+            return pack_object(self, name="the env runner's bootstrap")
+        except PackingError as error:
+            raise self._named(error) from error
+
+    def _named(self, error: PackingError) -> SerializationError:
+        """The error that names the culprit as the user wrote it in the config."""
+        spec = self.spec
+        parts = {
+            "callbacks": spec.callbacks,
+            "config.env": spec.env_factory.create,
+            "config.env_config": dict(spec.env_factory.env_config),
+            "config.rl_module_spec": spec.module_spec,
+            "config": dict(spec.config),
+        }
+        try:
+            for name, part in parts.items():
+                pack_object(part, name=name)
+        except PackingError as found:
+            error = found
+        return SerializationError(
+            f"Env runner {spec.worker_index} is to run in a process of its own, and {error} With num_env_runners=0 "
+            "nothing has to travel."
+        )
+
+    def make_runner(self, progress: ProgressCounter | None = None) -> SingleAgentEnvRunner:
+        """Makes the runner, in this process."""
+        return SingleAgentEnvRunner(
+            self.spec,
+            sync=self.sync,
+            is_recreated=self.is_recreated,
+            is_continued=self.is_continued,
+            progress=progress,
+        )
+
+    def __call__(self, progress: ProgressCounter | None) -> RunnerServant:
+        """Makes the servant that a worker process keeps."""
+        return RunnerServant(self.make_runner(progress))
+
+
+@dataclass(frozen=True)
+class ApplyReply:
+    """What a user's function returned, and what it changed that must be committed.
+
+    Attributes:
+        value: what the function returned.
+        positions: where the slots stand, if the function made the runner play; else None.
+        callbacks: state of the callback objects; None if they have none.
+    """
+
+    value: Any
+    positions: tuple[SlotPosition, ...] | None
+    callbacks: State | None
+
+
+class RunnerServant:
+    """Answers the calls that arrive at a worker process."""
+
+    def __init__(self, runner: SingleAgentEnvRunner) -> None:
+        self._runner = runner
+
+    def report(self) -> RunnerReport:
+        """What the main process wants to know of a fresh runner."""
+        return report_of(self._runner)
+
+    def sample(self, sync: Sync, request: SampleRequest) -> SampleReply:
+        """Plays what is asked."""
+        self._runner.synchronize(sync)
+        return self._runner.answer(request)
+
+    def apply(
+        self, sync: Sync, function: Callable[..., Any] | str, arguments: dict[str, Any]
+    ) -> ApplyReply:
+        """Calls `function(runner, **arguments)`, or the runner's method of that name."""
+        return apply_to_runner(self._runner, sync, function, arguments)
+
+    def failure_context(self) -> dict[str, Any]:
+        """Where the runner was when something raised."""
+        return self._runner.failure_context()
+
+    def close(self) -> None:
+        """Closes the envs."""
+        self._runner.stop()
+
+
+def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
+    """What the main process wants to know of a fresh runner, in whichever process it lives."""
+    return RunnerReport(module_spec=runner.module_spec, lost=runner.take_lost())
+
+
+def apply_to_runner(
+    runner: SingleAgentEnvRunner,
+    sync: Sync,
+    function: Callable[..., Any] | str,
+    arguments: dict[str, Any],
+) -> ApplyReply:
+    """Calls a user's function with a runner, in whichever process the runner lives."""
+    runner.synchronize(sync)
+    value = (
+        getattr(runner, function)(**arguments)
+        if isinstance(function, str)
+        else function(runner, **arguments)
+    )
+    return ApplyReply(
+        value=value,
+        positions=runner.take_positions() if runner.has_played else None,
+        callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
+    )

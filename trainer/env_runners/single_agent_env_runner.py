@@ -1,0 +1,258 @@
+"""The env runner for single-agent envs: makes envs and module, keeps them up to date, answers.
+
+`answer` is pure: it depends on the runner's position, its weights and the request, on nothing else.
+A runner that dies is made again from the same values and gives the same answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from callbacks import CallbackChain
+from trainer.env_runners.config_view import ConfigView
+from trainer.env_runners.env_runner import EnvRunner
+from trainer.env_runners.episode_player import EpisodePlayer
+from trainer.env_runners.shares import share_out
+from trainer.env_runners.spec import (
+    Assignment,
+    EnvRunnerSpec,
+    SampleReply,
+    SampleRequest,
+    SlotPosition,
+    Sync,
+)
+from trainer.envs import VectorEnv
+from trainer.envs.env_checks import check_reset_signature, check_spaces
+from trainer.episodes import SingleAgentEpisode
+from trainer.errors import ConfigError
+from trainer.metrics import MetricsLogger
+from trainer.modules import RLModule, RLModuleSpec
+from trainer.runtime.worker_main import ProgressCounter
+from trainer.seeding import weights_rng
+from trainer.types import DEFAULT_MODULE_ID
+
+
+class SingleAgentEnvRunner(EnvRunner):
+    """Steps its sub-envs side by side and hands out episodes.
+
+    Life: `__init__` (envs, module, `sync`), then `synchronize` and `answer` in turn, `stop` at the
+    end.
+
+    Attributes:
+        module_spec: what its module was made from, with the spaces of its envs filled in.
+        has_played: whether it played since its positions were last taken.
+    """
+
+    def __init__(
+        self,
+        spec: EnvRunnerSpec,
+        *,
+        sync: Sync,
+        is_recreated: bool = False,
+        is_continued: bool = False,
+        progress: ProgressCounter | None = None,
+    ) -> None:
+        """Makes envs and module and brings them to the given position.
+
+        Args:
+            spec: what to make.
+            sync: weights, positions and callback state to start from.
+            is_recreated: whether it replaces a runner that failed.
+            is_continued: whether a runner before it in this place has answered: what its making
+                logs is known then.
+            progress: shared counter, raised at every step of the sub-envs.
+
+        Raises:
+            EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
+        """
+        self.spec = spec
+        self.config = ConfigView({**spec.config, "worker_index": spec.worker_index})
+        self.metrics = MetricsLogger()
+        self.callbacks = CallbackChain(spec.callbacks, where=f"env runner {spec.worker_index}")
+        self.weights_version = 0
+        self.has_played = False
+        self._lost: dict[int, int] = {}
+        self._next_reset_is_forced = False
+        self.env = self._make_env(is_recreated=is_recreated)
+        self.module_spec = self._complete_module_spec()
+        self.module = self._make_module()
+        self._player = EpisodePlayer(self, progress=progress)
+        if is_continued:
+            self.metrics.drain()
+        self._take_over(sync)
+
+    # ---- making
+
+    def _make_env(self, *, is_recreated: bool) -> VectorEnv:
+        spec = self.spec
+        envs, contexts = [], []
+        for index in range(spec.num_envs):
+            env, context = spec.env_factory.make(
+                worker_index=spec.worker_index,
+                vector_index=index,
+                num_workers=spec.num_workers,
+                recreated_worker=is_recreated,
+            )
+            if index == 0:
+                check_spaces(env, name=spec.env_factory.name)
+                check_reset_signature(env, name=spec.env_factory.name)
+            self.callbacks.fire(
+                "on_sub_environment_created",
+                env_runner=self,
+                metrics_logger=self.metrics,
+                sub_environment=env,
+                env_context=context,
+                env_index=index,
+            )
+            envs.append(env)
+            contexts.append(context)
+        vector_env = VectorEnv(envs, contexts)
+        self.callbacks.fire(
+            "on_environment_created",
+            env_runner=self,
+            metrics_logger=self.metrics,
+            env=vector_env,
+            env_context=contexts[0],
+        )
+        return vector_env
+
+    def _complete_module_spec(self) -> RLModuleSpec:
+        given = self.spec.module_spec
+        return replace(
+            given,
+            observation_space=given.observation_space or self.env.single_observation_space,
+            action_space=given.action_space or self.env.single_action_space,
+            inference_only=True,
+        )
+
+    def _make_module(self) -> RLModule:
+        module = self.module_spec.build(weights_rng(self.spec.root_seed))
+        self.callbacks.fire("on_create_policy", policy_id=DEFAULT_MODULE_ID, policy=module)
+        return module
+
+    # ---- being brought up to date
+
+    def synchronize(self, sync: Sync) -> None:
+        """Takes over what `sync` holds; running episodes are played again up to their positions.
+
+        New positions mean that whatever was played and logged after the last answer never happened.
+        """
+        if sync.positions is not None:
+            self._player.forget_unreported()
+            self.metrics.drain()
+        self._take_over(sync)
+
+    def _take_over(self, sync: Sync) -> None:
+        if sync.weights is not None:
+            self.module.set_state(dict(sync.weights.state))
+            self.weights_version = sync.weights.version
+        if sync.callbacks is not None:
+            self.callbacks.set_state(sync.callbacks)
+        if sync.positions is None:
+            return
+        for slot, position in zip(self._player.slots, sync.positions, strict=True):
+            stream = self.spec.first_slot + slot.index
+            if not slot.put_back(position, stream, self._player.to_env):
+                self._lost[slot.index] = position.num_steps
+
+    def take_lost(self) -> dict[int, int]:
+        """Sub-envs (index → steps) whose episode could not be put back, since last asked."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    # ---- sampling
+
+    def sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[SingleAgentEpisode]:
+        """Plays and returns episodes, finished ones and chunks of running ones.
+
+        With neither number, the configured fragment (or an episode per sub-env) is played.
+
+        Args:
+            num_timesteps: exactly so many env steps over all sub-envs; running episodes go on.
+            num_episodes: exactly so many whole episodes: running ones are given up first, and the
+                first n that start count.
+            explore: draw actions; None means as configured.
+            random_actions: draw actions uniformly from the action space, without the module.
+            force_reset: give up running episodes first.
+
+        Raises:
+            ConfigError: both numbers are given, or one is negative.
+        """
+        if num_timesteps is not None and num_episodes is not None:
+            raise ConfigError(
+                f"sample(num_timesteps={num_timesteps}, num_episodes={num_episodes}): how much to "
+                "play is given twice. Give one of the two."
+            )
+        if num_timesteps is None and num_episodes is None:
+            if self.config.batch_mode == "complete_episodes":
+                num_episodes = self.num_envs
+            else:
+                num_timesteps = self.config.rollout_fragment_length * self.num_envs
+        total = num_timesteps if num_episodes is None else num_episodes
+        if total is None or total < 0:
+            raise ConfigError(f"sample() was asked to play {total}; expected a number from 0 on.")
+        is_forced = force_reset or num_episodes is not None or self._next_reset_is_forced
+        self._next_reset_is_forced = num_episodes is not None
+        assignments = tuple(
+            Assignment(stream, num_env_steps=share)
+            if num_episodes is None
+            else Assignment(stream, num_episodes=share)
+            for stream, share in enumerate(
+                share_out(total, self.num_envs), start=self.spec.first_slot
+            )
+        )
+        return self._play(SampleRequest(assignments, explore, random_actions, is_forced))
+
+    def answer(self, request: SampleRequest) -> SampleReply:
+        """Plays what is asked and returns all that changed, for the main process to commit."""
+        episodes = self._play(request)
+        player, lost = self._player, self.take_lost()
+        reply = SampleReply(
+            episodes=tuple(episodes),
+            records=tuple(player.records),
+            numbers=tuple(player.numbers),
+            metrics=self.metrics.drain(),
+            positions=self.take_positions(),
+            callbacks=self.callbacks.get_state() if self.callbacks.has_state() else None,
+            num_env_steps=player.num_env_steps,
+            weights_version=self.weights_version,
+            num_episodes_lost=len(lost),
+            num_env_steps_lost=sum(lost.values()),
+        )
+        player.forget_unreported()
+        return reply
+
+    def take_positions(self) -> tuple[SlotPosition, ...]:
+        """Where the slots stand, in relation to the positions taken before."""
+        self.has_played = False
+        return tuple(slot.take_position() for slot in self._player.slots)
+
+    def _play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
+        self.has_played = True
+        episodes = self._player.play(request)
+        if self.spec.episodes_to_numpy:
+            for episode in episodes:
+                episode.to_numpy()
+        self.callbacks.fire(
+            "on_sample_end", env_runner=self, metrics_logger=self.metrics, samples=episodes
+        )
+        return episodes
+
+    # ---- telling, ending
+
+    def failure_context(self) -> dict[str, Any]:
+        """Where an error happened: what a user needs to play that episode again."""
+        return {"env runner": self.worker_index, **self._player.failure_context()}
+
+    def stop(self) -> None:
+        """Closes the sub-envs. Idempotent."""
+        self.env.close()

@@ -1,0 +1,237 @@
+"""What env runners are told, and what they answer: the frozen values that cross the process boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from callbacks import CallbackSpec
+from trainer.envs import EnvFactory
+from trainer.episodes import SingleAgentEpisode
+from trainer.metrics import EpisodeRecord
+from trainer.modules import RLModuleSpec
+from trainer.seeding import Role
+from trainer.types import Array, State
+
+
+@dataclass(frozen=True)
+class EnvRunnerSpec:
+    """Everything that makes an env runner, except what changes while training (see `Bootstrap`).
+
+    Attributes:
+        env_factory: makes the sub-envs.
+        module_spec: makes the network.
+        callbacks: classes and functions; each process makes its own objects of them.
+        config: the settings as plain mapping, for callbacks to read (`env_runner.config`).
+        root_seed: the seed of the run.
+        role: TRAINING or EVALUATION: which streams of randomness are used.
+        worker_index: 0 in the main process, 1 … n in processes.
+        num_workers: number of env runner processes of this group.
+        num_envs: sub-envs of this runner.
+        first_slot: number of the first sub-env among all of the group.
+        num_slots: number of sub-envs of the group.
+        explore: draw actions from the distribution; else take the most likely one.
+        normalize_actions, clip_actions: how actions become what the env gets (`connectors.actions`).
+        lookback: steps kept in front of a continued chunk (`episode_lookback_horizon`).
+        episodes_to_numpy: give episodes out as arrays (else as lists).
+        checks_env: check the first answers of the env against the gymnasium contract.
+    """
+
+    env_factory: EnvFactory
+    module_spec: RLModuleSpec
+    callbacks: CallbackSpec
+    config: Mapping[str, Any]
+    root_seed: int
+    role: Role
+    worker_index: int
+    num_workers: int
+    num_envs: int
+    first_slot: int
+    num_slots: int
+    explore: bool = True
+    normalize_actions: bool = True
+    clip_actions: bool = False
+    lookback: int = 1
+    episodes_to_numpy: bool = True
+    checks_env: bool = True
+
+    @property
+    def in_evaluation(self) -> bool:
+        """Whether this runner plays evaluation episodes."""
+        return self.role is Role.EVALUATION
+
+
+@dataclass(frozen=True)
+class SlotPosition:
+    """Where an env slot stands between two requests: with the seed and the weights, all that its future depends on.
+
+    Attributes:
+        episode_number: of the episode that runs, or else of the one to be started next.
+        env_seed: the seed of the running episode; None if none runs.
+        actions: the running episode's actions so far as its module gave them, a chunk each.
+        observation: its newest observation, to compare with after a replay.
+        episode: state of the chunk that continues it (with `custom_data` and everything else a callback stored).
+        earlier_chunks: states of its finished chunks; kept only if a callback listens to `on_episode_end`.
+        continues: in answers: `actions` and `earlier_chunks` hold only what came after the position before, so that
+            long episodes are not sent again and again.
+    """
+
+    episode_number: int = 0
+    env_seed: int | None = None
+    actions: tuple[Array, ...] = ()
+    observation: Any = None
+    episode: State | None = None
+    earlier_chunks: tuple[State, ...] = ()
+    continues: bool = False
+
+    def following(self, before: SlotPosition) -> SlotPosition:
+        """This position with all that it leaves out because `before` holds it."""
+        if not self.continues:
+            return self
+        return replace(
+            self,
+            actions=before.actions + self.actions,
+            earlier_chunks=before.earlier_chunks + self.earlier_chunks,
+            continues=False,
+        )
+
+    def to_state(self) -> State:
+        """Plain data, for a checkpoint."""
+        return {
+            "episode_number": self.episode_number,
+            "env_seed": self.env_seed,
+            "actions": list(self.actions),
+            "observation": self.observation,
+            "episode": self.episode,
+            "earlier_chunks": list(self.earlier_chunks),
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> SlotPosition:
+        """The position that `to_state` was called on."""
+        return cls(
+            **{
+                **state,
+                "actions": tuple(state["actions"]),
+                "earlier_chunks": tuple(state["earlier_chunks"]),
+            }
+        )
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the running episode so far."""
+        return sum(len(chunk) for chunk in self.actions)
+
+    def restarted(self, skip: int = 1) -> SlotPosition:
+        """The position after giving up the running episode: the next one has a fresh number, `skip` further on."""
+        return SlotPosition(self.episode_number + skip)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A module's weights and their version, as they are sent to runners.
+
+    Attributes:
+        version: number of updates made; 0 is the first weights.
+        state: the module's arrays by name.
+    """
+
+    version: int
+    state: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Sync:
+    """What a runner is brought up to date with, before it does what it is asked; None leaves a part as it is.
+
+    The same value starts a runner and puts one back: there is no second way to set a part.
+
+    Attributes:
+        weights: the newest weights.
+        positions: one per sub-env; running episodes are played again up to there.
+        callbacks: state of the callback objects.
+    """
+
+    weights: Weights | None = None
+    positions: tuple[SlotPosition, ...] | None = None
+    callbacks: State | None = None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one slot is to play.
+
+    Attributes:
+        stream: first half of the episodes' position: the slot (training) or the number of the evaluation.
+        ticket: evaluation: number of the first episode; None goes on with the slot's own numbers.
+        stride: what is added to an episode's number for the next one, so that tickets do not meet.
+        num_env_steps: play so many steps; None if episodes are counted.
+        num_episodes: play so many episodes; None if steps are counted.
+        whole_episodes: after `num_env_steps`, go on to the end of the running episode.
+    """
+
+    stream: int
+    ticket: int | None = None
+    stride: int = 1
+    num_env_steps: int | None = None
+    num_episodes: int | None = None
+    whole_episodes: bool = False
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """One request to one runner.
+
+    Attributes:
+        assignments: training: one per slot, in order; evaluation: tickets that free slots take in order.
+        explore: overrides the runner's setting; None keeps it.
+        random_actions: draw actions uniformly, without the network.
+        force_reset: give up running episodes first.
+    """
+
+    assignments: tuple[Assignment, ...]
+    explore: bool | None = None
+    random_actions: bool = False
+    force_reset: bool = False
+
+
+@dataclass(frozen=True)
+class SampleReply:
+    """The answer: everything the main process commits when it has arrived, and nothing that it had before.
+
+    Attributes:
+        episodes: finished episodes and chunks, ordered by slot, then time.
+        records: one per finished episode, in the order in which they ended.
+        numbers: the episode numbers of the records.
+        metrics: what was logged since the last answer, for `MetricsLogger.aggregate`.
+        positions: where the slots stand now.
+        callbacks: state of the callback objects; None if they have none.
+        num_env_steps: env steps made.
+        weights_version: of the weights that acted.
+        num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last answer.
+    """
+
+    episodes: tuple[SingleAgentEpisode, ...]
+    records: tuple[EpisodeRecord, ...]
+    numbers: tuple[int, ...]
+    metrics: Any
+    positions: tuple[SlotPosition, ...]
+    callbacks: State | None
+    num_env_steps: int
+    weights_version: int
+    num_episodes_lost: int = 0
+    num_env_steps_lost: int = 0
+
+
+@dataclass(frozen=True)
+class RunnerReport:
+    """What a runner says after it was made.
+
+    Attributes:
+        module_spec: what its module was made from, with the spaces of its envs filled in.
+        lost: sub-envs (index in the runner → steps) whose running episode could not be put back.
+    """
+
+    module_spec: RLModuleSpec
+    lost: Mapping[int, int] = field(default_factory=dict)

@@ -1,0 +1,8 @@
+"""Environments: how they are named and made, what an env is told, several of them side by side."""
+
+from trainer.envs.env_context import EnvContext
+from trainer.envs.env_factory import EnvFactory, make_env_factory
+from trainer.envs.registry import register_env
+from trainer.envs.vector_env import VectorEnv
+
+__all__ = ["EnvContext", "EnvFactory", "VectorEnv", "make_env_factory", "register_env"]

@@ -1,0 +1,114 @@
+"""Checks an env's answers once, where they come in first, and says what is wrong with them.
+
+gymnasium's own checker runs at every step; here each runner checks the first reset and the first
+step of its first sub-env, which finds what is systematically wrong and costs nothing afterwards.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from trainer.errors import EnvContractError
+
+
+def check_spaces(env: gymnasium.Env[Any, Any], *, name: str) -> None:
+    """Checks that an env declares its spaces.
+
+    Raises:
+        EnvContractError: a space is missing or is no gymnasium space.
+    """
+    for attribute in ("observation_space", "action_space"):
+        space = getattr(env, attribute, None)
+        if not isinstance(space, gymnasium.Space):
+            raise EnvContractError(
+                f"Env {name!r} has {attribute}={space!r}; expected a gymnasium space. "
+                f"Set self.{attribute} in __init__."
+            )
+
+
+def check_reset_signature(env: gymnasium.Env[Any, Any], *, name: str) -> None:
+    """Checks that `reset` takes a seed, without which no episode can be repeated.
+
+    Raises:
+        EnvContractError: it does not.
+    """
+    parameters = inspect.signature(env.unwrapped.reset).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if "seed" not in parameters and not takes_any:
+        raise EnvContractError(
+            f"reset() of env {name!r} takes ({', '.join(parameters) or 'nothing'}); "
+            "expected a `seed` argument. "
+            "Write: def reset(self, *, seed=None, options=None): super().reset(seed=seed) …"
+        )
+
+
+def check_reset(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
+    """Checks what `reset` returned: (observation, info).
+
+    Raises:
+        EnvContractError: it is something else, or the observation is outside the observation space.
+    """
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
+        raise EnvContractError(
+            f"reset() of env {name!r} returned {_kind(answer)}; "
+            "expected the tuple (observation, info dict)."
+        )
+    _check_observation(answer[0], space, where=f"reset() of env {name!r}")
+
+
+def check_step(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
+    """Checks what `step` returned: (observation, reward, terminated, truncated, info).
+
+    Raises:
+        EnvContractError: it is something else, or the observation is outside the observation space.
+    """
+    if not (isinstance(answer, tuple) and len(answer) == 5):
+        hint = (
+            " The old form (obs, reward, done, info) must be split into terminated and truncated."
+        )
+        raise EnvContractError(
+            f"step() of env {name!r} returned {_kind(answer)}; "
+            "expected the tuple (observation, reward, terminated, truncated, info)."
+            f"{hint if isinstance(answer, tuple) and len(answer) == 4 else ''}"
+        )
+    observation, reward, terminated, truncated, info = answer
+    if isinstance(reward, str) or np.ndim(reward) != 0:
+        raise EnvContractError(
+            f"step() of env {name!r} returned the reward {reward!r}; expected a number."
+        )
+    for label, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, (bool, np.bool_)):
+            raise EnvContractError(
+                f"step() of env {name!r} returned {label}={flag!r}; expected True or False."
+            )
+    if not isinstance(info, dict):
+        raise EnvContractError(
+            f"step() of env {name!r} returned the info {info!r}; expected a dict."
+        )
+    _check_observation(observation, space, where=f"step() of env {name!r}")
+
+
+def _check_observation(observation: Any, space: gymnasium.Space[Any], *, where: str) -> None:
+    if space.contains(observation):
+        return
+    if isinstance(space, gymnasium.spaces.Box):
+        array = np.asarray(observation)
+        if array.shape == space.shape and np.can_cast(array.dtype, space.dtype, "same_kind"):
+            # Bounds a little too narrow, or float64 for float32, are common and harmless here.
+            return
+        found = f"shape {array.shape}, dtype {array.dtype}"
+    else:
+        found = repr(observation)
+    raise EnvContractError(
+        f"{where} gave an observation outside its space: {found}; expected {space}."
+    )
+
+
+def _kind(answer: Any) -> str:
+    if isinstance(answer, tuple):
+        return f"a tuple of {len(answer)}: ({', '.join(type(part).__name__ for part in answer)})"
+    return f"a {type(answer).__name__}"

@@ -1,0 +1,132 @@
+"""From what a config says about its env to something that makes one, in any process."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from trainer.envs.env_context import EnvContext
+from trainer.envs.registry import registered_creator, registered_names
+from trainer.errors import EnvCreationError
+
+
+@dataclass(frozen=True)
+class EnvFactory:
+    """Makes the sub-envs of one run.
+
+    Travels to workers by cloudpickle, so that they need no registry.
+
+    Attributes:
+        name: how messages call the env.
+        create: the user's creator.
+        env_config: settings for every env.
+    """
+
+    name: str
+    create: Callable[[EnvContext], Any]
+    env_config: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(
+        self, *, worker_index: int, vector_index: int, num_workers: int, recreated_worker: bool
+    ) -> tuple[gymnasium.Env[Any, Any], EnvContext]:
+        """Makes one env, with a context of its own.
+
+        Raises:
+            EnvCreationError: the creator raised, or did not return a gymnasium env.
+        """
+        context = EnvContext({}, worker_index, vector_index, False, num_workers, recreated_worker)
+        context = context.copy_with_overrides(self.env_config)
+        where = f"env {self.name!r} of env runner {worker_index}, sub-env {vector_index}"
+        create: Callable[..., Any] = self.create
+        try:
+            env = create(context) if _takes_an_argument(create) else create()
+        except Exception as error:
+            raise EnvCreationError(
+                f"Could not make {where}: {type(error).__name__}: {error}. "
+                f"It was given env_config={dict(context)!r}."
+            ) from error
+        if not isinstance(env, gymnasium.Env):
+            raise EnvCreationError(
+                f"The creator of {where} returned a {type(env).__name__}; "
+                "expected a gymnasium.Env. "
+                "Derive the class from gymnasium.Env, or wrap it."
+            )
+        return env, context
+
+
+def _takes_an_argument(creator: Callable[..., Any]) -> bool:
+    try:
+        return bool(inspect.signature(creator).parameters)
+    except (TypeError, ValueError):  # some callables written in C have no signature
+        return True
+
+
+@dataclass(frozen=True)
+class _GymnasiumCreator:
+    """Makes an env from its gymnasium spec.
+
+    The spec travels, so ids registered in `__main__` work in workers.
+    """
+
+    spec: EnvSpec
+
+    def __call__(self, context: EnvContext) -> Any:
+        # gymnasium's passive checker costs a third of CartPole's speed and warns per process;
+        # `env_checks` checks once.
+        return gymnasium.make(self.spec, disable_env_checker=True, **context)
+
+
+def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
+    """Finds out what `environment(env=…)` means.
+
+    Args:
+        env: a registered name, a gymnasium id or spec, a dotted path, a class or a callable.
+        env_config: settings for every env.
+
+    Raises:
+        EnvCreationError: it means nothing; lists the accepted forms and the nearest names.
+    """
+    if isinstance(env, EnvSpec):
+        return EnvFactory(env.id, _GymnasiumCreator(env), env_config)
+    if isinstance(env, str):
+        return EnvFactory(env, _creator_by_name(env), env_config)
+    if callable(env):
+        name = getattr(env, "__qualname__", type(env).__name__)
+        return EnvFactory(name, env, env_config)
+    raise EnvCreationError(f"env={env!r} is a {type(env).__name__}. {_ACCEPTED}")
+
+
+_ACCEPTED = (
+    "Accepted are: a gymnasium id ('CartPole-v1'), a name given to register_env(), a dotted path "
+    "to a class ('package.module.MyEnv'), a class or callable that takes an EnvContext."
+)
+
+
+def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:
+    creator = registered_creator(name)
+    if creator is not None:
+        return creator
+    try:
+        return _GymnasiumCreator(gymnasium.spec(name))
+    except (gymnasium.error.Error, ImportError) as error:
+        gym_error = error
+    module_name, _, attribute = name.rpartition(".")
+    if module_name and "/" not in name and ":" not in name:
+        try:
+            found = getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError) as error:
+            raise EnvCreationError(
+                f"env={name!r} could not be imported: {error}. {_ACCEPTED}"
+            ) from error
+        return found  # type: ignore[no-any-return]
+    known = [*registered_names(), *gymnasium.registry]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+    raise EnvCreationError(f"env={name!r} is not known.{hint} {_ACCEPTED}") from gym_error

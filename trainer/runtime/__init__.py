@@ -1,0 +1,4 @@
+"""Worker processes that may die: starting, asking, noticing, replacing.
+
+Knows nothing of reinforcement learning.
+"""

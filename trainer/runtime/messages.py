@@ -1,0 +1,114 @@
+"""What travels between the main process and a worker: bytes made by cloudpickle, both ways.
+
+cloudpickle sends lambdas, closures and classes of `__main__` by value, and knows a class again that
+comes back, so a worker needs nothing of the user's main module. We pickle ourselves instead of
+leaving it to the executor: whatever goes wrong while packing then happens in our code, on the side
+that can say what it was.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from trainer.errors import SerializationError
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that code raised inside a worker, in a form that always travels.
+
+    Attributes:
+        type_name: qualified name of the error's class.
+        message: its text.
+        traceback_text: the worker's traceback, formatted there.
+        packed_error: the error itself and its cause, pickled; None if they could not be pickled.
+        context: facts the servant added (env index, episode number and seed, last event …).
+    """
+
+    type_name: str
+    message: str
+    traceback_text: str
+    packed_error: bytes | None
+    context: dict[str, Any]
+
+    def unpack_error(self) -> BaseException:
+        """The original error, with the remote traceback as its cause.
+
+        Returns:
+            a `RemoteError` with its text if it could not travel, or is no `Exception`.
+        """
+        if self.packed_error is None:
+            return RemoteError(f"{self.type_name}: {self.message}\n\n{self.traceback_text}")
+        error, cause = cloudpickle.loads(self.packed_error)
+        if not isinstance(error, Exception):
+            # A SystemExit of user code in a worker is no reason to end the main process.
+            return RemoteError(f"{self.type_name}: {self.message}\n\n{self.traceback_text}")
+        remote = RemoteTraceback(self.traceback_text)
+        if cause is None:
+            error.__cause__ = remote
+        else:
+            cause.__cause__ = remote
+            error.__cause__ = cause
+        return error
+
+
+class RemoteError(Exception):
+    """Stands for an error of a worker whose own class could not be sent."""
+
+
+class RemoteTraceback(Exception):  # noqa: N818 - it is no error of its own but shows where one came from
+    """Shows a worker's traceback as the cause of the error that it sent."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}" if self.args else ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A worker's answer to one call: a value or a failure."""
+
+    value: Any = None
+    failure: Failure | None = None
+
+
+def pack(value: object) -> bytes:
+    """Pickles a value for the other side.
+
+    Raises:
+        SerializationError: the value cannot be pickled.
+    """
+    try:
+        return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+    except Exception as error:
+        # Pickling runs user code (__reduce__, __getstate__), which may raise anything.
+        raise SerializationError(
+            f"A {type(value).__name__} cannot be sent to another process: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def describe_failure(error: BaseException, context: dict[str, Any] | None = None) -> Failure:
+    """Puts an error into a form that always travels; what cannot be pickled is left out."""
+    cls = type(error)
+    try:
+        # Pickle leaves the cause of an error out.
+        packed: bytes | None = cloudpickle.dumps((error, error.__cause__))
+        # Some errors pickle but do not unpickle: those with other constructor arguments.
+        cloudpickle.loads(packed)
+    except Exception:  # noqa: BLE001 - any failure means that the error itself stays behind
+        packed = None
+    try:
+        message = str(error)
+    except Exception as broken:  # noqa: BLE001 - a user's __str__ may fail in any way
+        message = f"<its text could not be made: {type(broken).__name__}>"
+    return Failure(
+        type_name=f"{cls.__module__}.{cls.__qualname__}",
+        message=message,
+        traceback_text="".join(traceback.format_exception(cls, error, error.__traceback__)),
+        packed_error=packed,
+        context=dict(context or {}),
+    )

@@ -1,0 +1,70 @@
+"""How a call to a worker can end: one class per ending.
+
+So nobody has to guess from an exception.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.runtime.messages import Failure
+
+
+@dataclass(frozen=True)
+class Success:
+    """The worker answered."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Code in the worker raised; the process lives."""
+
+    failure: Failure
+
+    def describe(self) -> str:
+        """One line: what was raised, and where in the servant's work."""
+        where = ", ".join(f"{key} {value}" for key, value in self.failure.context.items())
+        text = f"raised {self.failure.type_name}: {self.failure.message}"
+        return f"{text} ({where})" if where else text
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The process is gone.
+
+    Attributes:
+        exit_code: as the operating system gave it: negative for a signal, None if it is not known.
+        stalled_s: the seconds without progress after which we killed it; None if it died by itself.
+    """
+
+    exit_code: int | None
+    stalled_s: float | None = None
+
+    def describe(self) -> str:
+        """One line: how the process ended, with the signal's name and what it usually means."""
+        if self.stalled_s is not None:
+            return f"made no progress for {self.stalled_s:.1f} s and was killed"
+        if self.exit_code is None:
+            return "died (its exit code is not known)"
+        if self.exit_code >= 0:
+            return f"ended with exit code {self.exit_code}"
+        name = _signal_name(-self.exit_code)
+        hints = {
+            "SIGKILL": ", probably out of memory, or killed by hand",
+            "SIGSEGV": ", a crash in compiled code",
+        }
+        return f"was killed by signal {-self.exit_code} ({name}{hints.get(name, '')})"
+
+
+Outcome = Success | Failed | Lost
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown signal"

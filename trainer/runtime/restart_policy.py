@@ -1,0 +1,64 @@
+"""When a lost or failed worker is replaced, how long to wait before, and when to give up.
+
+Pure: no clocks, no processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_FIRST_BACK_OFF_S: Final = 0.05
+_LONGEST_BACK_OFF_S: Final = 5.0
+_TRIES_OF_A_NEWCOMER: Final = 3
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    """The settings of `fault_tolerance()` that decide about workers.
+
+    Attributes:
+        should_restart: replace failed workers.
+        should_ignore: where a worker is not replaced, go on without it instead of raising.
+        max_restarts: replacements per worker over the whole run, ≥ 0.
+        delay_s: seconds to wait before every replacement, ≥ 0.
+        tolerance: failures in a row of one worker that are tolerated, ≥ 0.
+    """
+
+    should_restart: bool = True
+    should_ignore: bool = False
+    max_restarts: int = 1000
+    delay_s: float = 0.0
+    tolerance: int = 100
+
+    def may_restart(
+        self, *, num_restarts: int, num_failures_in_a_row: int, has_ever_answered: bool
+    ) -> bool:
+        """Whether a worker that failed just now is replaced.
+
+        A worker that has never answered gets three tries at most: it is misconfigured rather than
+        unlucky, and its user should see the error soon.
+
+        Args:
+            num_restarts: replacements of this worker so far.
+            num_failures_in_a_row: failures since its last answer, this one included.
+            has_ever_answered: whether it, or a worker before it in the same place, answered a
+                request.
+        """
+        if not self.should_restart or num_restarts >= self.max_restarts:
+            return False
+        limit = (
+            self.tolerance if has_ever_answered else min(self.tolerance, _TRIES_OF_A_NEWCOMER - 1)
+        )
+        return num_failures_in_a_row <= limit
+
+    def back_off_s(self, num_failures_in_a_row: int) -> float:
+        """Seconds to wait before the next replacement.
+
+        The fixed delay; from the second failure in a row on, a growing one is added.
+        """
+        if num_failures_in_a_row < 2:
+            return self.delay_s
+        # The exponent is bounded so that a thousand failures in a row do not overflow.
+        growing = _FIRST_BACK_OFF_S * 2.0 ** min(num_failures_in_a_row - 2, 20)
+        return self.delay_s + min(growing, _LONGEST_BACK_OFF_S)

@@ -1,0 +1,127 @@
+"""The worker's side: what runs inside a worker process.
+
+A worker holds one *servant*, an object that a packed factory makes, and calls its methods as it is
+told:
+
+    initialize(...)           the executor's initializer: signals, parent watch, BLAS, progress
+    construct(factory)        unpacks the factory, calls it, keeps the servant
+    call(method, arguments)   calls a method of the servant, answers with a packed Reply
+
+No error leaves this module by itself: all come back as `Failure`, because an error that the
+executor cannot pickle would break the pool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import cloudpickle
+
+from trainer.runtime.blas_threads import set_blas_threads
+from trainer.runtime.messages import Reply, describe_failure, pack
+
+_PR_SET_PDEATHSIG = 1
+
+
+class ProgressCounter(Protocol):
+    """A number in shared memory that the servant raises while it makes progress."""
+
+    value: int
+
+
+class _Process:
+    """All that a worker process remembers between calls.
+
+    The one object that is global, because calls are functions.
+    """
+
+    servant: Any = None
+    progress: ProgressCounter | None = None
+
+
+def initialize(progress: ProgressCounter, *, has_forkserver: bool) -> None:
+    """Prepares a fresh process.
+
+    Args:
+        progress: the shared counter of this worker's place.
+        has_forkserver: whether the operating system's parent of this process is a fork server.
+    """
+    # Ctrl-C reaches the whole process group; the main process alone decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # stderr may be closed or replaced by an object without a file.
+    with contextlib.suppress(Exception):
+        faulthandler.enable()
+    _Process.progress = progress
+    set_blas_threads(1)
+    _die_with_parent(has_forkserver=has_forkserver)
+
+
+def _die_with_parent(*, has_forkserver: bool) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def watch() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    if has_forkserver and sys.platform == "linux":
+        # The thread above cannot run while C code holds the interpreter lock. The kernel can: the
+        # fork server ends with the main process, and takes its children along. (Not with spawn:
+        # there the "parent" is the *thread* that started us, which may end long before the main
+        # process.)
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def construct(packed_factory: bytes) -> bytes:
+    """Makes the servant by calling the factory with the progress counter.
+
+    Returns:
+        a packed `Reply` with the servant's `report()`.
+    """
+    try:
+        factory: Callable[[ProgressCounter | None], Any] = cloudpickle.loads(packed_factory)
+        servant = factory(_Process.progress)
+        _Process.servant = servant
+        return _packed_reply(servant.report())
+    except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
+        return pack(Reply(failure=describe_failure(error)))
+
+
+def call(method: str, packed_arguments: bytes) -> bytes:
+    """Calls `servant.method(*arguments)`.
+
+    Returns:
+        a packed `Reply`; the servant's `failure_context()` is added to what the method raises.
+    """
+    servant = _Process.servant
+    try:
+        arguments = cloudpickle.loads(packed_arguments)
+        return _packed_reply(getattr(servant, method)(*arguments))
+    except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
+        return pack(
+            Reply(failure=describe_failure(error, servant.failure_context() if servant else None))
+        )
+
+
+def _packed_reply(value: object) -> bytes:
+    try:
+        return pack(Reply(value=value))
+    except Exception as error:  # noqa: BLE001 - told to the main process, which raises it
+        return pack(Reply(failure=describe_failure(error)))
+
+
+def process_id() -> int:
+    """The worker's process id: the smallest call there is, used to see that a process answers."""
+    return os.getpid()

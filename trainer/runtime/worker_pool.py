@@ -1,0 +1,107 @@
+"""Several worker slots: ask many, take answers as they come, notice who makes no progress.
+
+The pool holds no policy: what to do about a lost worker is decided by its caller (see
+`restart_policy`).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from trainer.runtime.outcomes import Lost, Outcome
+from trainer.runtime.process_start import choose_start_method, preload
+from trainer.runtime.worker_slot import WorkerSlot
+
+_LOGGER = logging.getLogger(__name__)
+_LONGEST_POLL_S: Final = 0.5
+
+
+class WorkerPool:
+    """Worker slots with the numbers 1 … n; number 0 is the main process and has no slot."""
+
+    def __init__(self, names: Sequence[str], *, preload_modules: Sequence[str] = ()) -> None:
+        """Makes empty slots, one per name.
+
+        Args:
+            names: what the workers are called in messages.
+            preload_modules: modules that a fork server imports once for all workers to come.
+        """
+        start_method = choose_start_method()
+        preload(preload_modules, start_method)
+        self.slots: dict[int, WorkerSlot] = {
+            index: WorkerSlot(name, start_method=start_method)
+            for index, name in enumerate(names, start=1)
+        }
+        # An algorithm that is dropped without stop() must not leave processes behind.
+        self._finalizer = weakref.finalize(self, _kill_all, list(self.slots.values()))
+
+    def pending(self) -> list[int]:
+        """The numbers of the workers that owe an answer, ascending."""
+        return [index for index, slot in self.slots.items() if slot.pending is not None]
+
+    def next_outcome(
+        self, *, stall_limit_s: float | None, among: Iterable[int] | None = None
+    ) -> tuple[int, Outcome]:
+        """Waits until one pending call has ended.
+
+        Args:
+            stall_limit_s: a worker that made no progress for so many seconds is killed and counts
+                as lost; None waits for ever. After half of it a warning is logged.
+            among: look at these workers only; None is all that owe an answer.
+
+        Returns:
+            the worker's number and how its call ended; the smallest number where several ended.
+        """
+        indices = sorted(set(self.pending()) if among is None else set(among))
+        if not indices:
+            raise RuntimeError("No worker owes an answer.")
+        warned: set[int] = set()
+        while True:
+            futures = {self.slots[index].pending: index for index in indices}
+            done, _ = concurrent.futures.wait(
+                [future for future in futures if future is not None],
+                timeout=self._poll_s(stall_limit_s),
+                return_when=concurrent.futures.FIRST_COMPLETED,
+            )
+            if done:
+                index = min(futures[future] for future in done)
+                return index, self.slots[index].take()
+            if stall_limit_s is not None:
+                for index in indices:
+                    idle_s = self.slots[index].seconds_without_progress()
+                    if idle_s >= stall_limit_s:
+                        self.slots[index].kill()
+                        return index, Lost(exit_code=None, stalled_s=idle_s)
+                    if idle_s >= stall_limit_s / 2 and index not in warned:
+                        warned.add(index)
+                        _LOGGER.warning(
+                            "%s has made no progress for %.1f s; it is replaced after %.1f s.",
+                            self.slots[index].name, idle_s, stall_limit_s,
+                        )  # fmt: skip
+
+    @staticmethod
+    def _poll_s(stall_limit_s: float | None) -> float | None:
+        return None if stall_limit_s is None else min(_LONGEST_POLL_S, stall_limit_s / 10)
+
+    def kill_busy(self) -> list[int]:
+        """Ends every worker that is in the middle of a call; returns their numbers."""
+        busy = self.pending()
+        for index in busy:
+            self.slots[index].kill()
+        return busy
+
+    def stop(self, *, grace_s: float = 2.0) -> None:
+        """Lets idle servants close, ends busy ones at once; idempotent, leaves no process."""
+        deadline = time.monotonic() + grace_s
+        for slot in self.slots.values():
+            slot.stop(grace_s=max(0.1, deadline - time.monotonic()))
+
+
+def _kill_all(slots: list[WorkerSlot]) -> None:
+    for slot in slots:
+        slot.kill()

@@ -1,0 +1,165 @@
+"""A place for one worker process: start, ask, kill, start again.
+
+    slot = WorkerSlot(name="env runner 1", start_method="forkserver")
+    slot.start(packed_factory)             # returns at once; the process comes up meanwhile
+    outcome = slot.take(slot.pending)      # Success(report) | Failed | Lost
+    slot.submit("sample", (request,))
+    …
+    slot.stop()
+
+Each start is a new *generation*: a new single-worker `ProcessPoolExecutor`. In a pool that is
+shared, the death of one process breaks the calls of all the others (tried); in a pool of one it
+breaks its own call only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
+from typing import Any, Final
+
+import cloudpickle
+
+from callbacks import PackingError
+from callbacks.packing import pack_object
+from trainer.errors import SerializationError
+from trainer.runtime import worker_main
+from trainer.runtime.messages import Reply, pack
+from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
+from trainer.runtime.process_start import make_context
+
+_LOGGER = logging.getLogger(__name__)
+_REAP_TIMEOUT_S: Final = 2.0
+
+
+class WorkerSlot:
+    """One place for a worker process; at most one call is under way at a time."""
+
+    def __init__(self, name: str, *, start_method: str) -> None:
+        """Makes an empty place; `name` is used in messages."""
+        self.name = name
+        self.generation = 0
+        self.pending: Future[bytes] | None = None
+        self._start_method = start_method
+        self._executor: ProcessPoolExecutor | None = None
+        self._process: BaseProcess | None = None
+        self._context = make_context(start_method, self._keep_process)
+        self._progress: Any = self._context.RawValue(ctypes.c_uint64, 0)
+        self._progress_seen = 0
+        self._progress_seen_at = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the running worker; None if there is none."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process was started and not yet found dead or stopped."""
+        return self._executor is not None
+
+    def start(self, packed_factory: bytes) -> None:
+        """Starts a new generation that makes its servant; the answer is the servant's report."""
+        self.kill()
+        self.generation += 1
+        self._executor = ProcessPoolExecutor(
+            max_workers=1,
+            mp_context=self._context,
+            initializer=_initialize,
+            initargs=(self._progress, self._start_method == "forkserver"),
+        )
+        self._watch(self._executor.submit(worker_main.construct, packed_factory))
+
+    def submit(self, method: str, arguments: Sequence[object]) -> None:
+        """Calls a method of the servant; returns at once, `pending` is the answer to come.
+
+        Raises:
+            SerializationError: the arguments cannot be pickled; the worker is untouched.
+        """
+        try:
+            packed = pack_object(tuple(arguments), name=f"the arguments of {method}()")
+        except PackingError as error:
+            raise SerializationError(f"{self.name} was not asked: {error}") from error
+        if self._executor is None:
+            raise RuntimeError(f"{self.name} has no process: start it first.")
+        try:
+            self._watch(self._executor.submit(worker_main.call, method, packed))
+        except BrokenProcessPool as error:
+            # It died while it was idle: the call fails like one that was under way.
+            self.pending = Future()
+            self.pending.set_exception(error)
+
+    def _watch(self, future: Future[bytes]) -> None:
+        self.pending = future
+        self._progress_seen = self._progress.value
+        self._progress_seen_at = time.monotonic()
+
+    def take(self) -> Outcome:
+        """Waits for the pending answer; returns how the call ended.
+
+        A dead process is cleared away.
+        """
+        future, self.pending = self.pending, None
+        if future is None:
+            raise RuntimeError(f"{self.name} was not asked anything.")
+        try:
+            packed = future.result()
+        except BrokenProcessPool:
+            return Lost(exit_code=self._reap())
+        reply: Reply = cloudpickle.loads(packed)
+        return Success(reply.value) if reply.failure is None else Failed(reply.failure)
+
+    def seconds_without_progress(self) -> float:
+        """Seconds since the pending call began or its progress counter last moved."""
+        value = self._progress.value
+        if value != self._progress_seen:
+            self._progress_seen = value
+            self._progress_seen_at = time.monotonic()
+        return time.monotonic() - self._progress_seen_at
+
+    def kill(self) -> None:
+        """Ends the process at once, whatever it is doing; nothing happens if there is none."""
+        self.pending = None
+        if self._process is not None:
+            with contextlib.suppress(ValueError, OSError):  # already ended
+                self._process.kill()
+        self._reap()
+
+    def stop(self, grace_s: float) -> None:
+        """Lets the servant close, then ends the process.
+
+        Args:
+            grace_s: seconds that the servant's `close()` may take.
+        """
+        if self._executor is not None and self.pending is None:
+            try:
+                self._executor.submit(worker_main.call, "close", pack(())).result(timeout=grace_s)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended below
+                _LOGGER.warning("%s did not close within %.1f s: %r", self.name, grace_s, error)
+        self.kill()
+
+    def _keep_process(self, process: BaseProcess) -> None:
+        self._process = process
+
+    def _reap(self) -> int | None:
+        executor, self._executor = self._executor, None
+        process, self._process = self._process, None
+        if executor is not None:
+            # The executor's own thread collects the exit code; asking at the same time could lose
+            # it.
+            executor.shutdown(wait=True, cancel_futures=True)
+        if process is None:
+            return None
+        process.join(_REAP_TIMEOUT_S)
+        return process.exitcode
+
+
+def _initialize(progress: Any, has_forkserver: bool) -> None:
+    # The executor gives an initializer's arguments by position.
+    worker_main.initialize(progress, has_forkserver=has_forkserver)
