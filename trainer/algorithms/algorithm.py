@@ -1,0 +1,444 @@
+"""The algorithm: the object that users train, evaluate, save, restore and stop.
+
+It owns the env runners, the learner, the evaluator, the counters and the metrics, and lets data
+flow one way:
+
+    env runners → episodes → learner → weights → env runners
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from callbacks import CallbackChain
+from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
+from trainer.algorithms.counters import Counters
+from trainer.algorithms.inference import Inference
+from trainer.algorithms.iteration_result import IterationResult, merge_late_values
+from trainer.algorithms.registry import register_algorithm
+from trainer.algorithms.run_clock import RunClock
+from trainer.config import AlgorithmConfig
+from trainer.config.specs import env_runner_spec, module_spec, restart_policy
+from trainer.env_runners import EnvRunnerGroup, GroupSample, SingleAgentEnvRunner, Weights
+from trainer.errors import AlgorithmStoppedError, ConfigError
+from trainer.evaluation import EvaluationSettings, Evaluator
+from trainer.learners import Learner
+from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
+from trainer.modules import RLModule
+from trainer.rllib_names.algorithm_names import AlgorithmNames
+from trainer.runtime.blas_threads import single_threaded_blas
+from trainer.seeding import Role, draw_root_seed
+from trainer.types import DEFAULT_MODULE_ID, State
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
+    """Trains a module in envs, step by step.
+
+        with PPOConfig().environment("CartPole-v1").build_algo() as algo:
+            for _ in range(10):
+                result = algo.train()
+            algo.save_to_path("runs/cartpole")
+
+    `train()` either returns a result or leaves the algorithm as it was: whatever is raised in the
+    middle of an iteration, everything is put back to where the iteration began.
+
+    Subclasses name their `config_class` and implement `make_learner` and `training_step`.
+
+    Attributes:
+        config: the settings: validated, frozen, and the algorithm's own.
+        metrics: the logger of the main process; what callbacks log here appears at the top of the
+            result.
+        callbacks: the callback objects of the main process.
+        env_runner_group: the training runners.
+        learner: makes updates.
+        counters: what was sampled and trained so far.
+        root_seed: what all randomness is derived from: `config.seed`, or drawn once if that is
+            None.
+    """
+
+    config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "config_class" in cls.__dict__:
+            cls.config_class.default_algo_class = cls
+            register_algorithm(cls)
+
+    def __init__(
+        self,
+        config: AlgorithmConfig | Mapping[str, Any] | None = None,
+        env: object = None,
+        logger_creator: object = None,
+        **settings: Any,
+    ) -> None:
+        """Builds runners, module and learner; returns when everything is up.
+
+        Args:
+            config: the settings, as a config object or as a dict.
+            env: the env, if the config does not name it.
+            logger_creator: no effect; results are written by callbacks.
+            settings: further settings by name.
+
+        Raises:
+            ConfigError: lists everything that is wrong with the settings.
+            EnvCreationError, EnvContractError: the env could not be made, or breaks the contract.
+        """
+        del logger_creator
+        self.config = self._own_config(config, env, settings)
+        self.root_seed = draw_root_seed() if self.config.seed is None else int(self.config.seed)
+        self._is_stopped = False
+        self.counters = Counters()
+        self.metrics = MetricsLogger()
+        self._episode_statistics = EpisodeStatistics(
+            smoothing=self.config.metrics_num_episodes_for_smoothing,
+            keep_per_episode_custom_metrics=self.config.keep_per_episode_custom_metrics,
+        )
+        self._clock = RunClock()
+        self._last_evaluation: dict[str, Any] = {}
+        self._evaluator: Evaluator | None = None
+        self._evaluator_state: State = {"num_evaluations": 0, "callbacks": {}}
+        self.callbacks = CallbackChain(self.config.callback_spec(), where="the main process")
+        self.env_runner_group = self._make_group(self.config, Role.TRAINING)
+        try:
+            self._set_up()
+        except BaseException:
+            self.stop()
+            raise
+        self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
+
+    @classmethod
+    def get_default_config(cls) -> AlgorithmConfig:
+        """A new config of this algorithm with all defaults."""
+        return cls.config_class()
+
+    @classmethod
+    def _own_config(cls, config: Any, env: object, settings: Mapping[str, Any]) -> AlgorithmConfig:
+        if config is None or isinstance(config, Mapping):
+            own = cls.get_default_config().update_from_dict(dict(config or {}))
+        elif isinstance(config, cls.config_class):
+            own = config.copy(copy_frozen=False)
+        elif isinstance(config, AlgorithmConfig):
+            own = cls.get_default_config().update_from_dict(config.given_settings())
+        else:
+            raise ConfigError(
+                f"{cls.__name__}(config=…) got a {type(config).__name__}; expected a {cls.config_class.__name__} or a "
+                "dict of settings."
+            )
+        if env is not None:
+            own.environment(env)
+        if settings:
+            own.update_from_dict(settings)
+        own.validate()
+        if own.env is None:
+            raise ConfigError(
+                f"{cls.__name__} has no env to train in: `env=None`. Name one: "
+                "config.environment('CartPole-v1'), or with a class: config.environment(MyEnv)."
+            )
+        own.freeze()
+        return own
+
+    def _make_group(self, config: AlgorithmConfig, role: Role) -> EnvRunnerGroup:
+        is_evaluation = role is Role.EVALUATION
+        has_own_seed = is_evaluation and config.evaluation_seed is not None
+        spec = env_runner_spec(
+            config,
+            root_seed=config.evaluation_seed if has_own_seed else self.root_seed,
+            role=role,
+            module=module_spec(config),
+        )
+        return EnvRunnerGroup(
+            spec,
+            num_env_runners=config.num_env_runners,
+            policy=restart_policy(config),
+            stall_limit_s=config.evaluation_sample_timeout_s
+            if is_evaluation
+            else config.sample_timeout_s,
+            on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=is_evaluation),
+        )
+
+    def _set_up(self) -> None:
+        self.env_runner_group.start()
+        self.module_spec = dataclasses.replace(
+            self.env_runner_group.module_spec, inference_only=False
+        )
+        self.learner = self.make_learner()
+        self._send_weights()
+        self._inference = Inference(self.learner.module, self.config, self.root_seed)
+        if self.config.evaluation_interval:
+            self._get_evaluator().group.start()
+
+    # ---- what subclasses implement
+
+    @abc.abstractmethod
+    def make_learner(self) -> Learner:
+        """The learner of this algorithm, for `self.module_spec`."""
+
+    @abc.abstractmethod
+    def training_step(self) -> None:
+        """Samples and learns once: `sample_env_steps`, then `learn`."""
+
+    # ---- training
+
+    def train(self) -> ResultDict:
+        """Runs one training iteration.
+
+        Returns:
+            the result: metrics by path (`result["env_runners/episode_return_mean"]`), counters, times; keys in
+            `trainer.metrics.keys`.
+
+        Raises:
+            AlgorithmStoppedError: `stop()` was called.
+            CallbackError: a callback raised.
+            RunnerLostError, or what the user's code raised: a runner failed and the settings do not let it be replaced.
+        """
+        self._refuse_if_stopped("train")
+        before = self.get_state()
+        try:
+            with single_threaded_blas():
+                return self._train()
+        except BaseException:
+            self._put_back(before)
+            raise
+
+    def _train(self) -> ResultDict:
+        started_at = time.monotonic()
+        result = IterationResult(self.counters)
+        self._episode_statistics.begin_iteration()
+        while not self._has_done_enough(result, time.monotonic() - started_at):
+            self._iteration = result
+            self.training_step()
+            self.counters.num_training_steps += 1
+        self.counters.training_iteration += 1
+        if self._is_evaluation_due():
+            with result.time("evaluation_iteration"):
+                self._evaluate()
+        result_dict = self._compile(result, time.monotonic() - started_at)
+        peeked = self.metrics.peek()
+        self.callbacks.fire(
+            "on_train_result", algorithm=self, metrics_logger=self.metrics, result=result_dict
+        )
+        merge_late_values(result_dict, before=peeked, after=self.metrics.compile())
+        return result_dict
+
+    def _has_done_enough(self, result: IterationResult, elapsed_s: float) -> bool:
+        config = self.config
+        return (
+            result.num_training_steps > 0
+            and elapsed_s >= (config.min_time_s_per_iteration or 0)
+            and result.num_env_steps_sampled >= (config.min_sample_timesteps_per_iteration or 0)
+            and result.num_env_steps_trained >= (config.min_train_timesteps_per_iteration or 0)
+        )
+
+    def sample_env_steps(self, num_env_steps: int) -> GroupSample:
+        """Lets the training runners play, and counts what they report.
+
+        Args:
+            num_env_steps: exactly so many steps, or at least so many with `batch_mode="complete_episodes"`.
+        """
+        result = self._iteration
+        with result.time("env_runner_sampling_timer"):
+            sample = self.env_runner_group.sample_env_steps(
+                num_env_steps, whole_episodes=self.config.batch_mode == "complete_episodes"
+            )
+        self.counters.num_env_steps_sampled += sample.num_env_steps
+        self.counters.num_episodes += len(sample.records)
+        self.counters.num_episodes_lost += sample.num_episodes_lost
+        self.counters.num_env_steps_lost += sample.num_env_steps_lost
+        result.add_sample(sample)
+        self._episode_statistics.add(sample.records)
+        self.metrics.aggregate(sample.metrics, key="env_runners")
+        return sample
+
+    def learn(self, sample: GroupSample) -> None:
+        """Makes an update from sampled episodes and hands the new weights to the runners."""
+        result = self._iteration
+        with result.time("learner_update_timer"):
+            metrics = self.learner.update(
+                sample.episodes, num_env_steps_sampled_lifetime=self.counters.num_env_steps_sampled
+            )
+        self.counters.num_env_steps_trained += sample.num_env_steps
+        result.add_update(metrics, num_env_steps=sample.num_env_steps)
+        with result.time("synch_weights"):
+            self._send_weights()
+
+    def _send_weights(self) -> None:
+        self.env_runner_group.set_weights(self._weights())
+
+    def _weights(self) -> Weights:
+        return Weights(self.learner.num_updates, self.learner.module.get_state(inference_only=True))
+
+    def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
+        self._clock.add(elapsed_s)
+        result.add_group(self.env_runner_group)
+        is_fresh = (
+            self._last_evaluation.get("evaluated_at_iteration") == self.counters.training_iteration
+        )
+        shows_evaluation = is_fresh or self.config.always_attach_evaluation_results
+        return result.compile(
+            user_metrics=self.metrics.peek(),
+            episodes=self._episode_statistics.result(),
+            evaluation=self._last_evaluation if shows_evaluation else {},
+            clock=self._clock,
+            config=self.config,
+            elapsed_s=elapsed_s,
+        )
+
+    def _tell_recreated(self, indices: list[int], *, is_evaluation: bool) -> None:
+        group = self.eval_env_runner_group if is_evaluation else self.env_runner_group
+        arguments = {"algorithm": self, "is_evaluation": is_evaluation}
+        self.callbacks.fire(
+            "on_env_runners_recreated",
+            env_runner_group=group,
+            env_runner_indices=indices,
+            **arguments,
+        )
+        self.callbacks.fire(
+            "on_workers_recreated", worker_set=group, worker_ids=indices, **arguments
+        )
+
+    # ---- evaluation
+
+    def evaluate(self) -> dict[str, Any]:
+        """Plays evaluation episodes with the newest weights, at any time; training is not disturbed.
+
+        Returns:
+            metrics of the episodes of this evaluation alone: `env_runners/…`, and `evaluated_at_iteration`,
+            `weights_version` and `num_episodes` that date them.
+        """
+        self._refuse_if_stopped("evaluate")
+        with single_threaded_blas():
+            return self._evaluate()
+
+    def _evaluate(self) -> dict[str, Any]:
+        evaluator = self._get_evaluator()
+        self.callbacks.fire("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
+        metrics = evaluator.evaluate(self._weights())
+        metrics["evaluated_at_iteration"] = self.counters.training_iteration
+        metrics["num_healthy_workers"] = evaluator.group.num_healthy_remote_workers()
+        metrics["num_remote_worker_restarts"] = evaluator.group.num_remote_worker_restarts()
+        self.callbacks.fire(
+            "on_evaluate_end",
+            algorithm=self,
+            metrics_logger=self.metrics,
+            evaluation_metrics=metrics,
+        )
+        self._last_evaluation = metrics
+        return metrics
+
+    def _is_evaluation_due(self) -> bool:
+        interval = self.config.evaluation_interval
+        return bool(interval) and self.counters.training_iteration % interval == 0
+
+    def _get_evaluator(self) -> Evaluator:
+        if self._evaluator is None:
+            config = self.config.get_evaluation_config_object()
+            settings = EvaluationSettings(
+                duration=self.config.evaluation_duration,
+                unit=self.config.evaluation_duration_unit,
+                has_fixed_seed=self.config.evaluation_seed is not None,
+            )
+            self._evaluator = Evaluator(self._make_group(config, Role.EVALUATION), settings)
+            self._evaluator.set_state(self._evaluator_state)
+        return self._evaluator
+
+    def _restore_evaluator(self, state: State) -> None:
+        self._evaluator_state = state
+        if self._evaluator is not None:
+            self._evaluator.set_state(state)
+
+    def _adopt_root_seed(self, root_seed: int) -> None:
+        self.root_seed = root_seed
+        self.env_runner_group.set_root_seed(root_seed)
+        self.learner.root_seed = root_seed
+        self._inference = Inference(self.learner.module, self.config, root_seed)
+        if self._evaluator is not None and self.config.evaluation_seed is None:
+            self._evaluator.group.set_root_seed(root_seed)
+
+    # ---- what there is
+
+    @property
+    def training_iteration(self) -> int:
+        """Iterations completed so far."""
+        return self.counters.training_iteration
+
+    @property
+    def iteration(self) -> int:
+        """The same as `training_iteration`."""
+        return self.counters.training_iteration
+
+    @property
+    def eval_env_runner_group(self) -> EnvRunnerGroup | None:
+        """The evaluation runners; None until evaluation is configured or used."""
+        return self._evaluator.group if self._evaluator is not None else None
+
+    @property
+    def env_runner(self) -> SingleAgentEnvRunner | None:
+        """The training runner of the main process; None if the runners are processes."""
+        return self.env_runner_group.local_env_runner
+
+    def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule | None:
+        """The learner's module, always with the newest weights; None for an id that does not exist."""
+        return self.learner.module if module_id == DEFAULT_MODULE_ID else None
+
+    def get_weights(self) -> State:
+        """Copies of all weights: module id → name → array."""
+        return {DEFAULT_MODULE_ID: self.learner.module.get_state()}
+
+    def set_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replaces the weights everywhere.
+
+        Raises:
+            ModuleError: names or shapes do not fit; nothing is changed.
+        """
+        self.learner.set_weights(dict(weights[DEFAULT_MODULE_ID]))
+        self._send_weights()
+
+    def compute_single_action(self, observation: Any, *, explore: bool | None = None) -> Any:
+        """The action for one observation, as the env takes it.
+
+        Args:
+            observation: one element of the observation space.
+            explore: draw from the distribution (True) or take the most likely action (False); None as configured.
+        """
+        self.counters.num_actions_computed += 1
+        return self._inference.action(
+            observation, explore=explore, number=self.counters.num_actions_computed
+        )
+
+    def compute_actions(
+        self, observations: Mapping[Any, Any], *, explore: bool | None = None
+    ) -> dict[Any, Any]:
+        """An action for each observation of a dict, under the same keys; see `compute_single_action`."""
+        return {
+            key: self.compute_single_action(observation, explore=explore)
+            for key, observation in observations.items()
+        }
+
+    # ---- end
+
+    def stop(self) -> None:
+        """Ends all processes and closes all envs. Idempotent; nothing but reading results is possible afterwards."""
+        self._is_stopped = True
+        if self._evaluator is not None:
+            self._evaluator.stop()
+        self.env_runner_group.stop()
+
+    def _refuse_if_stopped(self, what: str) -> None:
+        if self._is_stopped:
+            raise AlgorithmStoppedError(
+                f"{type(self).__name__}.{what}() was called after stop(): its env runners are gone. Build a new one, "
+                "or restore one with from_checkpoint()."
+            )
+
+    def __enter__(self) -> Algorithm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

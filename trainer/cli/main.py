@@ -1,0 +1,158 @@
+"""Reads the command line, does what it says, and turns errors into one message and an exit code.
+
+Exit codes: 0 done, 1 an error of the trainer (its message is all that is shown; --traceback shows
+more), 2 wrong arguments, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+
+from callbacks import CallbackConfigError, CallbackError
+from checkpoints import CheckpointError
+from trainer.cli import commands
+from trainer.cli.arguments import setting
+from trainer.errors import TrainerError
+
+_EXPECTED_ERRORS = (TrainerError, CheckpointError, CallbackError, CallbackConfigError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code.
+
+    Args:
+        arguments: the words after `local-trainer`; None takes them from the process.
+    """
+    parsed = make_parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    try:
+        code: int = parsed.command(parsed)
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        return 130
+    except _EXPECTED_ERRORS as error:
+        if parsed.traceback:
+            traceback.print_exc()
+        else:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="local-trainer",
+        description="Reinforcement learning on one machine, with exact resume and exact repair.",
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_train(subparsers)
+    _add_resume(subparsers)
+    _add_evaluate(subparsers)
+    _add_inspect(subparsers)
+    for subparser in subparsers.choices.values():
+        subparser.add_argument(
+            "--traceback", action="store_true", help="show the traceback of an error"
+        )
+    return parser
+
+
+def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("train", help="train an algorithm in an env, from the beginning")
+    parser.set_defaults(command=commands.train)
+    parser.add_argument("--algo", default="PPO", help="name of the algorithm (default: PPO)")
+    parser.add_argument("--env", required=True, help="gymnasium id or dotted path of an env class")
+    parser.add_argument(
+        "--num-env-runners",
+        type=int,
+        metavar="N",
+        help="processes that sample; 0: this process does",
+    )
+    parser.add_argument(
+        "--num-envs-per-env-runner", type=int, metavar="N", help="envs side by side in each"
+    )
+    parser.add_argument(
+        "--seed", type=int, help="the same seed gives the same bytes (default: drawn and reported)"
+    )
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], type=setting, metavar="NAME=VALUE",
+        help="any other setting of the config, as a Python or JSON value; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--run-dir",
+        metavar="DIR",
+        help="where results and checkpoints go (default: runs/ALGO-ENV-TIME)",
+    )
+    _add_stops(parser)
+    _add_saving(parser)
+
+
+def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "resume", help="go on with a run, exactly where its newest checkpoint stands"
+    )
+    parser.set_defaults(command=commands.resume)
+    parser.add_argument("path", help="the run's directory, or one of its checkpoints")
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="run code saved in the checkpoint (if you trust it)",
+    )
+    _add_stops(parser)
+    _add_saving(parser)
+
+
+def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("evaluate", help="play episodes with a checkpoint's policy")
+    parser.set_defaults(command=commands.evaluate)
+    parser.add_argument("path", help="a run's directory, or a checkpoint")
+    parser.add_argument("--episodes", type=int, default=20, help="how many (default: 20)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="which episodes: the same seed plays the same (default: 0)",
+    )
+    parser.add_argument(
+        "--explore", action="store_true", help="draw actions instead of taking the most likely one"
+    )
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="run code saved in the checkpoint (if you trust it)",
+    )
+
+
+def _add_inspect(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "inspect", help="say what is in a checkpoint, without loading it"
+    )
+    parser.set_defaults(command=commands.inspect)
+    parser.add_argument("path", help="a run's directory, or a checkpoint")
+    parser.add_argument(
+        "--verify", action="store_true", help="also compare all files with their hashes"
+    )
+
+
+def _add_stops(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("when to stop (whichever comes first)")
+    group.add_argument(
+        "--stop-return", type=float, metavar="R", help="mean return of the last 100 episodes"
+    )
+    group.add_argument("--stop-env-steps", type=int, metavar="N", help="env steps of the whole run")
+    group.add_argument(
+        "--stop-iterations", type=int, metavar="N", help="iterations of the whole run"
+    )
+
+
+def _add_saving(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--checkpoint-every", type=int, default=10, metavar="N", help="iterations (default: 10)"
+    )
+    parser.add_argument(
+        "--keep", type=int, default=3, metavar="N", help="checkpoints to keep (default: 3)"
+    )
