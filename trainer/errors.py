@@ -14,7 +14,8 @@
     ├── SerializationError (TypeError)      something cannot travel to another process; says what
     ├── RunnerError
     │   ├── RunnerLostError                 a process died and may not be replaced
-    │   └── RunnerFailedError               user code raised in a process; chained as cause
+    │   ├── RunnerFailedError               user code raised in a process; chained as cause
+    │   └── RemoteError                     stands for an error whose own class could not travel
     └── AlgorithmStoppedError               an algorithm was used after stop()
 
 `callbacks.errors` and `checkpoints.errors` hold the trees of those packages.
@@ -85,6 +86,10 @@ class RunnerLostError(RunnerError):
 
 class RunnerFailedError(RunnerError):
     """User code raised inside an env runner; the original error is the cause."""
+
+
+class RemoteError(RunnerError):
+    """Stands for an error of another process whose own class could not be sent."""
 
 
 class AlgorithmStoppedError(TrainerError):

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import enum
 import secrets
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -42,6 +43,17 @@ class Role(enum.IntEnum):
     WEIGHTS = 3
     REPLAY = 4
     EXPLORATION = 5
+
+
+NoiseKind = Literal["uniform", "normal", "gumbel"]
+"""Uniform on [0, 1), standard normal, or standard Gumbel."""
+
+NOISE_DRAWS: Final[Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], Array]]] = {
+    "uniform": lambda rng, shape: rng.random(shape),
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "gumbel": lambda rng, shape: rng.gumbel(size=shape),
+}
+"""How noise of each kind is drawn: float64 of the given shape."""
 
 
 def draw_root_seed() -> int:
@@ -141,7 +153,8 @@ class NoiseStream:
         self._bits = np.random.Philox(key=int(key[0]) | int(key[1]) << 64)
         self._template: Any = self._bits.state
         generator = np.random.Generator(self._bits)
-        self._draw = generator.random if kind == "uniform" else generator.standard_normal
+        self._draw = NOISE_DRAWS[kind]
+        self._generator = generator
         self._width = width
         self._block: Array = np.empty((0, width))
         self._block_rows = _FIRST_BLOCK_ROWS
@@ -167,7 +180,7 @@ class NoiseStream:
         position = self._next
         if position == self._rows:
             self._rows = self._block_rows
-            self._block = self._draw((self._rows, self._width))
+            self._block = self._draw(self._generator, (self._rows, self._width))
             self._block_rows = min(2 * self._block_rows, _LARGEST_BLOCK_ROWS)
             position = 0
         self._next = position + 1

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from trainer.errors import SerializationError
-from trainer.runtime.messages import RemoteError, RemoteTraceback, pack
+from trainer.errors import RemoteError, SerializationError
+from trainer.runtime.messages import RemoteTraceback, pack
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
 from trainer.runtime.worker_pool import WorkerPool

@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian, MultiCategorical
+from trainer.seeding import NOISE_DRAWS
 from trainer.testing.gradients import gradient_check
 from trainer.types import Array
 
@@ -30,38 +29,29 @@ def test_categorical_has_the_values_of_its_formulas() -> None:
 def test_categorical_is_finite_for_extreme_logits() -> None:
     categorical = Categorical(3)
     logits = np.array([[1e4, -1e4, 0.0]], np.float32)
-    actions, logp = categorical.sample_with_logp(logits, np.array([[0.999]]))
+    actions = categorical.sample(logits, np.array([[-2.0, 9.0, 9.0]]))
     assert actions.tolist() == [0]
-    assert logp.tolist() == [0.0]
+    assert categorical.logp(logits, actions).tolist() == [0.0]
     assert categorical.entropy(logits).tolist() == [0.0]
 
 
 def test_action_of_probability_zero_is_never_drawn() -> None:
-    logits = np.array([[-1e4, 0.0, -1e4]], np.float32)
-    for uniform in (0.0, 0.5, np.nextafter(1.0, 0.0)):
-        actions, _ = Categorical(3).sample_with_logp(logits, np.array([[uniform]]))
-        assert actions.tolist() == [1]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**31), st.integers(1, 40))
-def test_largest_uniform_number_gives_a_possible_action(seed: int, size: int) -> None:
-    logits = np.random.default_rng(seed).standard_normal((16, size)).astype(np.float32)
-    noise = np.full((16, 1), np.nextafter(1.0, 0.0))
-    actions, logp = Categorical(size).sample_with_logp(logits, noise)
-    assert actions.max() <= size - 1
-    assert np.isfinite(logp).all()
+    logits = np.array([[-np.inf, 0.0, -1e30]], np.float32)
+    for noise in NOISE_DRAWS["gumbel"](np.random.default_rng(0), (500, 1, 3)):
+        assert Categorical(3).sample(logits, noise).tolist() == [1]
 
 
 def test_categorical_samples_have_their_probabilities() -> None:
     probs = np.array([0.1, 0.2, 0.7])
-    logits = np.tile(np.log(probs), (20_000, 1)).astype(np.float32)
-    noise = np.random.default_rng(0).random((20_000, 1))
-    actions, logp = Categorical(3).sample_with_logp(logits, noise)
+    logits = np.tile(np.log(probs) + 5.0, (20_000, 1)).astype(np.float32)
+    noise = NOISE_DRAWS["gumbel"](np.random.default_rng(0), (20_000, 3))
+    actions = Categorical(3).sample(logits, noise)
     # Four standard deviations of a frequency of 20,000 draws.
     tolerance = 4.0 * np.sqrt(probs * (1.0 - probs) / 20_000)
     assert (np.abs(np.bincount(actions) / 20_000 - probs) < tolerance).all()
-    np.testing.assert_allclose(logp, np.log(probs)[actions], rtol=1e-5)
+    # The negative control: other noise does not give these probabilities.
+    wrong = Categorical(3).sample(logits, np.random.default_rng(0).random((20_000, 3)))
+    assert (np.abs(np.bincount(wrong, minlength=3) / 20_000 - probs) > tolerance).any()
 
 
 def test_gaussian_has_the_values_of_its_formulas() -> None:
@@ -80,17 +70,18 @@ def test_gaussian_samples_have_mean_and_standard_deviation() -> None:
     inputs = np.tile([1.0, -2.0, math.log(0.5), math.log(3.0)], (20_000, 1)).astype(np.float32)
     noise = np.random.default_rng(0).standard_normal((20_000, 2))
     gaussian = DiagGaussian((2,))
-    actions, logp = gaussian.sample_with_logp(inputs, noise)
+    actions = gaussian.sample(inputs, noise)
     assert actions.dtype == np.float32
     np.testing.assert_allclose(actions.mean(axis=0), [1.0, -2.0], atol=0.1)
     np.testing.assert_allclose(actions.std(axis=0), [0.5, 3.0], rtol=0.03)
-    np.testing.assert_allclose(logp, gaussian.logp(inputs, actions), atol=1e-4)
+    density = -0.5 * noise**2 - np.log([0.5, 3.0]) - 0.5 * math.log(2.0 * math.pi)
+    np.testing.assert_allclose(gaussian.logp(inputs, actions), density.sum(axis=1), atol=1e-4)
 
 
 def test_gaussian_actions_have_the_shape_of_the_space() -> None:
     gaussian = DiagGaussian((2, 3))
     inputs = np.zeros((5, 12), np.float32)
-    actions, _ = gaussian.sample_with_logp(inputs, np.ones((5, 6)))
+    actions = gaussian.sample(inputs, np.ones((5, 6)))
     assert actions.shape == gaussian.deterministic(inputs).shape == (5, 2, 3)
     np.testing.assert_allclose(actions, 1.0)
 
@@ -110,11 +101,10 @@ def test_independent_choices_add_up() -> None:
     parts = Categorical(2), Categorical(3)
     rng = np.random.default_rng(0)
     p, q = rng.standard_normal((4, 5)), rng.standard_normal((4, 5))
-    actions, logp = multi.sample_with_logp(p, rng.random((4, 2)))
-    assert actions.shape == (4, 2)
+    actions = multi.sample(p, np.array([[0.0, 9.0, 0.0, 0.0, 9.0]] * 4))
+    assert actions.tolist() == [[1, 2]] * 4
     both = [parts[0].logp(p[:, :2], actions[:, 0]), parts[1].logp(p[:, 2:], actions[:, 1])]
-    np.testing.assert_allclose(logp, both[0] + both[1], rtol=1e-12)
-    np.testing.assert_allclose(multi.logp(p, actions), logp, rtol=1e-12)
+    np.testing.assert_allclose(multi.logp(p, actions), both[0] + both[1], rtol=1e-12)
     entropy = parts[0].entropy(p[:, :2]) + parts[1].entropy(p[:, 2:])
     np.testing.assert_allclose(multi.entropy(p), entropy, rtol=1e-12)
     kl = parts[0].kl(p[:, :2], q[:, :2]) + parts[1].kl(p[:, 2:], q[:, 2:])
@@ -134,9 +124,9 @@ def example(name: str) -> tuple[ActionDistribution, Array, Array, Array]:
     distribution = CASES[name]
     rng = np.random.default_rng(3)
     inputs = 1.2 * rng.standard_normal((6, distribution.num_inputs))
-    draw = rng.random if distribution.noise_kind == "uniform" else rng.standard_normal
+    noise = NOISE_DRAWS[distribution.noise_kind](rng, (6, distribution.noise_width))
     other = inputs + 0.5 * rng.standard_normal(inputs.shape)
-    actions = distribution.sample(other, draw((6, distribution.noise_width)))
+    actions = distribution.sample(other, noise)
     return distribution, inputs, actions, distribution.canonical(other)
 
 

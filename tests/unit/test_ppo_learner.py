@@ -16,6 +16,7 @@ from trainer.errors import ConfigError, ModuleError
 from trainer.learners import Learner, LearnerSpec, columns_from_episodes
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import ActionDistribution
+from trainer.seeding import NOISE_DRAWS
 from trainer.types import Array
 
 ACTIONS: dict[str, Any] = {"discrete": spaces.Discrete(3), "box": spaces.Box(-1.0, 1.0, (2,))}
@@ -40,8 +41,7 @@ def learner(actions: str = "discrete", *, root_seed: int = 3, **settings: Any) -
 
 
 def draw_noise(distribution: ActionDistribution, rng: np.random.Generator, rows: int) -> Array:
-    draw = rng.random if distribution.noise_kind == "uniform" else rng.standard_normal
-    return draw((rows, distribution.noise_width))
+    return NOISE_DRAWS[distribution.noise_kind](rng, (rows, distribution.noise_width))
 
 
 def sample(
@@ -54,7 +54,8 @@ def sample(
         obs = rng.standard_normal((steps + 1, 2)).astype(np.float32)
         inputs = module.forward_acting(obs[:-1])
         noise = draw_noise(module.action_distribution, rng, steps)
-        actions, logp = module.action_distribution.sample_with_logp(inputs, noise)
+        actions = module.action_distribution.sample(inputs, noise)
+        logp = module.action_distribution.logp(inputs, actions)
         is_good = actions == 1 if actions.ndim == 1 else actions[:, 0] > 0.0
         episodes.append(
             SingleAgentEpisode(

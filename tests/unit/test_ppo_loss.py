@@ -13,6 +13,7 @@ from gymnasium import spaces
 from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
+from trainer.seeding import NOISE_DRAWS
 from trainer.testing.gradients import gradient_check
 from trainer.types import Array
 
@@ -112,8 +113,9 @@ def example(
     rng = np.random.default_rng(6)
     before = 0.5 * rng.standard_normal((12, distribution.num_inputs))
     inputs = before + 0.3 * rng.standard_normal(before.shape)
-    draw = rng.random if distribution.noise_kind == "uniform" else rng.standard_normal
-    actions, logp = distribution.sample_with_logp(before, draw((12, distribution.noise_width)))
+    noise = NOISE_DRAWS[distribution.noise_kind](rng, (12, distribution.noise_width))
+    actions = distribution.sample(before, noise)
+    logp = distribution.logp(before, actions)
     targets = PPOTargets(logp, rng.standard_normal(12), rng.standard_normal(12))
     return inputs, rng.standard_normal(12), actions, distribution.canonical(before), targets
 

@@ -70,7 +70,7 @@ def test_noise_is_a_function_of_stream_and_episode() -> None:
     assert not np.isin(other_slot, first).any()
 
 
-@pytest.mark.parametrize("kind", ["uniform", "normal"])
+@pytest.mark.parametrize("kind", ["uniform", "normal", "gumbel"])
 @pytest.mark.parametrize("played", [0, 1, 31, 32, 33, 95, 96, 97, 2000])
 def test_skipped_rows_are_the_rows_that_were_played(kind: str, played: int) -> None:
     stream = NoiseStream(0, Role.TRAINING, kind=kind, width=3)

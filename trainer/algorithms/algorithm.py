@@ -9,6 +9,7 @@ flow one way:
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import logging
 import time
@@ -108,10 +109,10 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
         self.env_runner_group = self._make_group(self.config, Role.TRAINING)
         try:
             self._set_up()
+            self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
         except BaseException:
             self.stop()
             raise
-        self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
 
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:
@@ -190,13 +191,15 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
         """Runs one training iteration.
 
         Returns:
-            the result: metrics by path (`result["env_runners/episode_return_mean"]`), counters, times; keys in
+            the result: metrics by path (`result["env_runners/episode_return_mean"]`), counters,
+                times; keys in
             `trainer.metrics.keys`.
 
         Raises:
             AlgorithmStoppedError: `stop()` was called.
             CallbackError: a callback raised.
-            RunnerLostError, or what the user's code raised: a runner failed and the settings do not let it be replaced.
+            RunnerLostError, or what the user's code raised: a runner failed and the settings do not
+            let it be replaced.
         """
         self._refuse_if_stopped("train")
         before = self.get_state()
@@ -240,7 +243,8 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
         """Lets the training runners play, and counts what they report.
 
         Args:
-            num_env_steps: exactly so many steps, or at least so many with `batch_mode="complete_episodes"`.
+            num_env_steps: exactly so many steps, or at least so many with
+                `batch_mode="complete_episodes"`.
         """
         result = self._iteration
         with result.time("env_runner_sampling_timer"):
@@ -284,7 +288,7 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
         return result.compile(
             user_metrics=self.metrics.peek(),
             episodes=self._episode_statistics.result(),
-            evaluation=self._last_evaluation if shows_evaluation else {},
+            evaluation=copy.deepcopy(self._last_evaluation) if shows_evaluation else {},
             clock=self._clock,
             config=self.config,
             elapsed_s=elapsed_s,
@@ -306,10 +310,12 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
     # ---- evaluation
 
     def evaluate(self) -> dict[str, Any]:
-        """Plays evaluation episodes with the newest weights, at any time; training is not disturbed.
+        """Plays evaluation episodes with the newest weights, at any time; training is not
+        disturbed.
 
         Returns:
-            metrics of the episodes of this evaluation alone: `env_runners/…`, and `evaluated_at_iteration`,
+            metrics of the episodes of this evaluation alone: `env_runners/…`, and
+                `evaluated_at_iteration`,
             `weights_version` and `num_episodes` that date them.
         """
         self._refuse_if_stopped("evaluate")
@@ -318,8 +324,10 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
 
     def _evaluate(self) -> dict[str, Any]:
         evaluator = self._get_evaluator()
+        weights = self._weights()
+        evaluator.group.set_weights(weights)  # callbacks of the event may ask the runners
         self.callbacks.fire("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
-        metrics = evaluator.evaluate(self._weights())
+        metrics = evaluator.evaluate(weights)
         metrics["evaluated_at_iteration"] = self.counters.training_iteration
         metrics["num_healthy_workers"] = evaluator.group.num_healthy_remote_workers()
         metrics["num_remote_worker_restarts"] = evaluator.group.num_remote_worker_restarts()
@@ -329,8 +337,8 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
             metrics_logger=self.metrics,
             evaluation_metrics=metrics,
         )
-        self._last_evaluation = metrics
-        return metrics
+        self._last_evaluation = copy.deepcopy(metrics)
+        return ResultDict(metrics)
 
     def _is_evaluation_due(self) -> bool:
         interval = self.config.evaluation_interval

@@ -84,8 +84,8 @@ class AlgorithmCheckpoints(Checkpointable):
         """Saves everything that is needed to go on, and returns the directory's absolute path.
 
         Args:
-            path: a directory that does not exist, is empty, or holds a checkpoint, which is replaced once the new one
-                is complete. None makes a temporary directory.
+            path: a directory that does not exist, is empty, or holds a checkpoint, which is
+                replaced once the new one is complete. None makes a temporary directory.
 
         Raises:
             StateError: something is not plain data; names the place. Nothing is written then.
@@ -152,9 +152,11 @@ class AlgorithmCheckpoints(Checkpointable):
         Args:
             path: a checkpoint.
             config: the settings to build with; None takes those of the checkpoint.
-            allow_code: let classes and functions of the saved config (callbacks, env creators) be unpickled. That runs
+            allow_code: let classes and functions of the saved config (callbacks, env creators) be
+                unpickled. That runs
                 code from the checkpoint: say so only if you trust it like a program.
-            settings: settings to change, by name: `num_env_runners=0`, `callbacks=MyCallbacks`, `env=MyEnv` …
+            settings: settings to change, by name: `num_env_runners=0`, `callbacks=MyCallbacks`,
+                `env=MyEnv` …
 
         Raises:
             CheckpointError: the checkpoint is missing, damaged, of another algorithm or env.

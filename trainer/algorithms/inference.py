@@ -8,7 +8,7 @@ from trainer.config import AlgorithmConfig
 from trainer.env_runners.acting import Acting
 from trainer.modules import RLModule
 from trainer.runtime.blas_threads import single_threaded_blas
-from trainer.seeding import Role, position_rng
+from trainer.seeding import NOISE_DRAWS, Role, position_rng
 
 
 class Inference:
@@ -33,8 +33,7 @@ class Inference:
         noise = None
         if self._explore if explore is None else explore:
             rng = position_rng(self._root_seed, Role.EXPLORATION, number)
-            draw = rng.random if acting.noise_kind == "uniform" else rng.standard_normal
-            noise = draw((1, acting.noise_width))
+            noise = NOISE_DRAWS[acting.noise_kind](rng, (1, acting.noise_width))
         with single_threaded_blas():
             actions, _ = acting.act([observation], noise)
         return acting.to_env(actions[0])

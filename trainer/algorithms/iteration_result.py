@@ -149,7 +149,9 @@ def merge_late_values(
                 merge_late_values(
                     section, before=old if isinstance(old, Mapping) else {}, after=value
                 )  # type: ignore[arg-type]
-        elif not dict.__contains__(result, key) or (not _same(value, old) and _same(result[key], old)):
+        elif not dict.__contains__(result, key) or (
+            not _same(value, old) and _same(result[key], old)
+        ):
             result[key] = value
 
 

@@ -31,7 +31,7 @@ from trainer.env_runners.spec import (
     Weights,
 )
 from trainer.episodes import SingleAgentEpisode
-from trainer.errors import ConfigError, RunnerFailedError
+from trainer.errors import ConfigError, RunnerFailedError, RunnerLostError
 from trainer.metrics import EpisodeRecord
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
@@ -92,6 +92,8 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             on_recreated: called after a request with the numbers of the runners that were replaced.
         """
         self.num_restarts = 0
+        # Of running episodes given up in any round, until the next sample tells them.
+        self._num_episodes_lost = self._num_env_steps_lost = 0
         self._on_recreated = on_recreated
         self._policy = policy
         self._stall_limit_s = stall_limit_s
@@ -161,7 +163,14 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             )
             for index, place in self._places.items()
         }
-        return self._sample(requests, max_new_episodes=max(shares))
+        sample = self._sample(requests, max_new_episodes=max(shares))
+        if not self.healthy_env_runner_ids():
+            raise RunnerLostError(
+                f"All {len(self._places)} env runners failed and may not be replaced, so there is "
+                "nobody left to sample. The log has the failures. Correct the env, or let runners "
+                "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
+            )
+        return sample
 
     def play(self, tickets: Sequence[Assignment], *, explore: bool | None = None) -> GroupSample:
         """Plays evaluation tickets: runner k of n gets the tickets k, k + n, …, its sub-envs take them in turn."""
@@ -194,12 +203,13 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             numbers=[number for reply in replies.values() for number in reply.numbers],
             metrics=[reply.metrics for reply in replies.values()],
             num_env_steps=sum(reply.num_env_steps for reply in replies.values()),
-            num_episodes_lost=result.num_episodes_lost
+            num_episodes_lost=self._num_episodes_lost
             + sum(reply.num_episodes_lost for reply in replies.values()),
-            num_env_steps_lost=result.num_env_steps_lost
+            num_env_steps_lost=self._num_env_steps_lost
             + sum(reply.num_env_steps_lost for reply in replies.values()),
             repair_s=result.repair_s,
         )
+        self._num_episodes_lost = self._num_env_steps_lost = 0
         if result.recreated:
             self._on_recreated(result.recreated)
         return sample
@@ -216,7 +226,9 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             stall_limit_s=self._stall_limit_s,
         )
         result = round_.run(alive)
-        self.num_restarts += len(result.recreated)
+        self.num_restarts += result.num_restarts
+        self._num_episodes_lost += result.num_episodes_lost
+        self._num_env_steps_lost += result.num_env_steps_lost
         return result
 
     # ---- the user's own code in runners
@@ -364,7 +376,8 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             first = place.spec.first_slot
             place.positions = tuple(positions[first : first + place.spec.num_envs])
             # The runner of the main process is the first one of a group of processes: 0 runners are the same program.
-            place.callbacks = state["callbacks"].get(str(max(1, index)))
+            saved = state["callbacks"].get(str(max(1, index)))
+            place.callbacks = place.first_callbacks if saved is None else saved
             place.is_ahead = True
             place.is_continued = True
 

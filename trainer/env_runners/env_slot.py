@@ -12,7 +12,7 @@ import numpy as np
 from trainer.env_runners.spec import Assignment, SlotPosition
 from trainer.episodes import SingleAgentEpisode
 from trainer.seeding import NoiseStream
-from trainer.types import Array
+from trainer.types import Array, State
 
 
 class EnvSlot:
@@ -27,6 +27,7 @@ class EnvSlot:
         env: the sub-env.
         noise: the random numbers of its actions.
         episode: the running chunk; None between two episodes.
+        record: appends a step to it (`SingleAgentEpisode.step_recorder`).
         observation: the newest observation.
         episode_number: of the running episode, or else of the next one.
         env_seed: seed of the running episode; None if none runs.
@@ -40,6 +41,7 @@ class EnvSlot:
         self.env = env
         self.noise = noise
         self.episode: SingleAgentEpisode | None = None
+        self.record: Callable[..., None] = _no_episode
         self.observation: Any = None
         self.episode_number = 0
         self.env_seed: int | None = None
@@ -97,25 +99,33 @@ class EnvSlot:
         self._new_chunks = []
         self._continues = False
 
-    def cut(self, lookback: int, *, keep_chunk: bool) -> SingleAgentEpisode | None:
-        """Ends the running chunk and goes on with a successor; returns the chunk, None if it has no
-        step.
+    def cut(self, lookback: int) -> SingleAgentEpisode | None:
+        """Ends the running chunk and goes on with a successor.
 
         Args:
             lookback: steps that the successor keeps in front.
-            keep_chunk: remember the chunk for the end of the episode.
+
+        Returns:
+            the chunk; None if there is none or it has no step.
         """
         chunk = self.episode
         if chunk is None or len(chunk) == 0:
             return None
-        # A copy, because `on_sample_end` may rewrite the chunk's actions, and a replay needs those
-        # that were played.
-        self._new_actions.append(np.array(chunk.get_actions()))
         self.episode = chunk.cut(len_lookback_buffer=lookback)
+        return chunk
+
+    def remember(self, chunk: SingleAgentEpisode, *, keep_chunk: bool) -> None:
+        """Keeps what a replay needs of a chunk that was cut, and the chunk itself if wanted.
+
+        Args:
+            chunk: as it will be handed out.
+            keep_chunk: `on_episode_end` will want to see it.
+        """
+        # A copy, because `on_sample_end` may rewrite actions, and a replay needs those played.
+        self._new_actions.append(np.array(chunk.get_actions()))
         if keep_chunk:
             self.earlier_chunks.append(chunk)
             self._new_chunks.append(chunk)
-        return chunk
 
     def take_position(self) -> SlotPosition:
         """Where the slot stands now, in relation to the last position taken (`SlotPosition.continues`)."""
@@ -154,16 +164,21 @@ class EnvSlot:
         if not _equal(observation, position.observation):
             self.episode_number += 1
             return False
-        self.episode = SingleAgentEpisode.from_state(position.episode)
+        self.episode = self._episode_from(position.episode)
         self.env_seed = position.env_seed
         self.observation = position.observation
-        self.earlier_chunks = [
-            SingleAgentEpisode.from_state(state) for state in position.earlier_chunks
-        ]
+        self.earlier_chunks = [self._episode_from(state) for state in position.earlier_chunks]
         self.noise.start(stream, position.episode_number)
         self.noise.skip(position.num_steps)
         self._continues = True
         return True
+
+    def _episode_from(self, state: State) -> SingleAgentEpisode:
+        return SingleAgentEpisode.from_state(
+            state,
+            observation_space=self.env.observation_space,
+            action_space=self.env.action_space,
+        )
 
     def _replay(self, position: SlotPosition, to_env: Callable[[Any], Any]) -> Any:
         """The newest observation of the replayed episode; None if the episode ended too early."""
@@ -178,6 +193,10 @@ class EnvSlot:
         return None if is_done else observation
 
 
+def _no_episode(*_: Any) -> None:
+    raise RuntimeError("A step was recorded in a slot without a running episode.")
+
+
 def _equal(left: Any, right: Any) -> bool:
     """Whether two observations are the same to the last bit; containers are compared part by part."""
     if isinstance(left, dict) and isinstance(right, dict):
@@ -188,6 +207,6 @@ def _equal(left: Any, right: Any) -> bool:
         )
     a, b = np.asarray(left), np.asarray(right)
     if a.dtype == object or b.dtype == object:
-        return bool(left == right)
+        return type(left) is type(right) and bool(np.all(left == right))
     # Bytes and not values: NaN equals NaN here, and 0.0 differs from -0.0.
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

@@ -20,6 +20,8 @@ from trainer.env_runners.spec import Assignment, EnvRunnerSpec, SampleRequest
 from trainer.envs import VectorEnv
 from trainer.envs.env_checks import check_reset, check_step
 from trainer.episodes import SingleAgentEpisode
+from trainer.episodes.columns import ACTION_DIST_INPUTS
+from trainer.episodes.conversion import to_numpy_together
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import RLModule
 from trainer.runtime.worker_main import ProgressCounter
@@ -134,25 +136,32 @@ class EpisodePlayer:
             )
             if self._step(active, actions, outputs) or self._listens_to_steps:
                 active = self._after_step(active, waiting, samples)
-        for slot in self.slots:
-            chunk = slot.cut(self._spec.lookback, keep_chunk=self._keeps_chunks)
+        return self._hand_out(samples)
+
+    def _hand_out(self, samples: list[list[SingleAgentEpisode]]) -> list[SingleAgentEpisode]:
+        """Cuts the running episodes and brings all that was played into its final form."""
+        chunks = [(slot, slot.cut(self._spec.lookback)) for slot in self.slots]
+        for slot, chunk in chunks:
             if chunk is not None:
                 samples[slot.index].append(chunk)
-        return [episode for of_slot in samples for episode in of_slot]
+        episodes = [episode for of_slot in samples for episode in of_slot]
+        if self._spec.episodes_to_numpy:
+            to_numpy_together(episodes)
+        self._acting.add_logp(episodes)
+        for slot, chunk in chunks:
+            if chunk is not None:
+                slot.remember(chunk, keep_chunk=self._keeps_chunks)
+        return episodes
 
     # ---- one step
 
-    def _act(
-        self, active: list[EnvSlot], *, explore: bool
-    ) -> tuple[list[Any], list[dict[str, Any]]]:
+    def _act(self, active: list[EnvSlot], *, explore: bool) -> tuple[list[Any], list[Any]]:
         noise = np.array([slot.noise.next_row() for slot in active]) if explore else None
         return self._acting.act([slot.observation for slot in active], noise)
 
-    def _draw_uniformly(
-        self, active: list[EnvSlot]
-    ) -> tuple[list[Any], list[dict[str, Any]]]:
+    def _draw_uniformly(self, active: list[EnvSlot]) -> tuple[list[Any], None]:
         """Actions drawn uniformly from the action space, a function of each slot's position."""
-        space = self._runner.module.action_space
+        space = self._acting.space
         actions = []
         for slot in active:
             rng = position_rng(
@@ -165,19 +174,15 @@ class EpisodePlayer:
             space.seed(int(rng.integers(2**31)))
             actions.append(space.sample())
             slot.noise.next_row()  # the stream stays in step with the episode
-        return actions, [{}] * len(active)
+        return actions, None
 
-    def _step(
-        self, active: list[EnvSlot], actions: list[Any], outputs: list[dict[str, Any]]
-    ) -> bool:
+    def _step(self, active: list[EnvSlot], actions: list[Any], outputs: list[Any] | None) -> bool:
         """One step of every active sub-env; whether some episode or assignment came to its end.
 
         The hot loop: at 70,000 steps/s everything here costs 14 µs per step, half of it the env's.
         """
         needs_attention = False
         to_env = self._acting.to_env if self._acting.needs_decoding else None
-        # Steps without outputs (random actions) may follow steps with outputs: the checked way notices.
-        add_step = SingleAgentEpisode.append_step if outputs[0] else _add_step_checked
         must_check = self._must_check_step
         slot = active[0]
         try:
@@ -188,11 +193,15 @@ class EpisodePlayer:
                     self._check_step(answer)
                 observation, reward, terminated, truncated, info = answer
                 slot.observation = observation
-                add_step(
-                    slot.episode,  # type: ignore[arg-type]
-                    observation, action, reward, info, terminated, truncated, outputs[row])
+                if outputs is not None:
+                    slot.record(observation, action, reward, info, outputs[row])
+                else:
+                    _record_random_step(slot, observation, action, reward, info)
                 slot.steps_left -= 1
-                if terminated or truncated or slot.steps_left <= 0:
+                if terminated or truncated:
+                    slot.episode.end(terminated=terminated, truncated=truncated)  # type: ignore[union-attr]
+                    needs_attention = True
+                elif slot.steps_left <= 0:
                     needs_attention = True
         except BaseException:
             self._slot_at_work = slot
@@ -247,7 +256,7 @@ class EpisodePlayer:
             if slot.episode is None:
                 self._start_episode(slot)
             else:
-                slot.episode.resume()
+                slot.record = slot.episode.step_recorder(ACTION_DIST_INPUTS)
         return active
 
     def _start_episode(self, slot: EnvSlot) -> None:
@@ -273,12 +282,15 @@ class EpisodePlayer:
         observation, infos = answer
         slot.observation = observation
         episode.add_env_reset(observation, infos)
+        slot.record = episode.step_recorder(ACTION_DIST_INPUTS)
         if self._progress is not None:
             self._progress.value += 1
         self._fire("on_episode_start", slot)
 
     def _end_episode(self, slot: EnvSlot, episode: SingleAgentEpisode) -> SingleAgentEpisode:
-        self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
+        if self._keeps_chunks:
+            self._acting.add_logp([episode])
+            self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
         # Made after the event, so that what it stores in the episode is reported, and before
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
         self.records.append(EpisodeRecord.from_episode(episode))
@@ -321,22 +333,11 @@ class EpisodePlayer:
         return context
 
 
-def _add_step_checked(
-    episode: SingleAgentEpisode,
-    observation: Any,
-    action: Any,
-    reward: Any,
-    info: dict[str, Any],
-    terminated: bool,
-    truncated: bool,
-    outputs: dict[str, Any],
+def _record_random_step(
+    slot: EnvSlot, observation: Any, action: Any, reward: Any, info: dict[str, Any]
 ) -> None:
-    episode.add_env_step(
-        observation,
-        action,
-        reward,
-        info,
-        terminated=terminated,
-        truncated=truncated,
-        extra_model_outputs=outputs,
-    )
+    """Records a step that no module chose: it has no outputs, so the column must not be there."""
+    episode = slot.episode
+    assert episode is not None
+    episode.extra_model_outputs.clear()
+    episode.append_step(observation, action, reward, info, False, False, None)

@@ -26,6 +26,7 @@ def run_locally(
             if place.runner is None:
                 place.runner = place.bootstrap(weights).make_runner()
                 result.reports[index] = report_of(place.runner)
+                place.take_report(result.reports[index])
             if ask is None:
                 continue
             sync = place.sync(weights)

@@ -54,6 +54,7 @@ class RoundResult:
         reports: of the runners that were made in this round, by number.
         failures: by runner number: calls that failed and were not to be repeated.
         recreated: numbers of the runners that were made again, ascending.
+        num_restarts: how often a runner was made again.
         num_episodes_lost, num_env_steps_lost: of running episodes that were given up.
         repair_s: seconds from noticing failures to the new processes' reports, summed.
     """
@@ -62,6 +63,7 @@ class RoundResult:
     reports: dict[int, RunnerReport] = field(default_factory=dict)
     failures: dict[int, Failed] = field(default_factory=dict)
     recreated: list[int] = field(default_factory=list)
+    num_restarts: int = 0
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     repair_s: float = 0.0
@@ -125,9 +127,14 @@ class RequestRound:
         self._pool.slots[index].start(self._places[index].bootstrap(self._weights).packed())
 
     def _submit(self, index: int, ask: Ask) -> None:
-        self._pool.slots[index].submit(
-            ask.method, (self._places[index].sync(self._weights), *ask.arguments)
-        )
+        place = self._places[index]
+        sync = place.sync(self._weights)
+        try:
+            self._pool.slots[index].submit(ask.method, (sync, *ask.arguments))
+        except BaseException:
+            # The arguments could not be pickled: the weights beside them have not arrived either.
+            place.weights = None
+            raise
 
     def _take(self, index: int, value: Any) -> None:
         started_at = self._starting.pop(index, None)
@@ -137,6 +144,7 @@ class RequestRound:
         if self._failures_in_a_row.get(index):
             self._result.repair_s += time.monotonic() - started_at
         self._result.reports[index] = value
+        self._places[index].take_report(value)
         self._count_lost(index, value)
         ask = self._asks[index]
         if ask is not None:
@@ -190,6 +198,7 @@ class RequestRound:
         if delay_s:
             time.sleep(delay_s)
         place.num_restarts += 1
+        self._result.num_restarts += 1
         if index not in self._result.recreated:
             self._result.recreated.append(index)
         self._start(index)

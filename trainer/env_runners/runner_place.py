@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from trainer.env_runners.servant import RunnerBootstrap
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-from trainer.env_runners.spec import EnvRunnerSpec, SampleReply, SlotPosition, Sync, Weights
+from trainer.env_runners.spec import (
+    EnvRunnerSpec,
+    RunnerReport,
+    SampleReply,
+    SlotPosition,
+    Sync,
+    Weights,
+)
 from trainer.types import State
 
 
@@ -26,6 +33,7 @@ class RunnerPlace:
         num_starts: how often a runner was made here.
         num_restarts: how often it was made again after a failure.
         is_given_up: it failed and may not be replaced.
+        first_callbacks: state of the callback objects of the first runner made here.
     """
 
     spec: EnvRunnerSpec
@@ -39,6 +47,7 @@ class RunnerPlace:
     num_starts: int = 0
     num_restarts: int = 0
     is_given_up: bool = False
+    first_callbacks: State | None = None
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -73,6 +82,11 @@ class RunnerPlace:
         self.weights = weights
         self.is_ahead = True
         return sync
+
+    def take_report(self, report: RunnerReport) -> None:
+        """Notes the callback state of a runner that was just made, if none was committed before."""
+        if self.callbacks is None:
+            self.callbacks = self.first_callbacks = report.callbacks
 
     def commit(self, positions: tuple[SlotPosition, ...], callbacks: State | None) -> None:
         """Takes over where the runner stands after an answer."""

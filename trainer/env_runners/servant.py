@@ -42,7 +42,8 @@ class RunnerBootstrap:
         """The bootstrap as bytes for a worker process.
 
         Raises:
-            SerializationError: something in it cannot be pickled; names it by its place in the config.
+            SerializationError: something in it cannot be pickled; names it by its place in the
+                config.
         """
         try:
             return pack_object(self, name="the env runner's bootstrap")
@@ -131,7 +132,11 @@ class RunnerServant:
 
 def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
     """What the main process wants to know of a fresh runner, in whichever process it lives."""
-    return RunnerReport(module_spec=runner.module_spec, lost=runner.take_lost())
+    return RunnerReport(
+        module_spec=runner.module_spec,
+        lost=runner.take_lost(),
+        callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
+    )
 
 
 def apply_to_runner(
@@ -140,15 +145,22 @@ def apply_to_runner(
     function: Callable[..., Any] | str,
     arguments: dict[str, Any],
 ) -> ApplyReply:
-    """Calls a user's function with a runner, in whichever process the runner lives."""
+    """Calls a user's function with a runner, in whichever process the runner lives.
+
+    Episodes that it makes the runner play are its own: they never reach the learner and do not
+    count as sampled.
+    """
     runner.synchronize(sync)
     value = (
         getattr(runner, function)(**arguments)
         if isinstance(function, str)
         else function(runner, **arguments)
     )
+    has_played = runner.has_played
+    if has_played:
+        runner.forget_unreported()
     return ApplyReply(
         value=value,
-        positions=runner.take_positions() if runner.has_played else None,
+        positions=runner.take_positions() if has_played else None,
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
     )

@@ -231,6 +231,10 @@ class SingleAgentEnvRunner(EnvRunner):
         player.forget_unreported()
         return reply
 
+    def forget_unreported(self) -> None:
+        """Leaves what was played since the last answer out of the next one."""
+        self._player.forget_unreported()
+
     def take_positions(self) -> tuple[SlotPosition, ...]:
         """Where the slots stand, in relation to the positions taken before."""
         self.has_played = False
@@ -239,9 +243,6 @@ class SingleAgentEnvRunner(EnvRunner):
     def _play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
         self.has_played = True
         episodes = self._player.play(request)
-        if self.spec.episodes_to_numpy:
-            for episode in episodes:
-                episode.to_numpy()
         self.callbacks.fire(
             "on_sample_end", env_runner=self, metrics_logger=self.metrics, samples=episodes
         )

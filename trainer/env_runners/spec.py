@@ -231,7 +231,9 @@ class RunnerReport:
     Attributes:
         module_spec: what its module was made from, with the spaces of its envs filled in.
         lost: sub-envs (index in the runner → steps) whose running episode could not be put back.
+        callbacks: state of its callback objects; None if they have none.
     """
 
     module_spec: RLModuleSpec
     lost: Mapping[int, int] = field(default_factory=dict)
+    callbacks: State | None = None

@@ -10,12 +10,9 @@ distribution fits which action space is decided in `trainer.modules`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
+from trainer.seeding import NoiseKind
 from trainer.types import Array
-
-NoiseKind = Literal["uniform", "normal"]
-"""Uniform on [0, 1), or standard normal."""
 
 Weight = float | Array
 """A factor for all rows (float), or one per row ([B])."""
@@ -62,15 +59,15 @@ class ActionDistribution(ABC):
     noise_width: int
 
     @abstractmethod
-    def sample_with_logp(self, inputs: Array, noise: Array) -> tuple[Array, Array]:
+    def sample(self, inputs: Array, noise: Array) -> Array:
         """Draws one action per row.
 
         Args:
             inputs: [B, num_inputs].
-            noise: [B, noise_width], of `noise_kind`.
+            noise: float64 [B, noise_width], of `noise_kind`.
 
         Returns:
-            The actions, [B, ...], and their log-probabilities, float32 [B].
+            The actions, [B, ...].
         """
 
     @abstractmethod
@@ -108,10 +105,6 @@ class ActionDistribution(ABC):
     @abstractmethod
     def kl(self, p_inputs: Array, q_inputs: Array) -> Array:
         """KL(p ‖ q) of every row in nats, [B]."""
-
-    def sample(self, inputs: Array, noise: Array) -> Array:
-        """Draws one action per row; see `sample_with_logp`."""
-        return self.sample_with_logp(inputs, noise)[0]
 
 
 def per_row(weight: Weight) -> Weight:

@@ -72,15 +72,11 @@ class DiagGaussian(ActionDistribution):
         self.noise_width = math.prod(action_shape)
         self.num_inputs = 2 * self.noise_width
 
-    def sample_with_logp(self, inputs: Array, noise: Array) -> tuple[Array, Array]:
-        """Gives mean + std · noise, and its log-density, for which the noise is the scaled error.
-
-        The log-density is that of the action before it was rounded to the inputs' dtype.
-        """
+    def sample(self, inputs: Array, noise: Array) -> Array:
+        """Gives mean + std · noise."""
         mean, log_std = self._split(inputs)
-        scaled = noise.astype(inputs.dtype)
-        actions = mean + np.exp(log_std) * scaled
-        return actions.reshape(-1, *self._action_shape), self._log_density(scaled, log_std)
+        actions = mean + np.exp(log_std) * noise.astype(inputs.dtype)
+        return actions.reshape(-1, *self._action_shape)
 
     def deterministic(self, inputs: Array) -> Array:
         """The mean."""

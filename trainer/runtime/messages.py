@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from trainer.errors import SerializationError
+from trainer.errors import RemoteError, SerializationError
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,6 @@ class Failure:
             cause.__cause__ = remote
             error.__cause__ = cause
         return error
-
-
-class RemoteError(Exception):
-    """Stands for an error of a worker whose own class could not be sent."""
 
 
 class RemoteTraceback(Exception):  # noqa: N818 - it is no error of its own but shows where one came from

@@ -24,7 +24,8 @@ def choose_start_method() -> str:
     """The way to start workers: "forkserver" or "spawn".
 
     The environment variable decides, else what the user told multiprocessing, else the best there
-    is. `fork` is never used: a forked copy of a process that has threads (BLAS, the user's) can hang.
+    is. `fork` is never used: a forked copy of a process that has threads (BLAS, the user's) can
+    hang.
 
     Raises:
         ValueError: the environment variable names something else.

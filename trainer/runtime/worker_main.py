@@ -16,12 +16,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from multiprocessing import forkserver
 from typing import Any, Protocol
 
 import cloudpickle
@@ -82,6 +84,21 @@ def _die_with_parent(*, has_forkserver: bool) -> None:
         # process.)
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _let_forkserver_end()
+
+
+def _let_forkserver_end() -> None:
+    """Closes our copy of the pipe by which the fork server notices that the main process is gone.
+
+    Each worker inherits the pipe's writing end, so that the fork server would outlive the main
+    process as long as one worker does. There is no public way to it; without this, only workers
+    that hold the interpreter lock at that moment stay behind.
+    """
+    server = getattr(forkserver, "_forkserver", None)
+    alive_fd = getattr(server, "_forkserver_alive_fd", None)
+    if server is not None and isinstance(alive_fd, int):
+        server._forkserver_alive_fd = None
+        os.close(alive_fd)
 
 
 def construct(packed_factory: bytes) -> bytes:
@@ -94,6 +111,8 @@ def construct(packed_factory: bytes) -> bytes:
         factory: Callable[[ProgressCounter | None], Any] = cloudpickle.loads(packed_factory)
         servant = factory(_Process.progress)
         _Process.servant = servant
+        # What exists now stays: garbage collections while sampling need not look at it.
+        gc.freeze()
         return _packed_reply(servant.report())
     except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
         return pack(Reply(failure=describe_failure(error)))

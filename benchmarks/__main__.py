@@ -1,0 +1,33 @@
+"""Runs the benchmarks that are named, or all."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import checkpointing, learning, repair, sampling, startup
+from benchmarks.machine import describe_machine
+
+BENCHMARKS = {
+    "sampling": sampling.main,
+    "startup": startup.main,
+    "repair": repair.main,
+    "checkpoints": checkpointing.main,
+    "learning": learning.main,
+}
+
+
+def main(names: list[str]) -> int:
+    """Runs them in order; returns an exit code."""
+    unknown = sorted(set(names) - set(BENCHMARKS))
+    if unknown:
+        print(f"There is no benchmark {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}.")
+        return 2
+    print(describe_machine(), flush=True)
+    for name in names or BENCHMARKS:
+        print()
+        BENCHMARKS[name]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""Writes docs/settings.md from what the config classes say about themselves.
+
+    python docs/make_settings.py            writes the page
+    python docs/make_settings.py --check    exit code 1 if the page is out of date; writes nothing
+
+Nothing about a setting is written here: names, defaults and checks come from the declarations,
+meanings from the docstrings of the section methods (`AlgorithmConfig.describe_settings`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from trainer import AlgorithmConfig, PPOConfig
+from trainer.config.description import SettingDescription
+from trainer.config.offered import NOT_OFFERED, NotOffered
+
+PAGE: Final = Path(__file__).with_name("settings.md")
+
+_ORDER: Final = ("environment", "env_runners", "training", "rl_module", "callbacks", "evaluation")
+"""Sections that come first; the others follow in the order of their declaration."""
+
+_INTRODUCTION: Final = """\
+# Settings
+
+This page is made by `docs/make_settings.py`; do not edit it by hand.
+
+It lists every setting of `PPOConfig`. A setting is given to the section method it is listed under:
+
+```python
+from trainer import PPOConfig
+
+config = PPOConfig()
+config.environment("CartPole-v1")
+config.training(lr=3e-4, train_batch_size=2048)
+config.lr = 1e-4  # or as an attribute
+config.update_from_dict({"num_sgd_iter": 4})  # or in a dict, by any of its names
+assert config["num_epochs"] == 4
+config.validate()
+```
+
+All problems of a config are reported at once, when it is validated or built. A name that nobody
+knows is an error where it is written. Defaults are those of PPO; "PPO" marks those that differ
+from `AlgorithmConfig`, and settings that only PPO has. "Old names" work wherever the name does.
+
+Two kinds of settings stand apart, at the end of the page: those that are accepted and change
+nothing, and those that this version refuses unless they ask for nothing.
+"""
+
+_NO_EFFECT: Final = """\
+## Accepted without effect
+
+These can stay in a config that was written for RLlib. They change nothing here.
+"""
+
+_NOT_OFFERED: Final = """\
+## Not offered in this version
+
+These are refused with a `ConfigError`, unless their value asks for nothing (the default does).
+"""
+
+
+def page() -> str:
+    """The whole page as text."""
+    rows = [row for row in PPOConfig.describe_settings() if row.section]
+    refused = [row for row in rows if row.name in NOT_OFFERED and not _is_offered_in_part(row)]
+    idle = [row for row in rows if row.limits.startswith("No effect")]
+    effective = [row for row in rows if row not in refused and row not in idle]
+    parts = [_INTRODUCTION]
+    for section in dict.fromkeys((*_ORDER, *(row.section for row in rows))):
+        mine = [row for row in effective if row.section == section]
+        if mine:
+            parts.append(f"## `{section}()`\n\n{_settings_table(mine)}")
+    parts.append(f"{_NO_EFFECT}\n{_limits_table(idle, 'why')}")
+    parts.append(f"{_NOT_OFFERED}\n{_limits_table(refused, 'what to do instead')}")
+    return "\n".join(parts)
+
+
+def _is_offered_in_part(row: SettingDescription) -> bool:
+    """Whether values besides the default are accepted, though not all."""
+    limit = NOT_OFFERED.get(row.name)
+    return limit is not None and limit.allowed is not NotOffered.allowed
+
+
+def _settings_table(rows: Iterable[SettingDescription]) -> str:
+    common = {row.name: row.default for row in AlgorithmConfig.describe_settings()}
+    lines = []
+    for row in rows:
+        is_of_ppo = row.name not in common or common[row.name] != row.default
+        default = f"`{row.default!r}`" + (" (PPO)" if is_of_ppo else "")
+        unit = f" ({row.unit})" if row.unit else ""
+        doc = _sentence(row.doc)
+        if row.limits:
+            doc = f"{doc} Not all of it is offered: {row.limits.partition('. ')[2]}"
+        if row.old_names:
+            old = ", ".join(f"`{name}`" for name in row.old_names)
+            doc = f"{doc} Old {'names' if len(row.old_names) > 1 else 'name'}: {old}."
+        if row.argument != row.name:
+            doc = f"{doc} As an attribute: `{row.name}`."
+        lines.append((f"`{row.argument}`", default, f"{row.expected}{unit}", doc))
+    return _table(("argument", "default", "accepts", "meaning"), lines)
+
+
+def _limits_table(rows: Iterable[SettingDescription], heading: str) -> str:
+    lines = []
+    for row in rows:
+        reason = row.limits.removeprefix("No effect here. ")
+        reason = reason.removeprefix("Not offered in this version. ")
+        old = ", ".join(f"`{name}`" for name in row.old_names)
+        lines.append((f"`{row.argument}`", f"`{row.section}()`", old, reason))
+    return _table(("argument", "section", "old names", heading), lines)
+
+
+def _sentence(text: str) -> str:
+    first, rest = text[:1], text[1:]
+    return (first.upper() if first.isascii() else first) + rest
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes or checks the page; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Writes docs/settings.md.")
+    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
+    text = page()
+    if not parser.parse_args(arguments).check:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
+        return 0
+    sys.stderr.write(f"{PAGE.name} is out of date. Run: python docs/make_settings.py\n")
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

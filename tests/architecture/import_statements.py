@@ -1,0 +1,91 @@
+"""The import statements of a source tree: who imports whom, and in what kind of place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tests.architecture.source_tree import Function, Module, SourceTree
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module.
+
+    Attributes:
+        importer: the module that imports.
+        imported: the module that is imported, dotted.
+        line: the line of the statement.
+        function: the function that holds the statement; empty at the top of a module.
+        is_for_types: whether it stands under `if TYPE_CHECKING:`.
+        is_relative: whether it begins with a dot.
+    """
+
+    importer: str
+    imported: str
+    line: int
+    function: str = ""
+    is_for_types: bool = False
+    is_relative: bool = False
+
+    @property
+    def place(self) -> str:
+        """The key of an exception: who imports whom."""
+        return f"{self.importer} -> {self.imported}"
+
+
+def imports_of(module: Module, tree: SourceTree) -> Iterator[Import]:
+    """Every import of a module, in the order of the source."""
+    yield from _imports_below(module.tree, Import(module.name, "", 0), module, tree)
+
+
+def all_imports(tree: SourceTree) -> Iterator[Import]:
+    """Every import of every module."""
+    for module in tree.values():
+        yield from imports_of(module, tree)
+
+
+def _imports_below(
+    node: ast.AST, place: Import, module: Module, tree: SourceTree
+) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        inside = place
+        if isinstance(child, Function):
+            inside = replace(place, function=child.name)
+        elif isinstance(node, ast.If) and child in node.body and _asks_for_types(node.test):
+            inside = replace(place, is_for_types=True)
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield replace(inside, imported=alias.name, line=child.lineno)
+        elif isinstance(child, ast.ImportFrom):
+            yield from _imports_from(child, inside, module, tree)
+        else:
+            yield from _imports_below(child, inside, module, tree)
+
+
+def _imports_from(
+    node: ast.ImportFrom, place: Import, module: Module, tree: SourceTree
+) -> Iterator[Import]:
+    source = node.module or ""
+    if node.level:
+        is_package = module.path.stem == "__init__"
+        parents = module.name.split(".")
+        above = parents[: len(parents) - node.level + is_package]
+        source = ".".join([*above, source] if source else above)
+    for alias in node.names:
+        # `from package import module` imports the module, `from module import name` its module.
+        submodule = f"{source}.{alias.name}"
+        yield replace(
+            place,
+            imported=submodule if submodule in tree else source,
+            line=node.lineno,
+            is_relative=node.level > 0,
+        )
+
+
+def _asks_for_types(test: ast.expr) -> bool:
+    return "TYPE_CHECKING" in {
+        part.id if isinstance(part, ast.Name) else getattr(part, "attr", None)
+        for part in ast.walk(test)
+    }

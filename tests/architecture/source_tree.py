@@ -1,0 +1,113 @@
+"""The source of the three packages as syntax trees, read without importing any of it.
+
+Every rule of these tests is a function from such a tree to its problems, so that the same function
+can be shown a small tree that breaks the rule: a rule that never finds anything proves nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+PACKAGES: Final = ("checkpoints", "callbacks", "trainer")
+
+Problems = dict[str, str]
+"""What breaks a rule: the place (the key of an exception to the rule) to a sentence about it."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file.
+
+    Attributes:
+        name: dotted; a package's `__init__.py` has the name of the package.
+        path: of the file, relative to the root of the tree.
+        text: its source.
+        tree: its syntax tree.
+    """
+
+    name: str
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        """The first part below the package, such as `nn`; empty for a package's own `__init__`."""
+        return ".".join(self.name.split(".")[1:2])
+
+
+SourceTree = dict[str, Module]
+"""Modules by dotted name."""
+
+
+def read_tree(root: Path) -> SourceTree:
+    """Reads all modules of the three packages below a folder."""
+    tree: SourceTree = {}
+    for package in PACKAGES:
+        for file in sorted((root / package).rglob("*.py")):
+            path = file.relative_to(root)
+            parts = path.parent.parts if path.stem == "__init__" else path.with_suffix("").parts
+            text = file.read_text(encoding="utf-8")
+            name = ".".join(parts)
+            tree[name] = Module(name, path, text, ast.parse(text, filename=str(path)))
+    return tree
+
+
+@functools.cache
+def project_tree() -> SourceTree:
+    """The modules of this project, read once."""
+    return read_tree(PROJECT)
+
+
+def made_tree(root: Path, files: Mapping[str, str]) -> SourceTree:
+    """Writes source files below a folder and reads them: a tree for a negative control."""
+    for path, text in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return read_tree(root)
+
+
+def functions(module: Module) -> Iterator[tuple[str, Function]]:
+    """Every function, method and nested function of a module with its qualified name."""
+    yield from _functions_below(module.tree, module.name)
+
+
+def _functions_below(node: ast.AST, name: str) -> Iterator[tuple[str, Function]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function):
+            yield f"{name}.{child.name}", child
+            yield from _functions_below(child, f"{name}.{child.name}")
+        elif isinstance(child, ast.ClassDef):
+            yield from _functions_below(child, f"{name}.{child.name}")
+        else:
+            yield from _functions_below(child, name)
+
+
+def expect_clean(problems: Problems, exceptions: Mapping[str, str] | None = None) -> None:
+    """Fails the test with a line per problem.
+
+    Args:
+        problems: what a rule found.
+        exceptions: place to reason; a reason excuses its place, and one that excuses nothing is a
+            problem itself.
+    """
+    excused = exceptions or {}
+    lines = [text for place, text in problems.items() if place not in excused]
+    lines += [
+        f"{place}: this exception is not needed any more, remove it from the list"
+        for place in excused
+        if place not in problems
+    ]
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)

@@ -1,0 +1,87 @@
+"""`import trainer` in a fresh interpreter: light, from any folder, and never of somebody else's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.architecture.source_tree import PACKAGES, PROJECT
+
+HEAVY: Final = frozenset({"torch", "matplotlib", "tensorflow", "jax", "pandas", "ray", "scipy"})
+"""Packages that are slow to import or not installed by us; training must not need them."""
+
+_SHOW: Final = """
+import json, sys, trainer, callbacks, checkpoints
+files = {name: sys.modules[name].__file__ for name in ("trainer", "callbacks", "checkpoints")}
+print(json.dumps({"loaded": sorted(sys.modules), "files": files}))
+"""
+
+
+def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs code in a new interpreter that starts in a folder: that is where it looks first."""
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTHONSAFEPATH", None)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def heavy_modules(loaded: list[str]) -> list[str]:
+    """The heavy packages among loaded modules."""
+    return sorted({name.split(".")[0] for name in loaded} & HEAVY)
+
+
+def test_import_from_a_foreign_folder_finds_ours_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    done = run_python(_SHOW, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    shown = json.loads(done.stdout)
+    for package in PACKAGES:
+        assert Path(shown["files"][package]).resolve() == PROJECT / package / "__init__.py"
+    assert heavy_modules(shown["loaded"]) == []
+
+
+def test_a_heavy_module_that_is_loaded_is_found(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("", encoding="utf-8")
+    shown = json.loads(run_python("import torch\n" + _SHOW, tmp_path).stdout)
+    assert heavy_modules(shown["loaded"]) == ["torch"]
+
+
+@pytest.mark.parametrize(
+    ("package", "path"),
+    [
+        ("callbacks", "callbacks.py"),
+        ("checkpoints", "checkpoints.py"),
+        ("callbacks", "callbacks/__init__.py"),
+    ],
+)
+def test_a_module_of_the_same_name_in_the_users_folder_is_named(
+    tmp_path: Path, package: str, path: str
+) -> None:
+    file = tmp_path / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("raise SystemExit('the wrong module was run')\n", encoding="utf-8")
+    done = run_python("import trainer", tmp_path)
+    assert done.returncode == 1
+    message = done.stderr.splitlines()[-1]
+    assert message.startswith(f"ImportError: local-trainer needs its own package {package!r}")
+    assert str(file.resolve()) in message
+    assert "Rename that file" in message
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_can_be_imported_first(tmp_path: Path, package: str) -> None:
+    done = run_python(f"import {package}", tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,232 @@
+"""Who may import whom: the ranks of the rooms, and the order of the three packages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.architecture.import_statements import Import, all_imports
+from tests.architecture.source_tree import (
+    PACKAGES,
+    Problems,
+    SourceTree,
+    expect_clean,
+    made_tree,
+    project_tree,
+)
+
+RANKS: Final[dict[int, frozenset[str]]] = {
+    0: frozenset({"errors", "types", "seeding", "spaces", "rllib_names", "sibling_packages"}),
+    1: frozenset({"nn", "metrics", "runtime"}),
+    2: frozenset({"episodes", "exploration", "curriculum"}),
+    3: frozenset({"envs", "modules", "connectors", "replay"}),
+    4: frozenset({"env_runners", "learners"}),
+    5: frozenset({"config"}),
+    6: frozenset({"evaluation"}),
+    7: frozenset({"algorithms"}),
+    8: frozenset({"tune", "analysis", "cli"}),
+    9: frozenset({""}),  # trainer/__init__.py, which offers what users need
+}
+"""A room of `trainer` imports rooms of lower ranks and itself, nothing else."""
+
+OPEN_TO_ALL: Final = frozenset({"errors", "types"})
+"""Rooms that their own rank may import, too: they hold names only and import nothing of ours."""
+
+TESTING: Final = "testing"
+HIGHEST_RANK_FOR_TESTING: Final = 4
+"""`trainer/testing` stands beside the ranks: it imports these, and no room imports it."""
+
+PACKAGE_ORDER: Final = {
+    "checkpoints": {"checkpoints"},
+    "callbacks": {"callbacks", "checkpoints"},
+    "trainer": {"trainer", "callbacks", "checkpoints"},
+}
+"""What each package may import of the three."""
+
+DEPENDENCIES: Final = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack"})
+"""The four distributions that we stand on; everything else is optional and needs an exception."""
+
+WITHOUT_ENVS: Final = frozenset({"nn", "metrics", "runtime"})
+"""Rooms that know nothing of reinforcement learning."""
+
+RANK_EXCEPTIONS: Final[dict[str, str]] = {}
+DEPENDENCY_EXCEPTIONS: Final[dict[str, str]] = {}
+
+
+def rank_of(room: str) -> int | None:
+    """The rank of a room of `trainer`; None for a room that has none."""
+    for rank, rooms in RANKS.items():
+        if room in rooms:
+            return rank
+    return None
+
+
+def room_of(module: str) -> str:
+    """The room of a dotted name in `trainer`."""
+    return ".".join(module.split(".")[1:2])
+
+
+def rank_problems(tree: SourceTree) -> Problems:
+    """Imports inside `trainer` that do not go to a lower rank or the same room."""
+    problems: Problems = {}
+    for found in _imports_between(tree, "trainer"):
+        source, target = room_of(found.importer), room_of(found.imported)
+        reason = None if source == target else _why_not(source, target)
+        if reason is not None:
+            problems[found.place] = f"{found.place} (line {found.line}): {reason}"
+    return problems
+
+
+def _why_not(source: str, target: str) -> str | None:
+    if target == TESTING:
+        return "trainer/testing is for tests, no room imports it"
+    source_rank = HIGHEST_RANK_FOR_TESTING + 1 if source == TESTING else rank_of(source)
+    target_rank = rank_of(target)
+    if source_rank is None or target_rank is None:
+        room = source if source_rank is None else target
+        return f"the room {room!r} has no rank: give it one in RANKS"
+    if target_rank < source_rank or (target_rank == source_rank and target in OPEN_TO_ALL):
+        return None
+    if source == TESTING:
+        return f"trainer/testing may import ranks 0 to {HIGHEST_RANK_FOR_TESTING} only"
+    return f"rank {source_rank} imports rank {target_rank}; lower ranks only"
+
+
+def _imports_between(tree: SourceTree, package: str) -> list[Import]:
+    # Imports for types are judged by test_import_places, which lists each of them.
+    return [
+        found
+        for found in all_imports(tree)
+        if not found.is_for_types
+        and found.importer.split(".")[0] == package
+        and found.imported.split(".")[0] == package
+    ]
+
+
+def package_problems(tree: SourceTree) -> Problems:
+    """Imports against the order checkpoints <- callbacks <- trainer."""
+    problems: Problems = {}
+    for found in all_imports(tree):
+        source, target = found.importer.split(".")[0], found.imported.split(".")[0]
+        if target in PACKAGES and target not in PACKAGE_ORDER[source]:
+            problems[found.place] = (
+                f"{found.place} (line {found.line}): {source} may import "
+                f"{', '.join(sorted(PACKAGE_ORDER[source]))} only"
+            )
+    return problems
+
+
+def dependency_problems(tree: SourceTree) -> Problems:
+    """Imports of anything but the standard library, our packages and the dependencies."""
+    allowed = DEPENDENCIES | set(PACKAGES) | sys.stdlib_module_names
+    problems: Problems = {}
+    for found in all_imports(tree):
+        distribution = found.imported.split(".")[0]
+        where = f"{found.place} (line {found.line})"
+        if distribution not in allowed:
+            problems[found.place] = f"{where}: {distribution} is not among the dependencies"
+        elif distribution == "gymnasium" and _knows_no_envs(found.importer):
+            problems[found.place] = f"{where}: this room knows nothing of reinforcement learning"
+    return problems
+
+
+def _knows_no_envs(module: str) -> bool:
+    return not module.startswith("trainer") or room_of(module) in WITHOUT_ENVS
+
+
+def test_rooms_import_lower_ranks_only() -> None:
+    expect_clean(rank_problems(project_tree()), RANK_EXCEPTIONS)
+
+
+def test_packages_import_in_one_direction_only() -> None:
+    expect_clean(package_problems(project_tree()))
+
+
+def test_nothing_but_the_dependencies_is_imported() -> None:
+    expect_clean(dependency_problems(project_tree()), DEPENDENCY_EXCEPTIONS)
+
+
+def test_every_room_has_a_rank() -> None:
+    rooms = {module.room for name, module in project_tree().items() if name.startswith("trainer")}
+    assert {room for room in rooms if rank_of(room) is None} <= {TESTING}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "place"),
+    [
+        (
+            "trainer/nn/layers.py",
+            "from trainer.envs import x",
+            "trainer.nn.layers -> trainer.envs",
+        ),
+        (
+            "trainer/env_runners/acting.py",
+            "import trainer.learners.learner",
+            "trainer.env_runners.acting -> trainer.learners.learner",
+        ),
+        (
+            "trainer/learners/learner.py",
+            "def f():\n    from trainer.env_runners.spec import x",
+            "trainer.learners.learner -> trainer.env_runners.spec",
+        ),
+        ("trainer/config/specs.py", "from trainer import PPO", "trainer.config.specs -> trainer"),
+        (
+            "trainer/seeding.py",
+            "import trainer.rllib_names",
+            "trainer.seeding -> trainer.rllib_names",
+        ),
+        (
+            "trainer/testing/envs.py",
+            "import trainer.config",
+            "trainer.testing.envs -> trainer.config",
+        ),
+        ("trainer/envs/made.py", "import trainer.testing", "trainer.envs.made -> trainer.testing"),
+        ("trainer/envs/made.py", "from ..config import x", "trainer.envs.made -> trainer.config"),
+        ("trainer/cli/main.py", "import trainer.attic", "trainer.cli.main -> trainer.attic"),
+    ],
+)
+def test_an_import_against_the_ranks_is_found(
+    tmp_path: Path, path: str, text: str, place: str
+) -> None:
+    assert list(rank_problems(made_tree(tmp_path, {path: text}))) == [place]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("trainer/envs/made.py", "from trainer.nn import x\nimport trainer.envs.registry"),
+        ("trainer/seeding.py", "from trainer.types import Array"),
+        ("trainer/testing/envs.py", "import trainer.env_runners"),
+        ("trainer/__init__.py", "import trainer.cli"),
+    ],
+)
+def test_an_import_along_the_ranks_is_allowed(tmp_path: Path, path: str, text: str) -> None:
+    assert not rank_problems(made_tree(tmp_path, {path: text}))
+
+
+@pytest.mark.parametrize(
+    ("package", "imported"),
+    [("checkpoints", "callbacks"), ("checkpoints", "trainer"), ("callbacks", "trainer")],
+)
+def test_an_import_against_the_order_of_packages_is_found(
+    tmp_path: Path, package: str, imported: str
+) -> None:
+    tree = made_tree(tmp_path, {f"{package}/x.py": f"from {imported}.errors import y"})
+    assert list(package_problems(tree)) == [f"{package}.x -> {imported}.errors"]
+
+
+def test_an_import_of_something_else_is_found(tmp_path: Path) -> None:
+    files = {
+        "trainer/envs/made.py": "import gymnasium, json\nimport torch.nn\n",
+        "trainer/nn/mlp.py": "import gymnasium\n",
+        "callbacks/chain.py": "from gymnasium import spaces\nfrom tests import conftest\n",
+    }
+    assert list(dependency_problems(made_tree(tmp_path, files))) == [
+        "callbacks.chain -> gymnasium",
+        "callbacks.chain -> tests",
+        "trainer.envs.made -> torch.nn",
+        "trainer.nn.mlp -> gymnasium",
+    ]

@@ -1,0 +1,189 @@
+"""What users may import: a name that comes or goes is a decision, made here."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.architecture.source_tree import Module, Problems, expect_clean, made_tree, project_tree
+
+PUBLIC_NAMES: Final = {
+    "checkpoints": [
+        "CheckpointContents",
+        "CheckpointCorruptError",
+        "CheckpointError",
+        "CheckpointMismatchError",
+        "CheckpointNotFoundError",
+        "CheckpointVersionError",
+        "CheckpointWriteError",
+        "Checkpointable",
+        "CodeNotAllowedError",
+        "FileEntry",
+        "FileSystem",
+        "FoundCheckpoint",
+        "HasState",
+        "Manifest",
+        "PathLike",
+        "Retention",
+        "StateError",
+        "apply_retention",
+        "decode",
+        "encode",
+        "find_checkpoints",
+        "is_selected",
+        "latest_checkpoint",
+        "pack_code",
+        "read_checkpoint",
+        "read_code",
+        "read_manifest",
+        "verify",
+        "write_checkpoint",
+    ],
+    "callbacks": [
+        "EVENTS",
+        "AlgorithmView",
+        "AnyCallbackError",
+        "CallbackChain",
+        "CallbackConfigError",
+        "CallbackError",
+        "CallbackSpec",
+        "ConfigView",
+        "DefaultCallbacks",
+        "EnvRunnerGroupView",
+        "EnvRunnerView",
+        "EpisodeView",
+        "Event",
+        "MetricsLoggerView",
+        "MultiCallbacks",
+        "PackingError",
+        "RLModuleView",
+        "RLlibCallback",
+        "VectorEnvView",
+        "make_multi_callbacks",
+    ],
+    "trainer": [
+        "PPO",
+        "Algorithm",
+        "AlgorithmConfig",
+        "AlgorithmStoppedError",
+        "CallbackError",
+        "CheckpointError",
+        "Checkpointable",
+        "ConfigError",
+        "DefaultCallbacks",
+        "EnvContext",
+        "EnvContractError",
+        "EnvCreationError",
+        "EnvError",
+        "EnvRunner",
+        "EnvRunnerGroup",
+        "EpisodeError",
+        "FrozenConfigError",
+        "MetricsError",
+        "MetricsLogger",
+        "ModuleError",
+        "MultiCallbacks",
+        "PPOConfig",
+        "RLModule",
+        "RLModuleSpec",
+        "RLlibCallback",
+        "RemoteError",
+        "ResultDict",
+        "RunnerError",
+        "RunnerFailedError",
+        "RunnerLostError",
+        "SerializationError",
+        "SingleAgentEnvRunner",
+        "SingleAgentEpisode",
+        "TrainerError",
+        "UnknownSettingError",
+        "UnsupportedSpaceError",
+        "latest_checkpoint",
+        "make_multi_callbacks",
+        "register_env",
+    ],
+}
+
+
+def offered_names(module: Module) -> list[str]:
+    """The names in `__all__` of a package, in the order of the source."""
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    return []
+
+
+def api_problems(module: Module, expected: list[str]) -> Problems:
+    """Where a package's `__all__` differs from the list, from its imports, or from sorted order."""
+    offered = offered_names(module)
+    imported = _imported_names(module)
+    problems: Problems = {}
+    for name in sorted({*offered, *expected, *imported}, key=sort_key):
+        if name not in expected and name in offered:
+            problems[name] = f"{module.name}.{name} is new: add it here and to the changelog"
+        elif name not in offered and name in expected:
+            problems[name] = f"{module.name}.{name} is gone, or was removed from __all__"
+        elif name not in imported:
+            problems[name] = f"{module.name}.{name} is in __all__ and not imported"
+        elif name not in offered:
+            problems[name] = f"{module.name}.{name} is imported at the top and not in __all__"
+    if offered != sorted(set(offered), key=sort_key):
+        problems["__all__"] = f"{module.name}.__all__ is not sorted, or names something twice"
+    return problems
+
+
+def _imported_names(module: Module) -> set[str]:
+    # What only the package itself needs is imported from a module that offers nothing to users.
+    return {
+        alias.asname or alias.name
+        for node in module.tree.body
+        if isinstance(node, ast.ImportFrom)
+        and node.module not in {"__future__", "trainer.sibling_packages"}
+        for alias in node.names
+    }
+
+
+def sort_key(name: str) -> tuple[int, str]:
+    """Constants, then classes, then functions, each alphabetically: as ruff sorts them."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+@pytest.mark.parametrize("package", PUBLIC_NAMES)
+def test_the_public_names_are_as_decided(package: str) -> None:
+    expect_clean(api_problems(project_tree()[package], PUBLIC_NAMES[package]))
+
+
+@pytest.mark.parametrize("package", PUBLIC_NAMES)
+def test_every_public_name_can_be_imported(package: str) -> None:
+    module = importlib.import_module(package)
+    assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
+
+
+_PACKAGE = """from trainer.a import A, make
+from trainer.b import B
+__all__ = ["A", "B", "make"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ("", "", []),
+        ('"B", "make"', '"make"', ["B"]),
+        ('"make"]', '"make", "new"]', ["new"]),
+        ("import A, make", "import A, make, other", ["other"]),
+        ("from trainer.b import B\n", "", ["B"]),
+        ('"A", "B"', '"B", "A"', ["__all__"]),
+        ('"A", "B"', '"A", "A", "B"', ["__all__"]),
+    ],
+)
+def test_a_change_of_the_public_names_is_found(
+    tmp_path: Path, old: str, new: str, wrong: list[str]
+) -> None:
+    tree = made_tree(tmp_path, {"trainer/__init__.py": _PACKAGE.replace(old, new, 1)})
+    assert list(api_problems(tree["trainer"], ["A", "B", "make"])) == wrong

@@ -1,0 +1,183 @@
+"""Files and functions stay small enough to be read in one go."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.architecture.source_tree import (
+    Function,
+    Module,
+    Problems,
+    SourceTree,
+    expect_clean,
+    functions,
+    made_tree,
+    project_tree,
+)
+
+MOST_LINES_PER_FILE: Final = 350
+HARD_LIMIT_PER_FILE: Final = 400
+MOST_LINES_PER_FUNCTION: Final = 60
+DEEPEST_NESTING: Final = 3
+
+LONG_FILES: Final[dict[str, tuple[int, str]]] = {
+    "trainer/algorithms/algorithm.py": (
+        480,
+        "the public face of training and evaluation; to be split, see TOO_LONG_FILES",
+    ),
+    "trainer/algorithms/algorithm_checkpoints.py": (
+        380,
+        "saving and restoring an algorithm: one protocol, whose order is read in one go",
+    ),
+    "trainer/env_runners/env_runner_group.py": (
+        440,
+        "the public face of all env runners; to be split, see TOO_LONG_FILES",
+    ),
+}
+"""Files of more than 350 lines: path to the lines it may have, and why. Growth is a decision."""
+
+TOO_LONG_FILES: Final = frozenset(
+    {"trainer/algorithms/algorithm.py", "trainer/env_runners/env_runner_group.py"}
+)
+"""Debts: files of more than 400 lines, which no reason excuses."""
+
+LONG_FUNCTIONS: Final[dict[str, str]] = {}
+DEEP_FUNCTIONS: Final = {
+    "trainer.config.config_values._collect_names": (
+        "one pass over all names: of each ancestor, each member, each argument that is new"
+    ),
+    "trainer.runtime.worker_pool.WorkerPool.next_outcome": (
+        "wait, then look at each idle worker: the loop is short and is read as one"
+    ),
+}
+
+
+def long_files(tree: SourceTree, limits: Mapping[str, int] | None = None) -> Problems:
+    """Files with more lines than the limit, or than their own limit in `limits`."""
+    own_limits = limits or {}
+    problems: Problems = {}
+    for module in tree.values():
+        path, lines = module.path.as_posix(), len(module.text.splitlines())
+        limit = own_limits.get(path, MOST_LINES_PER_FILE)
+        if lines > limit:
+            problems[path] = f"{path}: {lines} lines, more than {limit}; split it by its reasons"
+    return problems
+
+
+def long_functions(tree: SourceTree) -> Problems:
+    """Functions with too many lines of code: no docstring, no comment lines, no empty lines.
+
+    Sections of the config are exempt: their arguments are the settings that users know.
+    """
+    problems: Problems = {}
+    for module in tree.values():
+        for name, function in functions(module):
+            lines = code_lines(function, module)
+            if lines > MOST_LINES_PER_FUNCTION and not _is_section(function):
+                problems[name] = f"{name}: {lines} lines of code, more than 60"
+    return problems
+
+
+def code_lines(function: Function, module: Module) -> int:
+    """Lines of code of a function, its signature included."""
+    numbers = set(range(function.lineno, (function.end_lineno or function.lineno) + 1))
+    if ast.get_docstring(function) is not None:
+        docstring = function.body[0]
+        numbers -= set(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+    source = module.text.splitlines()
+    texts = [source[number - 1].strip() for number in numbers]
+    return sum(bool(text) and not text.startswith("#") for text in texts)
+
+
+def _is_section(function: Function) -> bool:
+    return any(
+        isinstance(name, ast.Name) and name.id == "section" for name in function.decorator_list
+    )
+
+
+def deep_functions(tree: SourceTree) -> Problems:
+    """Functions whose blocks are nested too deeply."""
+    problems: Problems = {}
+    for module in tree.values():
+        for name, function in functions(module):
+            depth = nesting(function)
+            if depth > DEEPEST_NESTING:
+                problems[name] = f"{name}: blocks {depth} deep, more than {DEEPEST_NESTING}"
+    return problems
+
+
+_BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+
+
+def nesting(node: ast.AST) -> int:
+    """How deep the blocks below a node are nested; functions inside it count for themselves."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function | ast.ClassDef):
+            continue
+        is_level = isinstance(child, _BLOCKS) and not _is_elif(node, child)
+        deepest = max(deepest, nesting(child) + is_level)
+    return deepest
+
+
+def _is_elif(node: ast.AST, child: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and isinstance(child, ast.If)
+        and child in node.orelse
+        and child.col_offset == node.col_offset
+    )
+
+
+def test_files_are_short() -> None:
+    limits = {path: limit for path, (limit, _) in LONG_FILES.items()}
+    expect_clean(long_files(project_tree(), limits))
+
+
+def test_every_exception_for_a_long_file_is_needed() -> None:
+    assert set(LONG_FILES) == set(long_files(project_tree()))
+
+
+def test_no_reason_allows_more_than_the_hard_limit() -> None:
+    above = {path for path, (limit, _) in LONG_FILES.items() if limit > HARD_LIMIT_PER_FILE}
+    assert above == TOO_LONG_FILES
+
+
+def test_functions_are_short() -> None:
+    expect_clean(long_functions(project_tree()), LONG_FUNCTIONS)
+
+
+def test_blocks_are_not_nested_deeply() -> None:
+    expect_clean(deep_functions(project_tree()), DEEP_FUNCTIONS)
+
+
+def test_a_long_file_is_found(tmp_path: Path) -> None:
+    files = {"trainer/a.py": "x = 1\n" * 350, "trainer/b.py": "x = 1\n" * 351}
+    tree = made_tree(tmp_path, files)
+    assert list(long_files(tree)) == ["trainer/b.py"]
+    assert list(long_files(tree, {"trainer/b.py": 360, "trainer/a.py": 349})) == ["trainer/a.py"]
+
+
+def test_a_long_function_is_found_and_its_docstring_does_not_count(tmp_path: Path) -> None:
+    docstring = '    """One.\n' + "\n    More.\n" * 50 + '    """\n'
+    comments = "    # why\n\n" * 50
+    files = {
+        "trainer/a.py": "class A:\n  def f(self):\n" + "    x = 1\n" * 60,
+        "trainer/b.py": "def f():\n" + docstring + comments + "    x = 1\n" * 59,
+        "trainer/c.py": "@section\ndef f():\n" + "    x = 1\n" * 100,
+    }
+    assert list(long_functions(made_tree(tmp_path, files))) == ["trainer.a.A.f"]
+
+
+def test_deep_nesting_is_found_and_elif_is_no_level(tmp_path: Path) -> None:
+    def nested(depth: int) -> str:
+        lines = ["    " * level + "if x:" for level in range(1, depth + 1)]
+        return "def f(x):\n" + "\n".join(lines) + "\n" + "    " * (depth + 1) + "return\n"
+
+    chain = "def f(x):\n    if x == 0:\n        return\n"
+    chain += "".join(f"    elif x == {number}:\n        return\n" for number in range(1, 9))
+    files = {"trainer/a.py": nested(4), "trainer/b.py": nested(3), "trainer/c.py": chain}
+    assert list(deep_functions(made_tree(tmp_path, files))) == ["trainer.a.f"]

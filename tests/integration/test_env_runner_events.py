@@ -1,0 +1,247 @@
+"""Which events fire around an episode, in which order, with what, and what callbacks may store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks import EVENTS, RLlibCallback
+from trainer import PPOConfig, SingleAgentEpisode
+from trainer.testing.debug_envs import CountdownEnv
+
+EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
+
+
+class Tracing(RLlibCallback):
+    """Keeps a line per event; as plain data it comes to the main process with every answer."""
+
+    def __init__(self) -> None:
+        self.trace: list[tuple[Any, ...]] = []
+
+    def _note(self, event: str, episode: Any, env_index: int, **arguments: Any) -> None:
+        seen = episode.get_observations() if episode.is_reset else []
+        self.trace.append((event, episode.id_, env_index, episode.t, len(seen)))
+
+    def on_episode_created(self, **arguments: Any) -> None:
+        self._note("created", **arguments)
+
+    def on_episode_start(self, **arguments: Any) -> None:
+        self._note("start", **arguments)
+
+    def on_episode_step(self, **arguments: Any) -> None:
+        self._note("step", **arguments)
+
+    def on_episode_end(self, **arguments: Any) -> None:
+        self._note("end", **arguments)
+
+    def on_sample_end(self, *, samples: list[SingleAgentEpisode], **kwargs: Any) -> None:
+        self.trace.append(("sample end", sum(map(len, samples))))
+
+
+def config(num_env_runners: int = 0, *, num_envs: int = 2, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(CountdownEnv, env_config=settings.pop("env_config", {}))
+        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=num_envs)
+        .training(
+            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=7)
+    )
+    return made.update_from_dict(settings)
+
+
+def traces(algo: Any) -> list[list[tuple[Any, ...]]]:
+    """The trace of every runner, as the main process knows it."""
+    states = algo.get_state()["env_runners"]["callbacks"]
+    return [
+        [tuple(line) for line in states[index]["objects"][0]["state"]["trace"]]
+        for index in sorted(states)
+    ]
+
+
+def test_the_golden_trace_of_one_sub_env() -> None:
+    two_steps = {"min_length": 2, "max_length": 2}
+    with config(num_envs=1, env_config=two_steps).callbacks(Tracing).build_algo() as algo:
+        algo.env_runner.sample(num_timesteps=3)
+        algo.env_runner.sample(num_timesteps=1)
+        trace = algo.env_runner.callbacks.objects[0].trace
+    first, second = "training-0-0", "training-0-1"
+    assert trace == [
+        ("created", first, 0, 0, 0),
+        ("start", first, 0, 0, 1),
+        ("step", first, 0, 1, 2),
+        ("step", first, 0, 2, 3),
+        ("end", first, 0, 2, 3),
+        ("created", second, 0, 0, 0),
+        ("start", second, 0, 0, 1),
+        ("step", second, 0, 1, 2),
+        ("sample end", 3),
+        ("step", second, 0, 2, 2),  # a chunk of its own: its observations begin at the cut
+        ("end", second, 0, 2, 2),
+        ("sample end", 1),
+    ]
+
+
+def test_a_one_step_episode_has_all_its_events() -> None:
+    one_step = {"min_length": 1, "max_length": 1}
+    with config(num_envs=1, env_config=one_step).callbacks(Tracing).build_algo() as algo:
+        algo.env_runner.sample(num_timesteps=2)
+        trace = algo.env_runner.callbacks.objects[0].trace
+    each = ["created", "start", "step", "end"]
+    assert [line[0] for line in trace] == [*each, *each, "sample end"]
+
+
+def test_in_a_vector_step_all_sub_envs_step_and_then_tell_one_after_the_other() -> None:
+    lengths = {"min_length": 1, "max_length": 1}
+    with config(num_envs=2, env_config=lengths).callbacks(Tracing).build_algo() as algo:
+        algo.env_runner.sample(num_timesteps=4)
+        trace = algo.env_runner.callbacks.objects[0].trace
+    beginning = [("created", 0), ("start", 0), ("created", 1), ("start", 1)]
+    step = [("step", 0), ("end", 0), ("created", 0), ("start", 0),
+            ("step", 1), ("end", 1), ("created", 1), ("start", 1)]  # fmt: skip
+    last = [("step", 0), ("end", 0), ("step", 1), ("end", 1)]
+    assert [(line[0], line[2]) for line in trace[:-1]] == [*beginning, *step, *last]
+
+
+def test_every_event_gets_exactly_its_documented_arguments() -> None:
+    seen: dict[str, set[str]] = {}
+    kinds: dict[str, str] = {}
+
+    def listener(event: str) -> Any:
+        def note(**arguments: Any) -> None:
+            seen[event] = set(arguments)
+            kinds.update({name: type(value).__name__ for name, value in arguments.items()})
+
+        return note
+
+    events = [
+        "on_sub_environment_created",
+        "on_environment_created",
+        "on_create_policy",
+        "on_sample_end",
+        *EPISODE_EVENTS,
+    ]
+    made = config(env_config={"max_length": 3})
+    made.callbacks(**{event: listener(event) for event in events})
+    with made.build_algo() as algo:
+        algo.env_runner.sample(num_timesteps=20)
+        assert {name: set(EVENTS[name].arguments) for name in events} == seen
+        assert kinds["env_runner"] == "SingleAgentEnvRunner"
+        assert kinds["env"] == "VectorEnv"
+        assert kinds["metrics_logger"] == "MetricsLogger"
+        assert kinds["env_context"] == "EnvContext"
+        assert kinds["prev_episode_chunks"] == "list"
+
+
+@pytest.mark.process
+def test_every_episode_has_the_same_trace_however_slots_are_spread() -> None:
+    outcomes = []
+    for num_env_runners, num_envs in ((0, 4), (1, 4), (2, 2), (4, 1)):
+        made = config(num_env_runners, num_envs=num_envs).callbacks(Tracing)
+        with made.build_algo() as algo:
+            for _ in range(2):
+                algo.train()
+            by_episode: dict[str, list[Any]] = {}
+            for trace in traces(algo):
+                for line in trace:
+                    if line[0] != "sample end":
+                        by_episode.setdefault(line[1], []).append((line[0], *line[3:]))
+            outcomes.append(by_episode)
+    assert len(outcomes[0]) > 8
+    assert outcomes[0] == outcomes[1] == outcomes[2] == outcomes[3]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("num_env_runners", [0, 1])
+def test_the_end_of_an_episode_shows_all_of_it_over_cut_chunks(num_env_runners: int) -> None:
+    def on_end(episode: Any, prev_episode_chunks: Any, metrics_logger: Any) -> None:
+        earlier = sum(sum(chunk.get_rewards()) for chunk in prev_episode_chunks)
+        here = float(np.sum(episode.get_rewards()))
+        assert episode.get_return() == earlier + here == episode.t == 12.0
+        starts = [chunk.t_started for chunk in (*prev_episode_chunks, episode)]
+        assert starts == sorted(starts)
+        assert starts[0] == 0
+        assert {chunk.id_ for chunk in prev_episode_chunks} <= {episode.id_}
+        metrics_logger.log_value("num_chunks", len(starts), reduce="max")
+
+    twelve_steps = {"min_length": 12, "max_length": 12}
+    made = config(num_env_runners, num_envs=4, env_config=twelve_steps, train_batch_size=20)
+    with made.callbacks(on_episode_end=on_end).build_algo() as algo:
+        results = [algo.train() for _ in range(3)]
+    assert results[-1]["env_runners/num_chunks"] == 3
+    assert results[-1]["env_runners/episode_return_mean"] == 12.0
+    assert results[-1]["env_runners/episode_len_mean"] == 12.0
+    assert results[-1]["env_runners/num_episodes_lifetime"] == 4
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("num_env_runners", [0, 1])
+def test_what_callbacks_store_in_an_episode_survives_its_cuts(num_env_runners: int) -> None:
+    class Storing(RLlibCallback):
+        def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
+            episode.custom_data["steps"] = []
+            episode.user_data["sum"] = 0
+
+        def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+            episode.custom_data["steps"].append(episode.t)
+            episode.user_data["sum"] += 1
+            episode.add_temporary_timestep_data("reward", float(episode.get_rewards(-1)))
+
+        def on_episode_end(self, *, episode: Any, metrics_logger: Any, **kwargs: Any) -> None:
+            assert episode.custom_data["steps"] == list(range(1, episode.t + 1))
+            assert episode.user_data["sum"] == episode.t
+            assert episode.get_temporary_timestep_data("reward") == [1.0] * episode.t
+            episode.custom_metrics["length"] = episode.t
+            episode.hist_data["lengths"] = [episode.t]
+
+    with (
+        config(num_env_runners, train_batch_size=7, minibatch_size=7)
+        .callbacks(Storing)
+        .build_algo() as algo
+    ):
+        results = [algo.train() for _ in range(8)]
+        slots = algo.get_state()["env_runners"]["slots"]
+    runners = results[-1]["env_runners"]
+    assert runners["num_episodes_lifetime"] >= 5
+    assert runners["custom_metrics"]["length_mean"] == runners["episode_len_mean"]
+    lengths = [length for r in results for length in r["env_runners/hist_stats/lengths"]
+               if r["env_runners/num_episodes"]]  # fmt: skip
+    assert len(lengths) == runners["num_episodes_lifetime"]
+    running = [slot for slot in slots if slot["env_seed"] is not None]
+    assert running, "no episode was cut at the end, so nothing was shown"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_rewards_rewritten_at_sample_end_reach_the_learner_but_not_the_returns(
+    num_env_runners: int,
+) -> None:
+    def rewrite(samples: list[SingleAgentEpisode]) -> None:
+        for episode in samples:
+            episode.set_rewards(new_data=np.full(len(episode), 100.0))
+
+    learnt, values, returns, means = [], [], [], []
+    for should_rewrite in (False, True):
+        made = config(num_env_runners, num_envs=4 // max(1, num_env_runners))
+        if should_rewrite:
+            made.callbacks(on_sample_end=rewrite)
+        with made.build_algo() as algo:
+            results = [algo.train() for _ in range(2)]
+            learnt.append(algo.get_weights()["default_policy"]["vf/0/kernel"])
+            values.append(results[0]["learners/default_policy/vf_loss_unclipped"])
+            returns.append(results[0]["env_runners/hist_stats/episode_reward"])
+            means.append(results[0]["env_runners/episode_return_mean"])
+    assert not np.array_equal(learnt[0], learnt[1])
+    assert values[1] > 100 * values[0]
+    assert returns[0] == returns[1]
+    assert means[0] == means[1] <= 12.0
+
+
+def test_a_sub_env_without_work_has_no_events() -> None:
+    with config(num_envs=3).callbacks(Tracing).build_algo() as algo:
+        algo.env_runner.sample(num_timesteps=2)
+        trace = algo.env_runner.callbacks.objects[0].trace
+    assert {line[2] for line in trace[:-1]} == {0, 1}

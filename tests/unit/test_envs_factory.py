@@ -1,0 +1,192 @@
+"""Every way to say which env is meant, and what an env is told when it is made."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import register as register_gymnasium_id
+
+from trainer import EnvContext, EnvCreationError, register_env
+from trainer.envs import make_env_factory
+from trainer.envs.registry import registered_creator
+from trainer.testing.debug_envs import CorridorEnv, CountdownEnv
+
+
+@pytest.fixture
+def gymnasium_id() -> Iterator[str]:
+    """An id that only this process knows, with a class as entry point."""
+    name = "OnlyHere-v0"
+    register_gymnasium_id(name, entry_point=lambda **settings: CountdownEnv(settings))
+    yield name
+    del gymnasium.registry[name]
+
+
+class EnvWithoutArgument(CountdownEnv):
+    def __init__(self) -> None:
+        super().__init__({"max_length": 7})
+
+
+def made(env: Any, env_config: Mapping[str, Any] | None = None, **place: Any) -> Any:
+    arguments = {
+        "worker_index": 2,
+        "vector_index": 1,
+        "num_workers": 3,
+        "recreated_worker": False,
+        **place,
+    }
+    return make_env_factory(env, env_config or {}).make(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        (CountdownEnv, CountdownEnv),
+        (lambda context: CorridorEnv(context), CorridorEnv),
+        ("trainer.testing.debug_envs.CorridorEnv", CorridorEnv),
+        (EnvWithoutArgument, EnvWithoutArgument),
+        (lambda: CountdownEnv({}), CountdownEnv),
+    ],
+    ids=["class", "lambda", "dotted path", "class without argument", "callable without argument"],
+)
+def test_callables_and_paths_make_envs(env: Any, expected: type) -> None:
+    assert type(made(env)[0]) is expected
+
+
+def test_a_gymnasium_id_gets_env_config_as_keyword_arguments() -> None:
+    env, context = made("CartPole-v1", {"sutton_barto_reward": True})
+    assert env.spec.id == "CartPole-v1"
+    assert env.spec.kwargs["sutton_barto_reward"] is True
+    assert context == {"sutton_barto_reward": True}
+
+
+def test_a_gymnasium_spec_makes_its_env() -> None:
+    assert made(gymnasium.spec("CartPole-v1"))[0].spec.id == "CartPole-v1"
+    assert isinstance(gymnasium.spec("CartPole-v1"), EnvSpec)
+
+
+def test_an_id_that_only_this_process_knows_travels_as_its_spec(gymnasium_id: str) -> None:
+    packed = cloudpickle.dumps(make_env_factory(gymnasium_id, {"max_length": 5}))
+    del gymnasium.registry[gymnasium_id]
+    factory = pickle.loads(packed)
+    env, _ = factory.make(worker_index=1, vector_index=0, num_workers=1, recreated_worker=False)
+    assert env.unwrapped.max_length == 5
+    gymnasium.registry[gymnasium_id] = env.spec
+
+
+def test_a_registered_name_makes_its_env_and_is_found_before_gymnasiums(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainer.envs.registry._CREATORS", {})
+    assert made("CartPole-v1")[0].spec.id == "CartPole-v1"
+    register_env("CartPole-v1", lambda context: CorridorEnv(context))
+    assert type(made("CartPole-v1")[0]) is CorridorEnv
+    register_env("CartPole-v1", lambda context: CountdownEnv(context))
+    assert type(made("CartPole-v1")[0]) is CountdownEnv, "a name that is taken is given anew"
+
+
+def test_a_registered_name_needs_no_registry_where_it_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainer.envs.registry._CREATORS", {})
+    register_env("registered here", CorridorEnv)
+    packed = cloudpickle.dumps(make_env_factory("registered here", {}))
+    monkeypatch.setattr("trainer.envs.registry._CREATORS", {})
+    factory = pickle.loads(packed)
+    assert registered_creator("registered here") is None
+    assert factory.create is CorridorEnv
+    assert factory.name == "registered here"
+
+
+def test_registering_something_that_cannot_be_called_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"got a dict; expected a callable.*register_env\('mine'"):
+        register_env("mine", {})  # type: ignore[arg-type]
+
+
+def test_every_sub_env_gets_a_context_of_its_own_with_its_place() -> None:
+    env_config = {"nested": {"a": [1]}}
+    seen: list[EnvContext] = []
+
+    def create(context: EnvContext) -> CountdownEnv:
+        seen.append(context)
+        context["nested"]["a"].append(2)
+        return CountdownEnv()
+
+    made(create, env_config, vector_index=0, recreated_worker=True)
+    made(create, env_config, vector_index=1)
+    assert [(c.worker_index, c.vector_index, c.num_workers, c.recreated_worker) for c in seen] == [
+        (2, 0, 3, True),
+        (2, 1, 3, False),
+    ]
+    assert [c["nested"]["a"] for c in seen] == [[1, 2], [1, 2]]
+    assert env_config == {"nested": {"a": [1]}}
+
+
+def test_a_context_keeps_its_place_when_it_is_copied_or_pickled() -> None:
+    context = EnvContext({"a": 1}, 2, 3, True, 4, True)
+    for other in (context.copy_with_overrides(), pickle.loads(pickle.dumps(context))):
+        assert other == {"a": 1}
+        assert vars(other) == vars(context)
+    moved = context.copy_with_overrides({"b": 2}, vector_index=0)
+    assert (moved, moved.vector_index, moved.worker_index) == ({"b": 2}, 0, 2)
+    context.set_defaults({"a": 9, "c": 3})
+    assert context == {"a": 1, "c": 3}
+    assert "worker=2/4" in str(context)
+    with pytest.raises(TypeError, match="has no worker; it has worker_index"):
+        context.copy_with_overrides(worker=1)
+
+
+class RaisingEnv(CountdownEnv):
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        raise OSError("no such level")
+
+
+@pytest.mark.parametrize(
+    ("env", "env_config", "expected"),
+    [
+        ("CartPol-v1", {}, r"'CartPol-v1' is not known. Did you mean 'CartPole-v1'.*Accepted are"),
+        ("no.such.module.Env", {}, r"could not be imported: No module named 'no'.*Accepted are"),
+        ("trainer.testing.debug_envs.Nowhere", {}, r"could not be imported.*Nowhere"),
+        (17, {}, r"env=17 is a int. Accepted are: a gymnasium id"),
+        (RaisingEnv, {"level": 4}, r"Could not make env 'RaisingEnv' of env runner 2, sub-env 1: "
+         r"OSError: no such level. It was given env_config=\{'level': 4\}"),
+        (lambda context: "env", {}, r"returned a str; expected a gymnasium.Env. Derive the class"),
+        ("CartPole-v1", {"colour": 1}, r"Could not make env 'CartPole-v1'.*colour"),
+    ],
+    ids=["misspelt", "no module", "no attribute", "number", "raises", "no env", "unknown argument"],
+)  # fmt: skip
+def test_what_means_no_env_is_told_with_what_would(
+    env: Any, env_config: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(EnvCreationError, match=expected):
+        made(env, env_config)
+
+
+def test_the_error_of_a_creator_is_the_cause() -> None:
+    with pytest.raises(EnvCreationError) as raised:
+        made(RaisingEnv)
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+def _creator_with_defaults(context: Any = None) -> CountdownEnv:
+    assert isinstance(context, EnvContext), "an optional argument gets the context, too"
+    return CountdownEnv(context)
+
+
+class _CallableObject:
+    def __call__(self, context: EnvContext) -> CountdownEnv:
+        return CountdownEnv(context)
+
+
+@pytest.mark.parametrize(
+    ("create", "name"),
+    [(_creator_with_defaults, "_creator_with_defaults"), (_CallableObject(), "_CallableObject")],
+)
+def test_creators_are_called_by_name_in_messages(create: Callable[..., Any], name: str) -> None:
+    assert make_env_factory(create, {}).name == name
+    assert made(create, {"min_length": 4})[0].min_length == 4

@@ -1,0 +1,58 @@
+"""Several sub-envs side by side, as callbacks see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+
+from trainer.envs import EnvContext, VectorEnv
+from trainer.testing.debug_envs import CorridorEnv
+
+
+class ClosableEnv(CorridorEnv):
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self.num_closed = 0
+
+    def close(self) -> None:
+        self.num_closed += 1
+        if self.corridor_length == 4:
+            raise RuntimeError("this env does not close")
+
+
+def vector_env(*lengths: int) -> VectorEnv:
+    contexts = [EnvContext({"corridor_length": n}, 1, index) for index, n in enumerate(lengths)]
+    wrapped = [gymnasium.wrappers.TimeLimit(ClosableEnv(c), 10) for c in contexts]
+    return VectorEnv(wrapped, contexts)
+
+
+def test_it_shows_its_sub_envs_and_the_spaces_of_one() -> None:
+    env = vector_env(3, 5)
+    assert env.num_envs == 2
+    assert env.single_observation_space == env.envs[0].observation_space
+    assert env.single_action_space == env.envs[0].action_space
+    assert env.unwrapped is env
+
+
+def test_foreach_env_gives_the_users_own_envs_in_order() -> None:
+    env = vector_env(3, 5)
+
+    def length(own: Any) -> tuple[type, int]:
+        return type(own), own.corridor_length
+
+    def lengths(own: Any, context: EnvContext) -> tuple[int, int, int]:
+        return own.corridor_length, context["corridor_length"], context.vector_index
+
+    assert env.foreach_env(length) == [(ClosableEnv, 3), (ClosableEnv, 5)]
+    assert env.foreach_env_with_context(lengths) == [(3, 3, 0), (5, 5, 1)]
+
+
+def test_closing_closes_every_sub_env_once_also_if_one_raises() -> None:
+    env = vector_env(3, 4, 5)
+    inner: list[Any] = [wrapped.unwrapped for wrapped in env.envs]
+    with pytest.raises(RuntimeError, match="does not close"):
+        env.close()
+    env.close()
+    assert [own.num_closed for own in inner] == [1, 1, 1]

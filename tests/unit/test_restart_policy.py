@@ -1,0 +1,54 @@
+"""Who is replaced, how often, and after how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.runtime.restart_policy import RestartPolicy
+
+
+def may_restart(
+    policy: RestartPolicy, *, restarts: int = 0, failures: int = 1, answered: bool = True
+) -> bool:
+    return policy.may_restart(
+        num_restarts=restarts, num_failures_in_a_row=failures, has_ever_answered=answered
+    )
+
+
+def test_a_first_failure_is_repaired_at_once() -> None:
+    assert may_restart(RestartPolicy())
+    assert RestartPolicy().back_off_s(1) == 0.0
+
+
+def test_nobody_is_replaced_if_that_is_switched_off() -> None:
+    assert not may_restart(RestartPolicy(should_restart=False))
+
+
+def test_the_maximum_counts_over_the_whole_run() -> None:
+    policy = RestartPolicy(max_restarts=3)
+    assert [may_restart(policy, restarts=n) for n in range(5)] == [True, True, True, False, False]
+    assert not may_restart(RestartPolicy(max_restarts=0))
+
+
+def test_failures_in_a_row_are_tolerated_up_to_the_tolerance() -> None:
+    policy = RestartPolicy(tolerance=2)
+    assert [may_restart(policy, failures=n) for n in (1, 2, 3)] == [True, True, False]
+    assert not may_restart(RestartPolicy(tolerance=0))
+
+
+def test_a_newcomer_gets_three_tries_however_large_the_tolerance() -> None:
+    policy = RestartPolicy(tolerance=100)
+    tried = [may_restart(policy, failures=n, answered=False) for n in (1, 2, 3, 4)]
+    assert tried == [True, True, False, False]
+    assert not may_restart(RestartPolicy(tolerance=1), failures=2, answered=False)
+
+
+def test_the_wait_grows_from_the_second_failure_on_and_stays_bounded() -> None:
+    waits = [RestartPolicy().back_off_s(n) for n in (1, 2, 3, 4, 5)]
+    assert waits == pytest.approx([0.0, 0.05, 0.1, 0.2, 0.4])
+    assert RestartPolicy().back_off_s(1_000_000) == 5.0
+
+
+def test_the_configured_delay_comes_on_top() -> None:
+    policy = RestartPolicy(delay_s=2.0)
+    assert [policy.back_off_s(n) for n in (1, 2, 3)] == pytest.approx([2.0, 2.05, 2.1])

@@ -1,0 +1,264 @@
+"""Small envs with known answers, for tests of trainers, callbacks and configs: yours and ours.
+
+    CountdownEnv     pays 1 per step; how long an episode lasts is drawn from its seed
+    CorridorEnv      walk to the right end; the best return is known
+    ContinuousEnv    repeat a number with a continuous action; the best return is 0
+    UnseededEnv      a CountdownEnv with randomness of its own: no episode can be repeated
+    FailingEnv       a CountdownEnv that raises, exits, crashes or hangs at a stated place
+
+All of them take their settings from `env_config`, and an episode follows from its seed and its
+actions alone (`UnseededEnv` breaks that rule on purpose).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from trainer.types import Array
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class InjectedFaultError(Exception):
+    """What a `FailingEnv` raises."""
+
+
+class CountdownEnv(gymnasium.Env[Array, Any]):
+    """Pays 1 per step and ends after a number of steps that is drawn when it is reset.
+
+    The return of an episode is its length. Observations depend on the seed, on the actions and on
+    noise drawn in every step, so that two episodes are equal only if all of these are.
+
+    Settings (`env_config`):
+        min_length, max_length: bounds of an episode's length in steps, both included; 3 and 12.
+        truncates: episodes end with `truncated` instead of `terminated`; False.
+
+    Observation: float32, [2]: the fraction of steps left, and a mixture of noise and past actions.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        self.observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.min_length: int = env_config.get("min_length", 3)
+        self.max_length: int = env_config.get("max_length", 12)
+        self.truncates: bool = env_config.get("truncates", False)
+        self.length = 0
+        self.steps = 0
+        self._mixture = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Starts an episode of a length that follows from the seed."""
+        super().reset(seed=seed, options=options)
+        self.length = int(self.np_random.integers(self.min_length, self.max_length + 1))
+        self.steps = 0
+        self._mixture = self.noise()
+        return self._observation(), {}
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Counts one step down."""
+        self.steps += 1
+        self._mixture = 0.5 * self._mixture + 0.25 * int(action) + 0.25 * self.noise()
+        is_over = self.steps >= self.length
+        terminated, truncated = is_over and not self.truncates, is_over and self.truncates
+        return self._observation(), 1.0, terminated, truncated, {}
+
+    def noise(self) -> float:
+        """The next random number, in [0, 1)."""
+        return float(self.np_random.random())
+
+    def _observation(self) -> Array:
+        left = (self.length - self.steps) / self.max_length
+        return np.array([left, self._mixture], np.float32)
+
+
+class CorridorEnv(gymnasium.Env[Any, Any]):
+    """Walk along a corridor: action 1 goes right, action 0 left; the right end pays 1 and ends it.
+
+    Every other step costs 0.1. Who always goes right gets `best_return`.
+
+    Settings (`env_config`):
+        corridor_length: steps from the left to the right end, at least 1; 5.
+        max_steps: the episode is truncated after so many steps; 4 times the length.
+        one_hot: observations are float32 [length + 1] instead of the position as an integer; False.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        self.corridor_length: int = env_config.get("corridor_length", 5)
+        self.max_steps: int = env_config.get("max_steps", 4 * self.corridor_length)
+        self.one_hot: bool = env_config.get("one_hot", False)
+        num_places = self.corridor_length + 1
+        self.observation_space: spaces.Space[Any] = (
+            spaces.Box(0.0, 1.0, (num_places,), np.float32)
+            if self.one_hot
+            else spaces.Discrete(num_places)
+        )
+        self.action_space = spaces.Discrete(2)
+        self.place = 0
+        self.steps = 0
+
+    @property
+    def best_return(self) -> float:
+        """The return of walking straight to the right end."""
+        return 1.0 - 0.1 * (self.corridor_length - 1)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins at the left end."""
+        super().reset(seed=seed, options=options)
+        self.place = 0
+        self.steps = 0
+        return self._observation(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Goes one place to the right or left; the left end is a wall."""
+        self.steps += 1
+        self.place = max(0, self.place + (1 if action == 1 else -1))
+        has_arrived = self.place == self.corridor_length
+        truncated = not has_arrived and self.steps >= self.max_steps
+        return self._observation(), 1.0 if has_arrived else -0.1, has_arrived, truncated, {}
+
+    def _observation(self) -> Any:
+        if not self.one_hot:
+            return self.place
+        return np.eye(self.corridor_length + 1, dtype=np.float32)[self.place]
+
+
+class ContinuousEnv(gymnasium.Env[Array, Array]):
+    """Repeat the number that is shown: minus the squared distance is the reward, 0 the best return.
+
+    The number is drawn anew in every step, from [-1, 1]; the action that repeats it is the number
+    times `scale`, so policies that ignore the bounds of the action space do badly.
+
+    Settings (`env_config`):
+        num_steps: length of an episode; 8.
+        scale: actions are in [-scale, scale]; 2.0.
+
+    Attributes:
+        received: the actions of this episode as they arrived.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        self.num_steps: int = env_config.get("num_steps", 8)
+        self.scale: float = env_config.get("scale", 2.0)
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = spaces.Box(-self.scale, self.scale, (1,), np.float32)
+        self.received: list[Array] = []
+        self._number = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Shows the first number."""
+        super().reset(seed=seed, options=options)
+        self.received = []
+        return self._show_next(), {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Pays for the action and shows the next number; the last step truncates."""
+        self.received.append(np.array(action))
+        distance = float(action[0]) / self.scale - self._number
+        truncated = len(self.received) >= self.num_steps
+        return self._show_next(), -(distance**2), False, truncated, {}
+
+    def _show_next(self) -> Array:
+        self._number = float(self.np_random.uniform(-1.0, 1.0))
+        return np.array([self._number], np.float32)
+
+
+class UnseededEnv(CountdownEnv):
+    """A CountdownEnv whose noise comes from the operating system: no episode can be repeated."""
+
+    def noise(self) -> float:
+        """A number that no seed determines, in [0, 1)."""
+        return int.from_bytes(os.urandom(4), "big") / 2**32
+
+
+class FailingEnv(CountdownEnv):
+    """A CountdownEnv that fails at a stated place, once or always.
+
+    Settings (`env_config`), beside those of CountdownEnv:
+        where: "init", "reset" or "step"; "never" is the default.
+        how: one of `FAULTS`; "raise".
+        at_step: in "step", fails when so many steps of the episode are made; 2.
+        armed_file: fails only if this file exists, and removes it first: once. None fails always.
+        worker_index: fails in this env runner only; None fails in all.
+
+    A file, and not a counter, because the process that counts is the one that dies.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        super().__init__(env_config)
+        self._where: str = env_config.get("where", "never")
+        self._fail: Callable[[], None] = FAULTS[env_config.get("how", "raise")]
+        self._at_step: int = env_config.get("at_step", 2)
+        armed_file = env_config.get("armed_file")
+        self._armed_file = None if armed_file is None else Path(armed_file)
+        index = env_config.get("worker_index")
+        self._is_meant = index is None or index == getattr(env_config, "worker_index", None)
+        self._fail_at("init")
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """As in CountdownEnv, unless it is to fail here."""
+        self._fail_at("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """As in CountdownEnv, unless it is to fail here."""
+        if self.steps == self._at_step:
+            self._fail_at("step")
+        return super().step(action)
+
+    def _fail_at(self, where: str) -> None:
+        if where != self._where or not self._is_meant:
+            return
+        if self._armed_file is not None:
+            try:
+                self._armed_file.unlink()
+            except FileNotFoundError:
+                return  # another process was first, or it is over
+        self._fail()
+
+
+def _raise() -> None:
+    raise InjectedFaultError("this env fails on purpose")
+
+
+def _exit() -> None:
+    os._exit(7)
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _segfault() -> None:
+    faulthandler.disable()
+    ctypes.string_at(0)
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(60.0)
+
+
+FAULTS: Final[Mapping[str, Callable[[], None]]] = MappingProxyType(
+    {"raise": _raise, "exit": _exit, "kill": _kill, "segfault": _segfault, "hang": _hang}
+)
+"""Ways for a process to fail, by name: all but "raise" end or block the process they run in."""
