@@ -140,15 +140,15 @@ def started(pool: WorkerPool, *indices: int) -> None:
     for index in indices:
         pool.slots[index].start(pack(Servant))
     for _ in indices:
-        _, outcome = pool.next_outcome(stall_limit_s=20)
+        _, outcome = pool.next_outcome()
         assert isinstance(outcome, Success)
 
 
 def ask(
     pool: WorkerPool, method: str, *arguments: Any, stall_limit_s: float | None = 20
 ) -> Outcome:
-    pool.slots[1].submit(method, arguments)
-    index, outcome = pool.next_outcome(stall_limit_s=stall_limit_s)
+    pool.slots[1].submit(method, arguments, stall_limit_s=stall_limit_s)
+    index, outcome = pool.next_outcome()
     assert index == 1
     return outcome
 
@@ -191,7 +191,7 @@ def test_a_factory_that_fails_is_told(pool: WorkerPool, how: str) -> None:
         act()
 
     pool.slots[1].start(pack(factory))
-    _, outcome = pool.next_outcome(stall_limit_s=20)
+    _, outcome = pool.next_outcome()
     assert isinstance(outcome, expected)
     assert not isinstance(outcome, Success)
     assert text in outcome.describe()
@@ -206,7 +206,7 @@ def test_death_of_one_worker_does_not_touch_the_other(pool: WorkerPool) -> None:
     started(pool, 1, 2)
     pool.slots[2].submit("work_with_progress", (0.3,))
     pool.slots[1].submit("act", (_exit,))
-    outcomes = dict([pool.next_outcome(stall_limit_s=20), pool.next_outcome(stall_limit_s=20)])
+    outcomes = dict([pool.next_outcome(), pool.next_outcome()])
     assert outcomes == {1: Lost(exit_code=7), 2: Success("done")}
 
 
@@ -313,7 +313,7 @@ class Servant:  # of __main__, in a script without a guard
 
 pool = WorkerPool(["busy", "idle", "blocked"])
 for slot in pool.slots.values(): slot.start(pack(Servant))
-pids = [pool.next_outcome(stall_limit_s=20)[1].value for _ in pool.slots]
+pids = [pool.next_outcome()[1].value for _ in pool.slots]
 pool.slots[1].submit("hang", ())
 BLOCK
 print(*pids, flush=True)

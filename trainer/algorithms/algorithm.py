@@ -11,23 +11,21 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
-import logging
 import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from callbacks import CallbackChain
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
+from trainer.algorithms.algorithm_evaluation import AlgorithmEvaluation
+from trainer.algorithms.building import make_callbacks, make_group, own_config
 from trainer.algorithms.counters import Counters
 from trainer.algorithms.inference import Inference
 from trainer.algorithms.iteration_result import IterationResult, merge_late_values
 from trainer.algorithms.registry import register_algorithm
 from trainer.algorithms.run_clock import RunClock
 from trainer.config import AlgorithmConfig
-from trainer.config.specs import env_runner_spec, module_spec, restart_policy
-from trainer.env_runners import EnvRunnerGroup, GroupSample, SingleAgentEnvRunner, Weights
-from trainer.errors import AlgorithmStoppedError, ConfigError
-from trainer.evaluation import EvaluationSettings, Evaluator
+from trainer.env_runners import GroupSample, SingleAgentEnvRunner
+from trainer.errors import AlgorithmStoppedError
 from trainer.learners import Learner
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import RLModule
@@ -36,10 +34,8 @@ from trainer.runtime.blas_threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import DEFAULT_MODULE_ID, State
 
-_LOGGER = logging.getLogger(__name__)
 
-
-class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
+class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -50,18 +46,8 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
     `train()` either returns a result or leaves the algorithm as it was: whatever is raised in the
     middle of an iteration, everything is put back to where the iteration began.
 
-    Subclasses name their `config_class` and implement `make_learner` and `training_step`.
-
-    Attributes:
-        config: the settings: validated, frozen, and the algorithm's own.
-        metrics: the logger of the main process; what callbacks log here appears at the top of the
-            result.
-        callbacks: the callback objects of the main process.
-        env_runner_group: the training runners.
-        learner: makes updates.
-        counters: what was sampled and trained so far.
-        root_seed: what all randomness is derived from: `config.seed`, or drawn once if that is
-            None.
+    Subclasses name their `config_class` and implement `make_learner` and `training_step`. The
+    attributes are described in `AlgorithmParts`.
     """
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
@@ -92,21 +78,26 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
             EnvCreationError, EnvContractError: the env could not be made, or breaks the contract.
         """
         del logger_creator
-        self.config = self._own_config(config, env, settings)
+        self.config = own_config(self.config_class, config, env, settings)
         self.root_seed = draw_root_seed() if self.config.seed is None else int(self.config.seed)
         self._is_stopped = False
         self.counters = Counters()
         self.metrics = MetricsLogger()
-        self._episode_statistics = EpisodeStatistics(
+        self.episode_statistics = EpisodeStatistics(
             smoothing=self.config.metrics_num_episodes_for_smoothing,
             keep_per_episode_custom_metrics=self.config.keep_per_episode_custom_metrics,
         )
         self._clock = RunClock()
-        self._last_evaluation: dict[str, Any] = {}
-        self._evaluator: Evaluator | None = None
-        self._evaluator_state: State = {"num_evaluations": 0, "callbacks": {}}
-        self.callbacks = CallbackChain(self.config.callback_spec(), where="the main process")
-        self.env_runner_group = self._make_group(self.config, Role.TRAINING)
+        self._last_evaluation = {}
+        self._evaluator = None
+        self._evaluator_state = {"num_evaluations": 0, "callbacks": {}}
+        self.callbacks = make_callbacks(self.config)
+        self.env_runner_group = make_group(
+            self.config,
+            Role.TRAINING,
+            root_seed=self.root_seed,
+            on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=False),
+        )
         try:
             self._set_up()
             self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
@@ -118,51 +109,6 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
     def get_default_config(cls) -> AlgorithmConfig:
         """A new config of this algorithm with all defaults."""
         return cls.config_class()
-
-    @classmethod
-    def _own_config(cls, config: Any, env: object, settings: Mapping[str, Any]) -> AlgorithmConfig:
-        if config is None or isinstance(config, Mapping):
-            own = cls.get_default_config().update_from_dict(dict(config or {}))
-        elif isinstance(config, cls.config_class):
-            own = config.copy(copy_frozen=False)
-        elif isinstance(config, AlgorithmConfig):
-            own = cls.get_default_config().update_from_dict(config.given_settings())
-        else:
-            raise ConfigError(
-                f"{cls.__name__}(config=…) got a {type(config).__name__}; expected a {cls.config_class.__name__} or a "
-                "dict of settings."
-            )
-        if env is not None:
-            own.environment(env)
-        if settings:
-            own.update_from_dict(settings)
-        own.validate()
-        if own.env is None:
-            raise ConfigError(
-                f"{cls.__name__} has no env to train in: `env=None`. Name one: "
-                "config.environment('CartPole-v1'), or with a class: config.environment(MyEnv)."
-            )
-        own.freeze()
-        return own
-
-    def _make_group(self, config: AlgorithmConfig, role: Role) -> EnvRunnerGroup:
-        is_evaluation = role is Role.EVALUATION
-        has_own_seed = is_evaluation and config.evaluation_seed is not None
-        spec = env_runner_spec(
-            config,
-            root_seed=config.evaluation_seed if has_own_seed else self.root_seed,
-            role=role,
-            module=module_spec(config),
-        )
-        return EnvRunnerGroup(
-            spec,
-            num_env_runners=config.num_env_runners,
-            policy=restart_policy(config),
-            stall_limit_s=config.evaluation_sample_timeout_s
-            if is_evaluation
-            else config.sample_timeout_s,
-            on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=is_evaluation),
-        )
 
     def _set_up(self) -> None:
         self.env_runner_group.start()
@@ -192,28 +138,28 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
 
         Returns:
             the result: metrics by path (`result["env_runners/episode_return_mean"]`), counters,
-                times; keys in
-            `trainer.metrics.keys`.
+            times; the keys are listed in `trainer.metrics.keys`.
 
         Raises:
             AlgorithmStoppedError: `stop()` was called.
             CallbackError: a callback raised.
-            RunnerLostError, or what the user's code raised: a runner failed and the settings do not
-            let it be replaced.
+            RunnerLostError: a runner's process died and may not be replaced.
+            Exception: what the user's env or module raised, if the runner may not be replaced.
         """
         self._refuse_if_stopped("train")
-        before = self.get_state()
+        before, clock = self.get_state(), copy.copy(self._clock)
         try:
             with single_threaded_blas():
                 return self._train()
         except BaseException:
-            self._put_back(before)
+            self.set_state(before)
+            self._clock = clock
             raise
 
     def _train(self) -> ResultDict:
         started_at = time.monotonic()
         result = IterationResult(self.counters)
-        self._episode_statistics.begin_iteration()
+        self.episode_statistics.begin_iteration()
         while not self._has_done_enough(result, time.monotonic() - started_at):
             self._iteration = result
             self.training_step()
@@ -256,7 +202,7 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
         self.counters.num_episodes_lost += sample.num_episodes_lost
         self.counters.num_env_steps_lost += sample.num_env_steps_lost
         result.add_sample(sample)
-        self._episode_statistics.add(sample.records)
+        self.episode_statistics.add(sample.records)
         self.metrics.aggregate(sample.metrics, key="env_runners")
         return sample
 
@@ -272,96 +218,33 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
         with result.time("synch_weights"):
             self._send_weights()
 
-    def _send_weights(self) -> None:
-        self.env_runner_group.set_weights(self._weights())
-
-    def _weights(self) -> Weights:
-        return Weights(self.learner.num_updates, self.learner.module.get_state(inference_only=True))
-
     def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
         self._clock.add(elapsed_s)
         result.add_group(self.env_runner_group)
-        is_fresh = (
-            self._last_evaluation.get("evaluated_at_iteration") == self.counters.training_iteration
-        )
-        shows_evaluation = is_fresh or self.config.always_attach_evaluation_results
         return result.compile(
             user_metrics=self.metrics.peek(),
-            episodes=self._episode_statistics.result(),
-            evaluation=copy.deepcopy(self._last_evaluation) if shows_evaluation else {},
+            episodes=self.episode_statistics.result(),
+            evaluation=self._evaluation_to_show(),
             clock=self._clock,
             config=self.config,
             elapsed_s=elapsed_s,
         )
 
-    def _tell_recreated(self, indices: list[int], *, is_evaluation: bool) -> None:
-        group = self.eval_env_runner_group if is_evaluation else self.env_runner_group
-        arguments = {"algorithm": self, "is_evaluation": is_evaluation}
-        self.callbacks.fire(
-            "on_env_runners_recreated",
-            env_runner_group=group,
-            env_runner_indices=indices,
-            **arguments,
-        )
-        self.callbacks.fire(
-            "on_workers_recreated", worker_set=group, worker_ids=indices, **arguments
-        )
+    def evaluate(self) -> ResultDict:
+        """Plays evaluation episodes with the newest weights, at any time.
 
-    # ---- evaluation
-
-    def evaluate(self) -> dict[str, Any]:
-        """Plays evaluation episodes with the newest weights, at any time; training is not
-        disturbed.
+        Training is not disturbed: neither its episodes nor its metrics nor its random numbers.
 
         Returns:
-            metrics of the episodes of this evaluation alone: `env_runners/…`, and
-                `evaluated_at_iteration`,
-            `weights_version` and `num_episodes` that date them.
+            metrics of the episodes of this evaluation alone (`env_runners/…`), dated by
+            `evaluated_at_iteration` and `weights_version`.
         """
         self._refuse_if_stopped("evaluate")
         with single_threaded_blas():
             return self._evaluate()
 
-    def _evaluate(self) -> dict[str, Any]:
-        evaluator = self._get_evaluator()
-        weights = self._weights()
-        evaluator.group.set_weights(weights)  # callbacks of the event may ask the runners
-        self.callbacks.fire("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
-        metrics = evaluator.evaluate(weights)
-        metrics["evaluated_at_iteration"] = self.counters.training_iteration
-        metrics["num_healthy_workers"] = evaluator.group.num_healthy_remote_workers()
-        metrics["num_remote_worker_restarts"] = evaluator.group.num_remote_worker_restarts()
-        self.callbacks.fire(
-            "on_evaluate_end",
-            algorithm=self,
-            metrics_logger=self.metrics,
-            evaluation_metrics=metrics,
-        )
-        self._last_evaluation = copy.deepcopy(metrics)
-        return ResultDict(metrics)
-
-    def _is_evaluation_due(self) -> bool:
-        interval = self.config.evaluation_interval
-        return bool(interval) and self.counters.training_iteration % interval == 0
-
-    def _get_evaluator(self) -> Evaluator:
-        if self._evaluator is None:
-            config = self.config.get_evaluation_config_object()
-            settings = EvaluationSettings(
-                duration=self.config.evaluation_duration,
-                unit=self.config.evaluation_duration_unit,
-                has_fixed_seed=self.config.evaluation_seed is not None,
-            )
-            self._evaluator = Evaluator(self._make_group(config, Role.EVALUATION), settings)
-            self._evaluator.set_state(self._evaluator_state)
-        return self._evaluator
-
-    def _restore_evaluator(self, state: State) -> None:
-        self._evaluator_state = state
-        if self._evaluator is not None:
-            self._evaluator.set_state(state)
-
-    def _adopt_root_seed(self, root_seed: int) -> None:
+    def adopt_root_seed(self, root_seed: int) -> None:
+        """Derives all randomness to come from another seed."""
         self.root_seed = root_seed
         self.env_runner_group.set_root_seed(root_seed)
         self.learner.root_seed = root_seed
@@ -380,11 +263,6 @@ class Algorithm(AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
     def iteration(self) -> int:
         """The same as `training_iteration`."""
         return self.counters.training_iteration
-
-    @property
-    def eval_env_runner_group(self) -> EnvRunnerGroup | None:
-        """The evaluation runners; None until evaluation is configured or used."""
-        return self._evaluator.group if self._evaluator is not None else None
 
     @property
     def env_runner(self) -> SingleAgentEnvRunner | None:

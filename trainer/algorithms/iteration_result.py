@@ -132,7 +132,7 @@ class IterationResult:
 
 
 def merge_late_values(
-    result: ResultDict, *, before: Mapping[str, Any], after: Mapping[str, Any]
+    result: dict[str, Any], *, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
     """Brings what was logged in `on_train_result` into the result of the same iteration.
 
@@ -148,7 +148,7 @@ def merge_late_values(
             if isinstance(section, dict):
                 merge_late_values(
                     section, before=old if isinstance(old, Mapping) else {}, after=value
-                )  # type: ignore[arg-type]
+                )
         elif not dict.__contains__(result, key) or (
             not _same(value, old) and _same(result[key], old)
         ):

@@ -29,8 +29,9 @@ def train(arguments: argparse.Namespace) -> int:
     config.update_from_dict(dict(arguments.settings))
     stops = _stops(arguments)
     directory = RunDirectory(arguments.run_dir or _new_run_directory(arguments.algo, arguments.env))
-    directory.create(stops.to_dict())
+    directory.refuse_if_used()
     with config.build_algo() as algo:
+        directory.create(stops.to_dict())
         return _run(algo, directory, stops, arguments)
 
 

@@ -37,21 +37,23 @@ class RunDirectory:
         except ValueError:
             return self.path
 
-    def create(self, stops: Mapping[str, Any]) -> None:
-        """Makes the directory of a new run.
+    def refuse_if_used(self) -> None:
+        """Makes sure that a new run may begin here.
 
         Raises:
-            ConfigError: it holds a run already.
+            ConfigError: the directory holds a run already.
         """
         if self.results_file.exists() or self.checkpoints.exists():
             raise ConfigError(
                 f"{self.path} holds a run already. Go on with it "
                 f"(local-trainer resume {self.relative_path}), or give another --run-dir."
             )
+
+    def create(self, stops: Mapping[str, Any]) -> None:
+        """Makes the directory of a new run."""
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "run.json").write_text(
-            json.dumps({"stop": dict(stops)}, indent=2) + "\n", encoding="utf-8"
-        )
+        text = json.dumps({"stop": dict(stops)}, indent=2) + "\n"
+        (self.path / "run.json").write_text(text, encoding="utf-8")
 
     def read_stops(self) -> dict[str, Any]:
         """The stop criteria that the run was started with; none if the file is not there."""

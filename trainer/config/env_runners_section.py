@@ -125,8 +125,8 @@ class EnvRunnersSection(ConfigValues):
             num_gpus_per_env_runner: GPUs to reserve for each runner.
             custom_resources_per_env_runner: other resources to reserve for each runner.
             validate_env_runners_after_construction: make sure that every runner has started.
-            sample_timeout_s: the longest time a runner may take for one sample before it is
-                replaced; None waits.
+            sample_timeout_s: the longest time a runner may go without an env step or reset before
+                it is replaced; None waits.
             max_requests_in_flight_per_env_runner: requests a runner may have waiting.
             env_to_module_connector: makes connector pieces between env and module.
             module_to_env_connector: makes connector pieces between module and env.

@@ -113,9 +113,6 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
             "Leave it out: with `restart_failed_env_runners=True` the runner is replaced "
             "and its episodes continue."
         ),
-        "keep_per_episode_custom_metrics": NotOffered(
-            "Log with `metrics_logger.log_value(..., reduce=None)` instead."
-        ),
         "checkpoint_trainable_policies_only": NotOffered("Leave it out: everything is saved."),
         "logger_creator": NotOffered(_LOGGERS),
         "logger_config": NotOffered(_LOGGERS),
@@ -154,6 +151,7 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "max_requests_in_flight_per_aggregator_actor": _NO_CLUSTER,
         "local_gpu_idx": _NO_TORCH,
         "max_requests_in_flight_per_learner": "Learning runs in the main process.",
+        "evaluation_force_reset_envs_before_iteration": "Evaluations always play fresh episodes.",
         "ope_split_batch_by_episode": "Recorded data is not evaluated.",
         "env_runner_health_probe_timeout_s": "The death of a process is noticed without probing.",
         "metrics_episode_collection_timeout_s": "Metrics arrive together with the samples.",

@@ -1,7 +1,8 @@
 """Acting: runners that step envs, and the group that asks them and keeps them alive. Never imports learning."""
 
 from trainer.env_runners.env_runner import EnvRunner
-from trainer.env_runners.env_runner_group import EnvRunnerGroup, GroupSample
+from trainer.env_runners.env_runner_group import EnvRunnerGroup
+from trainer.env_runners.group_sample import GroupSample
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import Assignment, EnvRunnerSpec, Weights
 

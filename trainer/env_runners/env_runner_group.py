@@ -1,10 +1,9 @@
-"""All env runners of one purpose (training or evaluation): asks them, commits their answers, keeps
-them alive.
+"""The env runners of one purpose: asks them, commits their answers, keeps them alive.
 
-    group.start()                          every runner is made; what is wrong with the env shows
-    here sample = group.sample(assignments)     one request to every runner; repaired until all have
-    answered group.set_weights(weights)             sent along with the next request of each runner
-    group.foreach_env_runner(function)     the user's own code in every runner
+    group.start()                           every runner is made; a wrong env shows here
+    sample = group.sample_env_steps(2048)   one request to each; repaired until all have answered
+    group.set_weights(weights)              sent along with the next request of each runner
+    group.foreach_env_runner(function)      the user's own code in every runner
     group.stop()
 
 With no remote runners, the one local runner lives in the main process and runs the same program.
@@ -16,53 +15,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer.env_runners.group_sample import GroupSample
 from trainer.env_runners.local_round import run_locally
 from trainer.env_runners.request_round import Ask, OnRecreated, RequestRound, RoundResult
 from trainer.env_runners.runner_place import RunnerPlace
-from trainer.env_runners.servant import ApplyReply
 from trainer.env_runners.shares import share_out
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
     Assignment,
     EnvRunnerSpec,
-    SampleReply,
     SampleRequest,
     SlotPosition,
     Weights,
 )
-from trainer.episodes import SingleAgentEpisode
-from trainer.errors import ConfigError, RunnerFailedError, RunnerLostError
-from trainer.metrics import EpisodeRecord
+from trainer.errors import ConfigError, RunnerLostError
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
 
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
-
-
-@dataclass(frozen=True)
-class GroupSample:
-    """The answers of all runners to one request, put together in the order of the runners.
-
-    Attributes:
-        episodes: finished episodes and chunks, ordered by env slot, then time.
-        records: of finished episodes, ordered by runner, then time.
-        numbers: the episode numbers of the records.
-        metrics: what callbacks logged, one entry per runner in order.
-        num_env_steps: env steps made.
-        num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
-        repair_s: seconds spent on replacing runners.
-    """
-
-    episodes: list[SingleAgentEpisode]
-    records: list[EpisodeRecord]
-    numbers: list[int]
-    metrics: list[Any]
-    num_env_steps: int
-    num_episodes_lost: int
-    num_env_steps_lost: int
-    repair_s: float
 
 
 class EnvRunnerGroup(EnvRunnerGroupNames):
@@ -80,6 +52,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         num_env_runners: int,
         policy: RestartPolicy,
         stall_limit_s: float | None,
+        start_limit_s: float | None = None,
         on_recreated: OnRecreated = lambda _: None,
     ) -> None:
         """Prepares the places; `start` makes the runners.
@@ -88,7 +61,8 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             spec: of any runner; indices and slots are filled in for each.
             num_env_runners: remote runners, ≥ 0.
             policy: what to do about failures.
-            stall_limit_s: a runner without progress for so long is replaced; None waits for ever.
+            stall_limit_s: a runner without an env step for so long is replaced; None waits.
+            start_limit_s: the same while a runner is made and put to its position.
             on_recreated: called after a request with the numbers of the runners that were replaced.
         """
         self.num_restarts = 0
@@ -97,6 +71,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         self._on_recreated = on_recreated
         self._policy = policy
         self._stall_limit_s = stall_limit_s
+        self._start_limit_s = start_limit_s
         self._weights: Weights | None = None
         self.module_spec = spec.module_spec
         indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
@@ -173,41 +148,59 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         return sample
 
     def play(self, tickets: Sequence[Assignment], *, explore: bool | None = None) -> GroupSample:
-        """Plays evaluation tickets: runner k of n gets the tickets k, k + n, …, its sub-envs take them in turn."""
+        """Plays evaluation tickets, whoever plays them.
+
+        Runner k of n gets the tickets k, k + n, …; its sub-envs take them in turn. Tickets of a
+        runner that was given up are handed to the others.
+
+        Raises:
+            RunnerLostError: no runner is left.
+        """
+        samples: list[GroupSample] = []
+        while tickets:
+            indices = self._healthy_or_raise()
+            shares = {
+                index: tuple(tickets[number :: len(indices)])
+                for number, index in enumerate(indices)
+                if number < len(tickets)
+            }
+            for index in shares:
+                place = self._places[index]
+                place.positions = (SlotPosition(),) * place.spec.num_envs
+            requests = {
+                index: SampleRequest(share, explore=explore, force_reset=True)
+                for index, share in shares.items()
+            }
+            samples.append(self._sample(requests, max_new_episodes=1))
+            given_up = [index for index in shares if self._places[index].is_given_up]
+            tickets = [ticket for index in given_up for ticket in shares[index]]
+        return GroupSample.joined(samples)
+
+    def _healthy_or_raise(self) -> list[int]:
         indices = self.healthy_env_runner_ids()
-        requests = {
-            index: SampleRequest(
-                tuple(tickets[number :: len(indices)]), explore=explore, force_reset=True
+        if not indices:
+            raise RunnerLostError(
+                f"All {len(self._places)} env runners failed and may not be replaced, so there is "
+                "nobody left to sample. The log has the failures. Correct the env, or let runners "
+                "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
             )
-            for number, index in enumerate(indices)
-            if number < len(tickets)
-        }
-        for index in requests:
-            self._places[index].positions = (SlotPosition(),) * self._places[index].spec.num_envs
-        return self._sample(requests, max_new_episodes=1)
+        return indices
 
     def _sample(
         self, requests: Mapping[int, SampleRequest], *, max_new_episodes: int
     ) -> GroupSample:
         asks = {
-            index: Ask("sample", (request,), max_new_episodes)
+            index: Ask("sample", (request,), max_new_episodes, stall_limit_s=self._stall_limit_s)
             for index, request in requests.items()
         }
         result = self._run(asks)
-        replies: dict[int, SampleReply] = dict(sorted(result.answers.items()))
-        for index, reply in replies.items():
+        for index, reply in result.answers.items():
             self._places[index].commit_reply(reply)
-        sample = GroupSample(
-            episodes=[episode for reply in replies.values() for episode in reply.episodes],
-            records=[record for reply in replies.values() for record in reply.records],
-            numbers=[number for reply in replies.values() for number in reply.numbers],
-            metrics=[reply.metrics for reply in replies.values()],
-            num_env_steps=sum(reply.num_env_steps for reply in replies.values()),
-            num_episodes_lost=self._num_episodes_lost
-            + sum(reply.num_episodes_lost for reply in replies.values()),
-            num_env_steps_lost=self._num_env_steps_lost
-            + sum(reply.num_env_steps_lost for reply in replies.values()),
-            repair_s=result.repair_s,
+        sample = GroupSample.of(result.answers, repair_s=result.repair_s)
+        sample = replace(
+            sample,
+            num_episodes_lost=sample.num_episodes_lost + self._num_episodes_lost,
+            num_env_steps_lost=sample.num_env_steps_lost + self._num_env_steps_lost,
         )
         self._num_episodes_lost = self._num_env_steps_lost = 0
         if result.recreated:
@@ -223,7 +216,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             self._places,
             weights=self._weights,
             policy=self._policy,
-            stall_limit_s=self._stall_limit_s,
+            start_limit_s=self._start_limit_s,
         )
         result = round_.run(alive)
         self.num_restarts += result.num_restarts
@@ -239,24 +232,28 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         *,
         kwargs: Mapping[str, Any] | None = None,
         local_env_runner: bool = True,
-        healthy_only: bool = True,  # noqa: ARG002 - RLlib's signature: given-up runners can never be asked
+        healthy_only: bool = True,  # noqa: ARG002 - RLlib's signature; the others cannot be asked
         remote_worker_ids: Sequence[int] | None = None,
     ) -> list[Any]:
         """Calls a function with every runner, in the process where the runner lives.
 
         Args:
-            func: `func(env_runner, **kwargs)`; or the name of a runner's method; or a list, one function per runner.
+            func: `func(env_runner, **kwargs)`; or the name of a runner's method; or a list, one
+                function per runner.
             kwargs: keyword arguments of the call.
             local_env_runner: include the runner of the main process, if there is one.
             healthy_only: no effect.
-            remote_worker_ids: numbers of the remote runners to ask; None asks all, an empty list none.
+            remote_worker_ids: numbers of the remote runners to ask; None asks all, an empty list
+                none.
 
         Returns:
-            the results in the order of the runners' numbers; a runner that was given up holds its place with None.
+            the results in the order of the runners' numbers; a runner that was given up holds its
+            place with None.
 
         Raises:
-            Exception: what the function raised in the first runner in which it did, with the runner's number. The
-                function has run in all the others; no runner is replaced for it.
+            Exception: what the function raised in the first runner in which it did, with the
+                runner's number as cause. It has run in all the others; no runner is replaced.
+            RunnerLostError: a process died twice while it ran the function.
             ConfigError: a runner number does not exist, or a list of functions has another length.
         """
         indices = self._chosen(
@@ -265,29 +262,23 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         functions = [func] * len(indices) if callable(func) or isinstance(func, str) else list(func)
         if len(functions) != len(indices):
             raise ConfigError(
-                f"Got {len(functions)} functions for {len(indices)} env runners {indices}; expected one each."
+                f"foreach_env_runner() got {len(functions)} functions for {len(indices)} env "
+                f"runners {indices}; expected one for each, or one for all."
             )
         asks = {
             index: Ask("apply", (function, dict(kwargs or {})), is_repeatable=False)
             for index, function in zip(indices, functions, strict=True)
         }
         result = self._run(asks)
-        for index, answer in result.answers.items():
-            self._commit_apply(self._places[index], answer)
-        for index, failed in sorted(result.failures.items()):
-            raise failed.failure.unpack_error() from RunnerFailedError(
-                f"The function given to foreach_env_runner() {failed.describe()} in env runner {index}.\n\n"
-                f"{failed.failure.traceback_text}"
-            )
+        for index, reply in result.answers.items():
+            place = self._places[index]
+            place.commit(reply.positions or place.positions, reply.callbacks)
         if result.recreated:
             self._on_recreated(result.recreated)
+        result.raise_first_failure(doing="ran the function given to foreach_env_runner()")
         return [
             result.answers[index].value if index in result.answers else None for index in indices
         ]
-
-    @staticmethod
-    def _commit_apply(place: RunnerPlace, reply: ApplyReply) -> None:
-        place.commit(reply.positions or place.positions, reply.callbacks)
 
     def foreach_env_runner_with_id(
         self, func: Callable[[int, Any], Any], **options: Any

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from callbacks import CallbackError
 from trainer.env_runners.runner_place import RunnerPlace
@@ -36,13 +36,16 @@ class Ask:
         arguments: what comes after the `Sync`.
         max_new_episodes: how many episodes at most it can start per slot: what numbers to skip if
             it must be given up.
-        is_repeatable: it may be asked again after the user's code raised.
+        is_repeatable: it may be asked again and again; else once more if the process died, and not
+            at all if the user's code raised.
+        stall_limit_s: how long it may go without an env step; None is for ever.
     """
 
     method: str
     arguments: tuple[Any, ...]
     max_new_episodes: int = 1
     is_repeatable: bool = True
+    stall_limit_s: float | None = None
 
 
 @dataclass
@@ -61,12 +64,37 @@ class RoundResult:
 
     answers: dict[int, Any] = field(default_factory=dict)
     reports: dict[int, RunnerReport] = field(default_factory=dict)
-    failures: dict[int, Failed] = field(default_factory=dict)
+    failures: dict[int, Failed | Lost] = field(default_factory=dict)
     recreated: list[int] = field(default_factory=list)
     num_restarts: int = 0
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     repair_s: float = 0.0
+
+    def raise_first_failure(self, *, doing: str) -> None:
+        """Raises the failure of the first runner that has one.
+
+        Args:
+            doing: what the runner did, for the message.
+        """
+        for index, outcome in sorted(self.failures.items()):
+            summary = f"Env runner {index} {outcome.describe()} while it {doing}."
+            if isinstance(outcome, Lost):
+                raise RunnerLostError(f"{summary} That happened twice; it is replaced once more.")
+            raise_original(outcome, summary)
+
+
+def raise_original(outcome: Failed, summary: str) -> NoReturn:
+    """Raises what the user's code raised in a runner, of its own type.
+
+    Args:
+        outcome: how the call ended.
+        summary: what happened, for the `RunnerFailedError` that is chained as cause.
+    """
+    error = outcome.failure.unpack_error()
+    cause = RunnerFailedError(f"{summary}\n\n{outcome.failure.traceback_text}")
+    cause.__cause__ = error.__cause__
+    raise error from cause
 
 
 class RequestRound:
@@ -79,15 +107,15 @@ class RequestRound:
         *,
         weights: Weights | None,
         policy: RestartPolicy,
-        stall_limit_s: float | None,
+        start_limit_s: float | None,
     ) -> None:
         self._pool = pool
         self._places = places
         self._weights = weights
         self._policy = policy
-        self._stall_limit_s = stall_limit_s
+        self._start_limit_s = start_limit_s
         self._result = RoundResult()
-        self._asks: Mapping[int, Ask | None] = {}
+        self._asks: dict[int, Ask | None] = {}
         self._starting: dict[int, float] = {}
         self._failures_in_a_row: dict[int, int] = {}
 
@@ -102,7 +130,7 @@ class RequestRound:
             RunnerLostError: a process died that may not be replaced.
             CallbackError: a callback raised; that is no failure of the runner.
         """
-        self._asks = asks
+        self._asks = dict(asks)
         try:
             for index, ask in asks.items():
                 if not self._pool.slots[index].is_running:
@@ -110,7 +138,7 @@ class RequestRound:
                 elif ask is not None:
                     self._submit(index, ask)
             while self._pool.pending():
-                index, outcome = self._pool.next_outcome(stall_limit_s=self._stall_limit_s)
+                index, outcome = self._pool.next_outcome()
                 if isinstance(outcome, Success):
                     self._take(index, outcome.value)
                 else:
@@ -124,13 +152,16 @@ class RequestRound:
 
     def _start(self, index: int) -> None:
         self._starting[index] = time.monotonic()
-        self._pool.slots[index].start(self._places[index].bootstrap(self._weights).packed())
+        bootstrap = self._places[index].bootstrap(self._weights)
+        self._pool.slots[index].start(bootstrap.packed(), stall_limit_s=self._start_limit_s)
 
     def _submit(self, index: int, ask: Ask) -> None:
         place = self._places[index]
         sync = place.sync(self._weights)
         try:
-            self._pool.slots[index].submit(ask.method, (sync, *ask.arguments))
+            self._pool.slots[index].submit(
+                ask.method, (sync, *ask.arguments), stall_limit_s=ask.stall_limit_s
+            )
         except BaseException:
             # The arguments could not be pickled: the weights beside them have not arrived either.
             place.weights = None
@@ -169,15 +200,15 @@ class RequestRound:
     def _mend(self, index: int, outcome: Failed | Lost) -> None:
         place, ask = self._places[index], self._asks[index]
         was_starting = self._starting.pop(index, None) is not None
-        if (
-            isinstance(outcome, Failed)
-            and not was_starting
-            and ask is not None
-            and not ask.is_repeatable
-        ):
-            self._result.failures[index] = outcome
-            place.is_ahead = True
-            return
+        if ask is not None and not ask.is_repeatable and not was_starting:
+            if isinstance(outcome, Failed):
+                self._result.failures[index] = outcome
+                place.is_ahead = True
+                return
+            if self._failures_in_a_row.get(index):
+                # It may have been killed from outside once; now the function itself is to blame.
+                self._result.failures[index] = outcome
+                ask = self._asks[index] = None
         failures = self._failures_in_a_row[index] = self._failures_in_a_row.get(index, 0) + 1
         self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
         if not self._policy.may_restart(
@@ -227,8 +258,7 @@ class RequestRound:
         summary = f"{place.name.capitalize()} failed {times}; the last time it {outcome.describe()}. {self._advice()}"
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)
-        error = outcome.failure.unpack_error()
-        raise error from RunnerFailedError(f"{summary}\n\n{outcome.failure.traceback_text}")
+        raise_original(outcome, summary)
 
     def _advice(self) -> str:
         policy = self._policy

@@ -75,7 +75,7 @@ class DiagGaussian(ActionDistribution):
     def sample(self, inputs: Array, noise: Array) -> Array:
         """Gives mean + std · noise."""
         mean, log_std = self._split(inputs)
-        actions = mean + np.exp(log_std) * noise.astype(inputs.dtype)
+        actions: Array = mean + np.exp(log_std) * noise.astype(inputs.dtype)
         return actions.reshape(-1, *self._action_shape)
 
     def deterministic(self, inputs: Array) -> Array:

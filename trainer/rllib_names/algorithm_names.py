@@ -12,6 +12,8 @@ class _Algorithm(Protocol):
     eval_env_runner_group: Any
 
     def get_module(self, module_id: str = ...) -> Any: ...
+    def save_to_path(self, path: Any = ...) -> str: ...
+    def restore_from_path(self, path: Any) -> None: ...
 
 
 class AlgorithmNames:
@@ -30,3 +32,19 @@ class AlgorithmNames:
     def get_policy(self: _Algorithm, policy_id: str = DEFAULT_MODULE_ID) -> Any:
         """Older name of `get_module`."""
         return self.get_module(policy_id)
+
+    def save(self: _Algorithm, checkpoint_dir: Any = None) -> str:
+        """Older name of `save_to_path`."""
+        return self.save_to_path(checkpoint_dir)
+
+    def restore(self: _Algorithm, checkpoint_path: Any) -> None:
+        """Older name of `restore_from_path`."""
+        self.restore_from_path(checkpoint_path)
+
+    def save_checkpoint(self: _Algorithm, checkpoint_dir: Any) -> str:
+        """Older name of `save_to_path`."""
+        return self.save_to_path(checkpoint_dir)
+
+    def load_checkpoint(self: _Algorithm, checkpoint_dir: Any) -> None:
+        """Older name of `restore_from_path`."""
+        self.restore_from_path(checkpoint_dir)

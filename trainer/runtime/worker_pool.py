@@ -7,17 +7,15 @@ The pool holds no policy: what to do about a lost worker is decided by its calle
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from trainer.runtime.outcomes import Lost, Outcome
+from trainer.runtime.outcomes import Outcome
 from trainer.runtime.process_start import choose_start_method, preload
 from trainer.runtime.worker_slot import WorkerSlot
 
-_LOGGER = logging.getLogger(__name__)
 _LONGEST_POLL_S: Final = 0.5
 
 
@@ -44,49 +42,34 @@ class WorkerPool:
         """The numbers of the workers that owe an answer, ascending."""
         return [index for index, slot in self.slots.items() if slot.pending is not None]
 
-    def next_outcome(
-        self, *, stall_limit_s: float | None, among: Iterable[int] | None = None
-    ) -> tuple[int, Outcome]:
+    def next_outcome(self) -> tuple[int, Outcome]:
         """Waits until one pending call has ended.
 
-        Args:
-            stall_limit_s: a worker that made no progress for so many seconds is killed and counts
-                as lost; None waits for ever. After half of it a warning is logged.
-            among: look at these workers only; None is all that owe an answer.
+        A worker that makes no progress for as long as its call allows is killed and counts as lost;
+        after half of that time a warning is logged.
 
         Returns:
             the worker's number and how its call ended; the smallest number where several ended.
         """
-        indices = sorted(set(self.pending()) if among is None else set(among))
+        indices = self.pending()
         if not indices:
             raise RuntimeError("No worker owes an answer.")
-        warned: set[int] = set()
+        limits = [self.slots[index].stall_limit_s for index in indices]
+        poll_s = min([_LONGEST_POLL_S, *[limit / 10 for limit in limits if limit is not None]])
         while True:
             futures = {self.slots[index].pending: index for index in indices}
             done, _ = concurrent.futures.wait(
                 [future for future in futures if future is not None],
-                timeout=self._poll_s(stall_limit_s),
+                timeout=poll_s,
                 return_when=concurrent.futures.FIRST_COMPLETED,
             )
             if done:
                 index = min(futures[future] for future in done)
                 return index, self.slots[index].take()
-            if stall_limit_s is not None:
-                for index in indices:
-                    idle_s = self.slots[index].seconds_without_progress()
-                    if idle_s >= stall_limit_s:
-                        self.slots[index].kill()
-                        return index, Lost(exit_code=None, stalled_s=idle_s)
-                    if idle_s >= stall_limit_s / 2 and index not in warned:
-                        warned.add(index)
-                        _LOGGER.warning(
-                            "%s has made no progress for %.1f s; it is replaced after %.1f s.",
-                            self.slots[index].name, idle_s, stall_limit_s,
-                        )  # fmt: skip
-
-    @staticmethod
-    def _poll_s(stall_limit_s: float | None) -> float | None:
-        return None if stall_limit_s is None else min(_LONGEST_POLL_S, stall_limit_s / 10)
+            for index in indices:
+                stalled = self.slots[index].kill_if_stalled()
+                if stalled is not None:
+                    return index, stalled
 
     def kill_busy(self) -> list[int]:
         """Ends every worker that is in the middle of a call; returns their numbers."""

@@ -2,7 +2,7 @@
 
     slot = WorkerSlot(name="env runner 1", start_method="forkserver")
     slot.start(packed_factory)             # returns at once; the process comes up meanwhile
-    outcome = slot.take(slot.pending)      # Success(report) | Failed | Lost
+    outcome = slot.take()      # Success(report) | Failed | Lost
     slot.submit("sample", (request,))
     …
     slot.stop()
@@ -39,13 +39,21 @@ _REAP_TIMEOUT_S: Final = 2.0
 
 
 class WorkerSlot:
-    """One place for a worker process; at most one call is under way at a time."""
+    """One place for a worker process; at most one call is under way at a time.
+
+    Attributes:
+        name: what messages call it.
+        generation: how often a process was started here.
+        pending: the answer to come; None if nothing was asked.
+        stall_limit_s: how long the pending call may go without progress; None is for ever.
+    """
 
     def __init__(self, name: str, *, start_method: str) -> None:
         """Makes an empty place; `name` is used in messages."""
         self.name = name
         self.generation = 0
         self.pending: Future[bytes] | None = None
+        self.stall_limit_s: float | None = None
         self._start_method = start_method
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
@@ -53,6 +61,7 @@ class WorkerSlot:
         self._progress: Any = self._context.RawValue(ctypes.c_uint64, 0)
         self._progress_seen = 0
         self._progress_seen_at = 0.0
+        self._has_warned = False
 
     @property
     def pid(self) -> int | None:
@@ -64,8 +73,13 @@ class WorkerSlot:
         """Whether a process was started and not yet found dead or stopped."""
         return self._executor is not None
 
-    def start(self, packed_factory: bytes) -> None:
-        """Starts a new generation that makes its servant; the answer is the servant's report."""
+    def start(self, packed_factory: bytes, *, stall_limit_s: float | None = None) -> None:
+        """Starts a new generation that makes its servant; the answer is the servant's report.
+
+        Args:
+            packed_factory: pickled callable that makes the servant from the progress counter.
+            stall_limit_s: how long it may go without progress.
+        """
         self.kill()
         self.generation += 1
         self._executor = ProcessPoolExecutor(
@@ -74,10 +88,17 @@ class WorkerSlot:
             initializer=_initialize,
             initargs=(self._progress, self._start_method == "forkserver"),
         )
-        self._watch(self._executor.submit(worker_main.construct, packed_factory))
+        self._watch(self._executor.submit(worker_main.construct, packed_factory), stall_limit_s)
 
-    def submit(self, method: str, arguments: Sequence[object]) -> None:
+    def submit(
+        self, method: str, arguments: Sequence[object], *, stall_limit_s: float | None = None
+    ) -> None:
         """Calls a method of the servant; returns at once, `pending` is the answer to come.
+
+        Args:
+            method: its name.
+            arguments: what it is given.
+            stall_limit_s: how long it may go without progress.
 
         Raises:
             SerializationError: the arguments cannot be pickled; the worker is untouched.
@@ -89,14 +110,16 @@ class WorkerSlot:
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
         try:
-            self._watch(self._executor.submit(worker_main.call, method, packed))
+            self._watch(self._executor.submit(worker_main.call, method, packed), stall_limit_s)
         except BrokenProcessPool as error:
             # It died while it was idle: the call fails like one that was under way.
             self.pending = Future()
             self.pending.set_exception(error)
 
-    def _watch(self, future: Future[bytes]) -> None:
+    def _watch(self, future: Future[bytes], stall_limit_s: float | None) -> None:
         self.pending = future
+        self.stall_limit_s = stall_limit_s
+        self._has_warned = False
         self._progress_seen = self._progress.value
         self._progress_seen_at = time.monotonic()
 
@@ -115,13 +138,28 @@ class WorkerSlot:
         reply: Reply = cloudpickle.loads(packed)
         return Success(reply.value) if reply.failure is None else Failed(reply.failure)
 
-    def seconds_without_progress(self) -> float:
-        """Seconds since the pending call began or its progress counter last moved."""
+    def kill_if_stalled(self) -> Lost | None:
+        """Ends a worker that made no progress for as long as its call allows."""
         value = self._progress.value
         if value != self._progress_seen:
             self._progress_seen = value
             self._progress_seen_at = time.monotonic()
-        return time.monotonic() - self._progress_seen_at
+        limit_s = self.stall_limit_s
+        idle_s = time.monotonic() - self._progress_seen_at
+        if self.pending is None or limit_s is None or idle_s < limit_s / 2:
+            return None
+        if idle_s >= limit_s:
+            self.kill()
+            return Lost(exit_code=None, stalled_s=idle_s)
+        if not self._has_warned:
+            self._has_warned = True
+            _LOGGER.warning(
+                "%s has made no progress for %.1f s; it is replaced after %.1f s.",
+                self.name,
+                idle_s,
+                limit_s,
+            )
+        return None
 
     def kill(self) -> None:
         """Ends the process at once, whatever it is doing; nothing happens if there is none."""

@@ -1,0 +1,251 @@
+"""Env runners whose env fails, in every place and every way: repaired with the same bytes, or told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import encode
+from trainer import EnvCreationError, PPOConfig, RunnerFailedError, RunnerLostError
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import FailingEnv, InjectedFaultError, UnseededEnv
+from trainer.testing.waiting import is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+# Long enough for a process to start and be told from one that hangs.
+STALL_LIMIT_S = 1.5
+
+
+def config(
+    fault: dict[str, Any] | None = None,
+    *,
+    env: Any = FailingEnv,
+    num_env_runners: int = 2,
+    **settings: Any,
+) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(env, env_config={"min_length": 6, **(fault or {})})
+        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
+        .training(
+            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(settings)
+
+
+def outcome(algo: Any, iterations: int = 2) -> bytes:
+    """The next results and everything the algorithm knows after them, but the settings."""
+    results = [{**comparable(algo.train()), "config": None} for _ in range(iterations)]
+    return encode([results, {**algo.get_state(), "config": None}])
+
+
+def numbers_of(slots: list[dict[str, Any]]) -> list[int]:
+    return [slot["episode_number"] for slot in slots]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> bytes:
+    with config().build_algo() as algo:
+        return outcome(algo)
+
+
+ENDINGS = {
+    "raise": "raised trainer.testing.debug_envs.InjectedFaultError: this env fails on purpose",
+    "exit": "ended with exit code 7",
+    "kill": "was killed by signal 9",
+    "segfault": "was killed by signal 11",
+    "hang": "made no progress for",
+}
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize("how", ENDINGS)
+def test_what_fails_once_is_repaired_with_the_same_bytes(
+    where: str, how: str, undisturbed: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    armed = tmp_path / "armed"
+    fault = {"where": where, "how": how, "armed_file": str(armed)}
+    with config(fault, sample_timeout_s=STALL_LIMIT_S).build_algo() as algo:
+        armed.touch()
+        with caplog.at_level(logging.WARNING):
+            repaired = outcome(algo)
+        assert algo.env_runner_group.num_remote_worker_restarts() == 1
+    assert not armed.exists()
+    assert repaired == undisturbed
+    assert ENDINGS[how] in caplog.text
+    assert "it is replaced" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_what_always_fails_is_an_error_after_three_tries(where: str, how: str) -> None:
+    fault = {"where": where, "how": how, "worker_index": 2}
+    with config(fault).build_algo() as algo:
+        expected = InjectedFaultError if how == "raise" else RunnerLostError
+        with pytest.raises(expected) as raised:
+            algo.train()
+        assert algo.env_runner_group.num_remote_worker_restarts() <= 2
+        assert algo.training_iteration == 0
+    told = str(raised.value.__cause__ if how == "raise" else raised.value)
+    assert "Env runner 2 failed 3 times in a row" in told
+    assert ENDINGS[how] in told
+    assert "max_num_env_runner_restarts=1000" in told
+    if how == "raise":
+        assert isinstance(raised.value.__cause__, RunnerFailedError)
+        assert "in _fail_at" in told, "the remote traceback"
+        assert "sub-env 0, episode training-2-" in told, "where to find the episode"
+
+
+def test_a_hang_that_comes_again_is_told_with_its_time() -> None:
+    fault = {"where": "step", "how": "hang", "worker_index": 1}
+    settings = {
+        "sample_timeout_s": STALL_LIMIT_S,
+        "num_consecutive_env_runner_failures_tolerance": 0,
+    }
+    with (
+        config(fault, **settings).build_algo() as algo,
+        pytest.raises(RunnerLostError, match=r"Env runner 1 failed once.*no progress for 1\.\d s"),
+    ):
+        algo.train()
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_without_restarts_the_first_failure_is_the_error(how: str) -> None:
+    fault = {"where": "step", "how": how, "worker_index": 1}
+    with config(fault, restart_failed_env_runners=False).build_algo() as algo:
+        with pytest.raises((InjectedFaultError, RunnerLostError)) as raised:
+            algo.train()
+        assert algo.env_runner_group.num_remote_worker_restarts() == 0
+    told = str(raised.value.__cause__ if how == "raise" else raised.value)
+    assert "failed once" in told
+    assert "restart_failed_env_runners=False" in told
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_ignored_failures_leave_the_others_to_go_on(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = {"where": "step", "how": how, "worker_index": 1}
+    settings = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
+    with config(fault, **settings).build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+        assert algo.env_runner_group.healthy_env_runner_ids() == [2]
+        assert algo.env_runner_group.foreach_env_runner(lambda r: r.worker_index) == [None, 2]
+    assert [r["env_runners/num_env_steps_sampled"] for r in results] == [30, 30]
+    assert [r["fault_tolerance/num_healthy_workers"] for r in results] == [1, 1]
+    assert "training goes on without it" in caplog.text
+
+
+def test_when_all_are_given_up_training_says_so() -> None:
+    settings = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
+    with (
+        config({"where": "step"}, **settings).build_algo() as algo,
+        pytest.raises(RunnerLostError, match="All 2 env runners failed and may not be replaced"),
+    ):
+        algo.train()
+
+
+def test_the_maximum_of_restarts_counts_over_iterations() -> None:
+    with config(max_num_env_runner_restarts=2).build_algo() as algo:
+        for iteration in range(2):
+            os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+            assert algo.train()["fault_tolerance/num_remote_worker_restarts"] == iteration + 1
+        os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+        with pytest.raises(RunnerLostError, match="max_num_env_runner_restarts=2"):
+            algo.train()
+
+
+class KillsTwice(FailingEnv):
+    """Kills its process as long as there are files to remove."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__({"min_length": 6, "max_length": 20})
+        self._files = sorted(Path(env_config["folder"]).iterdir())
+        self._is_meant = env_config.worker_index == 1
+
+    def step(self, action: int) -> Any:
+        if self._files and self._is_meant and self.steps == 3:
+            self._files[0].unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def test_a_request_that_kills_twice_gives_its_episodes_up_and_counts_them(tmp_path: Path) -> None:
+    made = config({"folder": str(tmp_path)}, env=KillsTwice)
+    with made.build_algo() as algo:
+        algo.train()
+        slots = algo.get_state()["env_runners"]["slots"]
+        running = [slot for slot in slots[:2] if slot["env_seed"] is not None]
+        steps = sum(len(np.concatenate(slot["actions"])) for slot in running)
+        for name in ("1", "2"):
+            (tmp_path / name).touch()
+        os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)  # reads the folder
+        result = algo.train()
+        after = algo.get_state()["env_runners"]["slots"]
+    assert running
+    told = result["fault_tolerance"]
+    assert (told["num_episodes_lost"], told["num_env_steps_lost"]) == (len(running), steps)
+    assert told["num_episodes_lost_lifetime"] == len(running)
+    assert result["env_runners/num_env_steps_sampled"] == 60, "the batch is whole all the same"
+    # No number is used twice: as many are skipped as could have been started.
+    assert min(numbers_of(after)[:2]) >= max(numbers_of(slots)[:2]) + 15
+
+
+def test_an_env_that_cannot_be_repeated_is_said_to_be_so_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with config(env=UnseededEnv).build_algo() as algo:
+        algo.train()
+        slots = algo.get_state()["env_runners"]["slots"]
+        running = [slot for slot in slots[:2] if slot["env_seed"] is not None]
+        os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+        told = algo.train()["fault_tolerance"]
+        after = algo.train()["fault_tolerance"]
+    assert running
+    assert "Env 'UnseededEnv' does not repeat an episode from its seed and actions" in caplog.text
+    assert told["num_episodes_lost"] == len(running)
+    assert told["num_env_steps_lost"] == sum(len(np.concatenate(s["actions"])) for s in running)
+    assert (after["num_episodes_lost"], after["num_episodes_lost_lifetime"]) == (0, len(running))
+
+
+@pytest.mark.parametrize("killed", [(1,), (1, 2)])
+def test_runners_killed_between_two_iterations_make_no_difference(
+    killed: tuple[int, ...], undisturbed: bytes
+) -> None:
+    with config().build_algo() as algo:
+        pids = [algo.env_runner_group.env_runner_pids()[index] for index in killed]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: not any(map(is_process_alive, pids)))
+        assert outcome(algo) == undisturbed
+        assert algo.env_runner_group.num_remote_worker_restarts() == len(killed)
+
+
+def test_a_runner_killed_while_it_starts_makes_no_difference(
+    undisturbed: bytes, tmp_path: Path
+) -> None:
+    armed = tmp_path / "armed"
+    armed.touch()
+    fault = {"where": "init", "how": "kill", "armed_file": str(armed)}
+    with config(fault).build_algo() as algo:
+        assert outcome(algo) == undisturbed
+
+
+def test_an_env_that_cannot_be_made_is_told_at_once() -> None:
+    with pytest.raises(EnvCreationError, match="Could not make env 'FailingEnv' of env runner 2"):
+        config({"where": "init", "worker_index": 2}).build_algo()
+
+
+def test_an_env_that_kills_every_process_it_is_made_in_is_told() -> None:
+    with pytest.raises(RunnerLostError, match="Env runner 2 failed 3 times.*exit code 7"):
+        config({"where": "init", "how": "exit", "worker_index": 2}).build_algo()

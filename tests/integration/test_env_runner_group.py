@@ -1,0 +1,287 @@
+"""The user's own code in runners, and what runners hold when it runs there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks import CallbackError, RLlibCallback
+from checkpoints import encode
+from trainer import ConfigError, PPOConfig, RunnerFailedError, RunnerLostError, SerializationError
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import CountdownEnv
+
+pytestmark = pytest.mark.process
+
+
+class Counting(RLlibCallback):
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def on_episode_step(self, **kwargs: Any) -> None:
+        self.num_steps += 1
+
+
+def config(num_env_runners: int, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=4 // max(1, num_env_runners),
+        )
+        .training(
+            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .callbacks(Counting)
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(settings)
+
+
+def outcome(algo: Any) -> bytes:
+    """The next result and everything the algorithm knows after it."""
+    result = comparable(algo.train())
+    state = algo.get_state()
+    return encode([{**result, "config": None}, {**state, "config": None}])
+
+
+def undisturbed_outcome(num_env_runners: int) -> bytes:
+    with config(num_env_runners).build_algo() as algo:
+        algo.train()
+        return outcome(algo)
+
+
+def index_of(env_runner: Any) -> int:
+    index: int = env_runner.worker_index
+    return index
+
+
+def callback_steps(env_runner: Any) -> int:
+    steps: int = env_runner.callbacks.objects[0].num_steps
+    return steps
+
+
+@pytest.mark.parametrize(("num_env_runners", "expected"), [(0, [0]), (2, [1, 2])])
+def test_results_come_in_the_order_of_the_runners(
+    num_env_runners: int, expected: list[int]
+) -> None:
+    with config(num_env_runners).build_algo() as algo:
+        group = algo.env_runner_group
+        assert group.foreach_env_runner(index_of) == expected
+        assert group.foreach_env_runner("ping") == ["pong"] * len(expected)
+        assert group.foreach_env_runner_with_id(lambda n, r: (n, r.worker_index)) == [
+            (n, n) for n in expected
+        ]
+        assert group.foreach_env(lambda env: env.length * 0) == [[0] * (4 // len(expected))] * len(
+            expected
+        )
+        contexts = group.foreach_env_with_context(
+            lambda env, context: (context.worker_index, context.vector_index, context.num_workers)
+        )
+        assert contexts == [
+            [(n, v, num_env_runners) for v in range(4 // len(expected))] for n in expected
+        ]
+
+
+def test_arguments_lists_of_functions_and_chosen_runners() -> None:
+    with config(2).build_algo() as algo:
+        each = algo.env_runner_group.foreach_env_runner
+        assert each(lambda r, a, b: (r.worker_index, a + b), kwargs={"a": 1, "b": 2}) == [
+            (1, 3),
+            (2, 3),
+        ]
+        assert each([lambda r: "first", lambda r: "second"]) == ["first", "second"]
+        assert each(index_of, remote_worker_ids=[2]) == [2]
+        assert each(index_of, remote_worker_ids=[2, 1]) == [2, 1]
+        assert each(index_of, remote_worker_ids=[]) == []
+        assert each(index_of, local_env_runner=False) == [1, 2]
+        assert each("sample", kwargs={"num_timesteps": 3}, remote_worker_ids=[1])[0][0].t == 2
+        with pytest.raises(ConfigError, match=r"there is no \[3\]; there are 1 … 2"):
+            each(index_of, remote_worker_ids=[1, 3])
+        with pytest.raises(ConfigError, match=r"got 1 functions for 2 env runners \[1, 2\]"):
+            each([index_of])
+
+
+def test_without_processes_only_the_local_runner_can_be_left_out() -> None:
+    with config(0).build_algo() as algo:
+        assert algo.env_runner_group.foreach_env_runner(index_of, local_env_runner=False) == []
+        assert algo.env_runner_group.local_env_runner is algo.env_runner
+        assert algo.env_runner_group.env_runner_pids() == {}
+
+
+def test_the_older_names_do_the_same() -> None:
+    with config(2).build_algo() as algo:
+        assert algo.workers.foreach_worker(index_of) == [1, 2]
+        assert algo.workers.foreach_worker(index_of, local_worker=False) == [1, 2]
+        assert algo.workers.foreach_worker_with_id(lambda n, r: n) == [1, 2]
+        assert algo.workers.healthy_worker_ids() == [1, 2]
+        assert algo.workers.local_worker() is None
+        assert algo.workers.num_remote_env_runners() == 2
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_an_error_of_the_function_is_raised_and_nothing_is_restarted(num_env_runners: int) -> None:
+    def fails_in_the_last(env_runner: Any) -> None:
+        env_runner.sample(num_timesteps=9)
+        if env_runner.worker_index == num_env_runners:
+            raise KeyError("user's own")
+
+    with config(num_env_runners).build_algo() as algo:
+        algo.train()
+        pids = algo.env_runner_group.env_runner_pids()
+        with pytest.raises(KeyError, match="user's own") as raised:
+            algo.env_runner_group.foreach_env_runner(fails_in_the_last)
+        if num_env_runners:
+            assert isinstance(raised.value.__cause__, RunnerFailedError)
+            assert "Env runner 2 raised" in str(raised.value.__cause__)
+            assert "in fails_in_the_last" in str(raised.value.__cause__), "the remote traceback"
+        assert algo.env_runner_group.env_runner_pids() == pids
+        assert algo.env_runner_group.num_remote_worker_restarts() == 0
+        if num_env_runners == 0:
+            # What the failed function did is undone: it never happened.
+            assert outcome(algo) == undisturbed_outcome(0)
+
+
+def test_a_function_that_kills_its_process_is_called_again_in_the_new_one(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    armed.touch()
+
+    def kills_once(env_runner: Any) -> tuple[int, int]:
+        if env_runner.worker_index == 2 and armed.exists():
+            armed.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return env_runner.worker_index, callback_steps(env_runner)
+
+    with config(2).build_algo() as algo:
+        algo.train()
+        before = algo.env_runner_group.foreach_env_runner(callback_steps)
+        answers = algo.env_runner_group.foreach_env_runner(kills_once)
+        assert answers == [(1, before[0]), (2, before[1])]
+        assert algo.env_runner_group.num_remote_worker_restarts() == 1
+        assert outcome(algo) == undisturbed_outcome(2)
+
+
+def test_a_function_that_always_kills_its_process_is_an_error_and_the_group_goes_on() -> None:
+    settings = {"num_consecutive_env_runner_failures_tolerance": 1}
+    with config(2, **settings).build_algo() as algo:
+        algo.train()
+        with pytest.raises(RunnerLostError, match=r"Env runner \d failed 2 times in a row.*code 9"):
+            algo.env_runner_group.foreach_env_runner(lambda r: os._exit(9))
+        assert algo.train()["training_iteration"] == 2
+
+
+def test_a_function_that_kills_twice_is_told_and_costs_no_episode() -> None:
+    def kills(env_runner: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with config(2).build_algo() as algo:
+        algo.train()
+        with pytest.raises(RunnerLostError, match="SIGKILL.*ran the function given to foreach"):
+            algo.env_runner_group.foreach_env_runner(kills, remote_worker_ids=[1])
+        told = algo.train()["fault_tolerance"]
+        assert (told["num_episodes_lost"], told["num_remote_worker_restarts"]) == (0, 2)
+
+
+def test_a_function_that_cannot_travel_changes_nothing() -> None:
+    lock = threading.Lock()
+    with config(2).build_algo() as algo:
+        algo.train()
+        with pytest.raises(SerializationError, match="was not asked"):
+            algo.env_runner_group.foreach_env_runner(lambda r: lock)
+        versions = algo.env_runner_group.foreach_env_runner(lambda r: r.weights_version)
+        assert versions == [1, 1], "the weights that were due with the failed call arrive later"
+        assert outcome(algo) == undisturbed_outcome(2)
+
+
+def test_an_answer_that_cannot_travel_is_an_error_of_the_function() -> None:
+    with config(1).build_algo() as algo:
+        with pytest.raises(SerializationError, match="cannot be sent to another process"):
+            algo.env_runner_group.foreach_env_runner(lambda r: threading.Lock())
+        assert algo.env_runner_group.num_remote_worker_restarts() == 0
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_what_a_function_plays_does_not_count_as_sampled(num_env_runners: int) -> None:
+    with config(num_env_runners).build_algo() as algo:
+        algo.train()
+        lengths = algo.env_runner_group.foreach_env_runner(
+            lambda r: sum(map(len, r.sample(num_timesteps=31)))
+        )
+        assert lengths == [31] * max(1, num_env_runners)
+        result = algo.train()
+        assert result["env_runners/num_env_steps_sampled"] == 60
+        assert result["num_env_steps_sampled_lifetime"] == 120
+        assert result["learners/__all_modules__/num_env_steps_trained_lifetime"] == 120
+
+
+def test_a_runner_killed_after_a_function_played_goes_on_behind_it() -> None:
+    outcomes = []
+    for should_kill in (False, True):
+        with config(1).build_algo() as algo:
+            algo.train()
+            algo.env_runner_group.foreach_env_runner(lambda r: len(r.sample(num_timesteps=31)))
+            if should_kill:
+                os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+            outcomes.append(outcome(algo))
+    assert outcomes[0] == outcomes[1]
+
+
+def weights_in(algo: Any) -> list[Any]:
+    found: list[Any] = algo.env_runner_group.foreach_env_runner(
+        lambda r: (r.weights_version, r.get_weights()["pi/0/kernel"])
+    )
+    return found
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_runners_always_act_with_the_newest_weights(num_env_runners: int, tmp_path: Path) -> None:
+    def check(algo: Any, version: int) -> None:
+        expected = algo.get_weights()["default_policy"]["pi/0/kernel"]
+        for found_version, found in weights_in(algo):
+            assert found_version == version
+            assert np.array_equal(found, expected)
+
+    with config(num_env_runners).build_algo() as algo:
+        check(algo, 0)
+        algo.train()
+        check(algo, 1)
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        algo.train()
+        weights = algo.get_weights()["default_policy"]
+        algo.set_weights({"default_policy": {name: array + 1 for name, array in weights.items()}})
+        check(algo, 2)
+        algo.restore_from_path(path)
+        check(algo, 1)
+        for pid in algo.env_runner_group.env_runner_pids().values():
+            os.kill(pid, signal.SIGKILL)
+        check(algo, 1)
+
+
+def test_weights_set_in_a_runner_last_until_the_next_ones_arrive() -> None:
+    def zero(env_runner: Any) -> None:
+        env_runner.set_weights({k: 0 * v for k, v in env_runner.get_weights().items()})
+
+    with config(1).build_algo() as algo:
+        algo.env_runner_group.foreach_env_runner(zero)
+        assert not weights_in(algo)[0][1].any()
+        algo.train()
+        assert weights_in(algo)[0][1].any()
+
+
+def test_an_error_in_a_callback_of_a_runner_is_not_a_failure_of_the_runner() -> None:
+    def boom(**kwargs: Any) -> None:
+        raise ZeroDivisionError("in the callback")
+
+    with config(2).callbacks(on_episode_end=boom).build_algo() as algo:
+        with pytest.raises(CallbackError, match=r"boom.*on_episode_end.*env runner \d") as raised:
+            algo.train()
+        assert isinstance(raised.value.__cause__, ZeroDivisionError)
+        assert algo.env_runner_group.num_remote_worker_restarts() == 0
+        assert algo.training_iteration == 0

@@ -1,0 +1,198 @@
+"""What the user is told when runners are replaced, and what the new ones know."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import CallbackError, RLlibCallback
+from trainer import PPO, PPOConfig
+from trainer.testing.debug_envs import CountdownEnv, FailingEnv
+
+pytestmark = pytest.mark.process
+
+
+class Counting(RLlibCallback):
+    def __init__(self) -> None:
+        self.num_steps = 0
+        self.num_envs_made = 0
+
+    def on_sub_environment_created(self, **kwargs: Any) -> None:
+        self.num_envs_made += 1
+
+    def on_episode_step(self, **kwargs: Any) -> None:
+        self.num_steps += 1
+
+
+def config(env: Any = CountdownEnv, num_env_runners: int = 2, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(env, env_config=settings.pop("env_config", {}))
+        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
+        .training(
+            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(settings)
+
+
+def kill(algo: Any, *indices: int) -> None:
+    for index in indices:
+        os.kill(algo.env_runner_group.env_runner_pids()[index], signal.SIGKILL)
+
+
+def counts(env_runner: Any) -> tuple[int, int]:
+    counting = env_runner.callbacks.objects[0]
+    return counting.num_steps, counting.num_envs_made
+
+
+@pytest.mark.parametrize("killed", [(1,), (2,), (1, 2)])
+def test_the_events_tell_which_runners_are_new(killed: tuple[int, ...]) -> None:
+    told: list[tuple[str, Any, Any, Any, bool]] = []
+
+    class Noting(RLlibCallback):
+        def on_env_runners_recreated(
+            self, *, algorithm: Any, env_runner_group: Any, env_runner_indices: Any,
+            is_evaluation: bool, **kwargs: Any,
+        ) -> None:  # fmt: skip
+            assert not kwargs
+            told.append(("new", algorithm, env_runner_group, env_runner_indices, is_evaluation))
+
+        def on_workers_recreated(
+            self, *, algorithm: Any, worker_set: Any, worker_ids: Any, is_evaluation: bool,
+            **kwargs: Any,
+        ) -> None:  # fmt: skip
+            assert not kwargs
+            told.append(("old", algorithm, worker_set, worker_ids, is_evaluation))
+
+    with config().callbacks(Noting).build_algo() as algo:
+        algo.train()
+        assert told == []
+        kill(algo, *killed)
+        algo.train()
+        group = algo.env_runner_group
+        assert told == [
+            ("new", algo, group, list(killed), False),
+            ("old", algo, group, list(killed), False),
+        ]
+        algo.train()
+        assert len(told) == 2, "an undisturbed iteration tells nothing"
+
+
+def test_a_killed_evaluation_runner_is_told_as_such() -> None:
+    told: list[tuple[list[int], bool, bool]] = []
+
+    def note(
+        algorithm: Any, env_runner_group: Any, env_runner_indices: list[int], is_evaluation: bool
+    ) -> None:
+        own = algorithm.eval_env_runner_group
+        told.append((env_runner_indices, is_evaluation, env_runner_group is own))
+
+    made = config(num_env_runners=0, evaluation_num_env_runners=1, evaluation_duration=2)
+    with made.callbacks(on_env_runners_recreated=note).build_algo() as algo:
+        algo.evaluate()
+        os.kill(algo.eval_env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+        algo.evaluate()
+    assert told == [([1], True, True)]
+
+
+def test_the_new_runners_can_be_prepared_from_within_the_event() -> None:
+    def task_of(env_runner: Any) -> Any:
+        return getattr(env_runner, "task", None)
+
+    def set_task(env_runner: Any) -> int:
+        env_runner.task = "set again"
+        index: int = env_runner.worker_index
+        return index
+
+    asked: list[list[int]] = []
+
+    def prepare(env_runner_group: Any, env_runner_indices: list[int]) -> None:
+        asked.append(
+            env_runner_group.foreach_env_runner(
+                set_task, remote_worker_ids=env_runner_indices, local_env_runner=False
+            )
+        )
+
+    with config().callbacks(on_env_runners_recreated=prepare).build_algo() as algo:
+        algo.train()
+        kill(algo, 2)
+        algo.train()
+        assert asked == [[2]]
+        assert algo.env_runner_group.foreach_env_runner(task_of) == [None, "set again"]
+
+
+def test_an_error_in_the_event_is_raised_and_the_iteration_can_be_made_again() -> None:
+    failures = [ValueError("first time")]
+
+    def fails_once(**kwargs: Any) -> None:
+        if failures:
+            raise failures.pop()
+
+    with config().callbacks(on_env_runners_recreated=fails_once).build_algo() as algo:
+        expected = algo.train()["training_iteration"] + 1
+        kill(algo, 1)
+        with pytest.raises(CallbackError, match="fails_once.*on_env_runners_recreated"):
+            algo.train()
+        assert algo.train()["training_iteration"] == expected
+
+
+def test_callback_state_survives_restarts_and_resumes(tmp_path: Path) -> None:
+    with config().callbacks(Counting).build_algo() as algo:
+        algo.train()
+        before = algo.env_runner_group.foreach_env_runner(counts)
+        assert [steps for steps, _ in before] == [30, 30]
+        assert [envs for _, envs in before] == [2, 2]
+        kill(algo, 1, 2)
+        assert algo.env_runner_group.foreach_env_runner(counts) == before
+        path = algo.save_to_path(tmp_path / "checkpoint")
+    with PPO.from_checkpoint(path, env=FailingEnv, callbacks_class=Counting) as other:
+        assert other.env_runner_group.foreach_env_runner(counts) == before
+        other.train()
+        assert other.env_runner_group.foreach_env_runner(counts) == [(60, 2), (60, 2)]
+
+
+def test_callback_state_goes_back_also_to_where_no_answer_was_given_yet(tmp_path: Path) -> None:
+    with config().callbacks(Counting).build_algo() as algo:
+        at_start = algo.env_runner_group.foreach_env_runner(counts)
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        algo.train()
+        algo.restore_from_path(path)
+        assert algo.env_runner_group.foreach_env_runner(counts) == at_start == [(0, 2), (0, 2)]
+
+
+def test_the_context_tells_an_env_that_its_runner_is_a_replacement(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+
+    class Telling(FailingEnv):
+        def __init__(self, env_config: Any) -> None:
+            super().__init__(env_config)
+            self.is_recreated = env_config.recreated_worker
+
+    fault = {"where": "step", "how": "kill", "armed_file": str(armed), "worker_index": 2}
+
+    def recreated(algo: Any) -> Any:
+        return algo.env_runner_group.foreach_env(lambda env: env.unwrapped.is_recreated)
+
+    with config(Telling, env_config=fault).build_algo() as algo:
+        assert recreated(algo) == [[False, False], [False, False]]
+        armed.touch()
+        algo.train()
+        assert recreated(algo) == [[False, False], [True, True]]
+
+
+def test_the_numbers_of_a_result_tell_health_and_restarts() -> None:
+    with config().build_algo() as algo:
+        first = algo.train()["fault_tolerance"]
+        kill(algo, 1, 2)
+        second = algo.train()["fault_tolerance"]
+    assert (first["num_healthy_workers"], first["num_remote_worker_restarts"]) == (2, 0)
+    assert (second["num_healthy_workers"], second["num_remote_worker_restarts"]) == (2, 2)
+    assert first["repair_time_s"] == 0.0
+    assert second["repair_time_s"] > 0.0
+    assert second["num_episodes_lost"] == 0

@@ -1,0 +1,86 @@
+"""What an algorithm is made of: the attributes that its parts in several files share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from callbacks import CallbackChain
+from trainer.algorithms.counters import Counters
+from trainer.algorithms.inference import Inference
+from trainer.algorithms.run_clock import RunClock
+from trainer.config import AlgorithmConfig
+from trainer.env_runners import EnvRunnerGroup, Weights
+from trainer.evaluation import Evaluator
+from trainer.learners import Learner
+from trainer.metrics import EpisodeStatistics, MetricsLogger
+from trainer.modules import RLModuleSpec
+from trainer.types import State
+
+
+class AlgorithmParts:
+    """The attributes of an algorithm.
+
+    Attributes:
+        config: the settings: validated, frozen, and the algorithm's own.
+        root_seed: what all randomness is derived from: `config.seed`, or drawn once if that is
+            None.
+        callbacks: the callback objects of the main process.
+        metrics: the logger of the main process; what is logged here appears at the top of results.
+        counters: what was sampled and trained so far.
+        env_runner_group: the training runners.
+        module_spec: the network, with the spaces of the env.
+        learner: makes updates.
+        episode_statistics: of the finished training episodes.
+    """
+
+    config: AlgorithmConfig
+    root_seed: int
+    callbacks: CallbackChain
+    metrics: MetricsLogger
+    counters: Counters
+    env_runner_group: EnvRunnerGroup
+    module_spec: RLModuleSpec
+    learner: Learner
+    episode_statistics: EpisodeStatistics
+    _clock: RunClock
+    _inference: Inference
+    _evaluator: Evaluator | None
+    _evaluator_state: State
+    _last_evaluation: dict[str, Any]
+
+    def adopt_root_seed(self, root_seed: int) -> None:
+        """Derives all randomness to come from another seed."""
+        raise NotImplementedError
+
+    def get_evaluation_state(self) -> State:
+        """Where evaluation stands: plain data."""
+        raise NotImplementedError
+
+    def set_evaluation_state(self, state: State) -> None:
+        """Goes on where `get_evaluation_state` was called."""
+        raise NotImplementedError
+
+    def _weights(self) -> Weights:
+        """The newest weights, as runners take them."""
+        return Weights(self.learner.num_updates, self.learner.module.get_state(inference_only=True))
+
+    def _send_weights(self) -> None:
+        """Gives the training runners the newest weights."""
+        self.env_runner_group.set_weights(self._weights())
+
+    def _tell_recreated(self, indices: list[int], *, is_evaluation: bool) -> None:
+        """Fires the events that runners were replaced."""
+        group = self._evaluator.group if is_evaluation and self._evaluator else None
+        arguments = {"algorithm": self, "is_evaluation": is_evaluation}
+        self.callbacks.fire(
+            "on_env_runners_recreated",
+            env_runner_group=group or self.env_runner_group,
+            env_runner_indices=indices,
+            **arguments,
+        )
+        self.callbacks.fire(
+            "on_workers_recreated",
+            worker_set=group or self.env_runner_group,
+            worker_ids=indices,
+            **arguments,
+        )

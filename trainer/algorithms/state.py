@@ -1,0 +1,111 @@
+"""What is in a checkpoint of an algorithm, and in which order it is restored.
+
+config        plain settings, for `from_checkpoint`; the root seed
+counters      lifetime counts
+learner/…     weights, optimiser, coefficients
+env_runners   where every env slot stands, running episodes included; the runners' callbacks
+evaluation    number of the next evaluation, the last result, its runners' callbacks
+metrics       windows, sums, the last episodes
+callbacks     the callback objects of the main process
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from checkpoints import Checkpointable, HasState, is_selected
+from trainer.algorithms.algorithm_parts import AlgorithmParts
+from trainer.learners import Learner
+from trainer.types import State
+
+
+def components_of(algorithm: AlgorithmParts) -> Collection[tuple[str, HasState]]:
+    """The components of an algorithm, by name, in the order in which they are restored."""
+    return [
+        ("config", _ConfigRecord(algorithm)),
+        ("counters", algorithm.counters),
+        ("learner", _LearnerParts(algorithm.learner)),
+        ("env_runners", algorithm.env_runner_group),
+        ("evaluation", _EvaluationRecord(algorithm)),
+        ("metrics", _MetricsRecord(algorithm)),
+        ("callbacks", algorithm.callbacks),
+    ]
+
+
+class _ConfigRecord:
+    """The settings, which are written but never applied: an algorithm keeps its own.
+
+    The root seed is the exception: the numbers to come follow from it.
+    """
+
+    def __init__(self, algorithm: AlgorithmParts) -> None:
+        self._algorithm = algorithm
+
+    def get_state(self) -> State:
+        return {**self._algorithm.config.get_state(), "root_seed": self._algorithm.root_seed}
+
+    def set_state(self, state: State) -> None:
+        self._algorithm.adopt_root_seed(state["root_seed"])
+
+
+class _LearnerParts(Checkpointable):
+    """The learner as components of their own, so that weights can be restored alone."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> State:
+        state = self._learner.get_state()
+        chosen = [name for name in state if is_selected(name, components, not_components)]
+        return {name: state[name] for name in chosen}
+
+    def set_state(self, state: State) -> None:
+        # The learner takes all its parts or none: a state that does not fit changes nothing.
+        self._learner.set_state({**self._learner.get_state(), **state})
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        return [(name, _LearnerPart(self._learner, name)) for name in self._learner.get_state()]
+
+
+class _LearnerPart:
+    """One component of the learner."""
+
+    def __init__(self, learner: Learner, name: str) -> None:
+        self._learner = learner
+        self._name = name
+
+    def get_state(self) -> State:
+        state: State = self._learner.get_state()[self._name]
+        return state
+
+    def set_state(self, state: State) -> None:
+        self._learner.set_state({**self._learner.get_state(), self._name: state})
+
+
+class _EvaluationRecord:
+    """Where evaluation stands, also while there is no evaluator yet."""
+
+    def __init__(self, algorithm: AlgorithmParts) -> None:
+        self._algorithm = algorithm
+
+    def get_state(self) -> State:
+        return self._algorithm.get_evaluation_state()
+
+    def set_state(self, state: State) -> None:
+        self._algorithm.set_evaluation_state(state)
+
+
+class _MetricsRecord:
+    """The logger and the episode statistics under one name."""
+
+    def __init__(self, algorithm: AlgorithmParts) -> None:
+        self._logger = algorithm.metrics
+        self._episodes = algorithm.episode_statistics
+
+    def get_state(self) -> State:
+        return {"logger": self._logger.get_state(), "episodes": self._episodes.get_state()}
+
+    def set_state(self, state: State) -> None:
+        self._logger.set_state(state["logger"])
+        self._episodes.set_state(state["episodes"])
