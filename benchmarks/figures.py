@@ -1,4 +1,7 @@
-"""Medians with their spread, and ratios taken pair by pair so that they hold while the machine's speed drifts."""
+"""Medians with their spread, and ratios.
+
+Ratios are taken pair by pair, so that they hold while the machine's speed drifts.
+"""
 
 from __future__ import annotations
 

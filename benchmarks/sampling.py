@@ -1,4 +1,7 @@
-"""Env steps per second of one runner's `sample()`, against gymnasium's own vector env with random actions."""
+"""Env steps per second of one runner's `sample()`.
+
+Compared with gymnasium's own vector env, which gets random actions.
+"""
 
 from __future__ import annotations
 

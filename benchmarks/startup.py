@@ -1,4 +1,7 @@
-"""From nothing to the first result: import, build with two runners, first `train()` of 2048 steps."""
+"""Time from nothing to the first result.
+
+That is the import, the build with two runners, and the first `train()` of 2048 steps.
+"""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ class Role(enum.IntEnum):
     WEIGHTS = 3
     REPLAY = 4
     EXPLORATION = 5
+    WORKER = 6
 
 
 NoiseKind = Literal["uniform", "normal", "gumbel"]

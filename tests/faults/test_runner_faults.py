@@ -1,11 +1,10 @@
-"""Env runners whose env fails, in every place and every way: repaired with the same bytes, or told."""
+"""Env runners whose env fails, in every place and way: repaired with the same bytes, or told."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ def test_what_always_fails_is_an_error_after_three_tries(where: str, how: str) -
 
 def test_a_hang_that_comes_again_is_told_with_its_time() -> None:
     fault = {"where": "step", "how": "hang", "worker_index": 1}
-    settings = {
+    settings: dict[str, Any] = {
         "sample_timeout_s": STALL_LIMIT_S,
         "num_consecutive_env_runner_failures_tolerance": 0,
     }
@@ -247,5 +246,5 @@ def test_an_env_that_cannot_be_made_is_told_at_once() -> None:
 
 
 def test_an_env_that_kills_every_process_it_is_made_in_is_told() -> None:
-    with pytest.raises(RunnerLostError, match="Env runner 2 failed 3 times.*exit code 7"):
+    with pytest.raises(RunnerLostError, match=r"Env runner 2 failed 3 times.*exit code 7"):
         config({"where": "init", "how": "exit", "worker_index": 2}).build_algo()

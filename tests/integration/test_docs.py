@@ -154,8 +154,8 @@ def is_below(path: str, pattern: str) -> bool:
 
 def test_the_tables_of_keys_hold_what_a_result_holds() -> None:
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
-    config.training(train_batch_size=50, minibatch_size=50, num_epochs=1)
-    config.training(model={"fcnet_hiddens": [4]})
+    config.training(train_batch_size=200, minibatch_size=50, num_epochs=1)
+    config.training(model={"fcnet_hiddens": [4]}).debugging(seed=0)
     config.evaluation(evaluation_interval=1, evaluation_duration=1)
     config.callbacks(on_episode_end=_store_a_metric)
     with config.build_algo() as algo:

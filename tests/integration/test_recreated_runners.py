@@ -137,7 +137,7 @@ def test_an_error_in_the_event_is_raised_and_the_iteration_can_be_made_again() -
     with config().callbacks(on_env_runners_recreated=fails_once).build_algo() as algo:
         expected = algo.train()["training_iteration"] + 1
         kill(algo, 1)
-        with pytest.raises(CallbackError, match="fails_once.*on_env_runners_recreated"):
+        with pytest.raises(CallbackError, match=r"fails_once.*on_env_runners_recreated"):
             algo.train()
         assert algo.train()["training_iteration"] == expected
 
@@ -151,7 +151,7 @@ def test_callback_state_survives_restarts_and_resumes(tmp_path: Path) -> None:
         kill(algo, 1, 2)
         assert algo.env_runner_group.foreach_env_runner(counts) == before
         path = algo.save_to_path(tmp_path / "checkpoint")
-    with PPO.from_checkpoint(path, env=FailingEnv, callbacks_class=Counting) as other:
+    with PPO.from_checkpoint(path, env=CountdownEnv, callbacks_class=Counting) as other:
         assert other.env_runner_group.foreach_env_runner(counts) == before
         other.train()
         assert other.env_runner_group.foreach_env_runner(counts) == [(60, 2), (60, 2)]

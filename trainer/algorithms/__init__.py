@@ -1,1 +1,4 @@
-"""Algorithms: what ties runners, learner, evaluation, metrics and checkpoints together, and one folder for each."""
+"""Algorithms: what ties runners, learner, evaluation, metrics and checkpoints together.
+
+Each algorithm has a folder of its own.
+"""

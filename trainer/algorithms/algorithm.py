@@ -270,7 +270,7 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
         return self.env_runner_group.local_env_runner
 
     def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule | None:
-        """The learner's module, always with the newest weights; None for an id that does not exist."""
+        """The learner's module, with the newest weights; None for an id that does not exist."""
         return self.learner.module if module_id == DEFAULT_MODULE_ID else None
 
     def get_weights(self) -> State:
@@ -291,7 +291,8 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
 
         Args:
             observation: one element of the observation space.
-            explore: draw from the distribution (True) or take the most likely action (False); None as configured.
+            explore: draw from the distribution (True) or take the most likely action (False); None
+                as configured.
         """
         self.counters.num_actions_computed += 1
         return self._inference.action(
@@ -301,7 +302,10 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
     def compute_actions(
         self, observations: Mapping[Any, Any], *, explore: bool | None = None
     ) -> dict[Any, Any]:
-        """An action for each observation of a dict, under the same keys; see `compute_single_action`."""
+        """An action for each observation of a dict, under the same keys.
+
+        See `compute_single_action`.
+        """
         return {
             key: self.compute_single_action(observation, explore=explore)
             for key, observation in observations.items()
@@ -310,7 +314,10 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
     # ---- end
 
     def stop(self) -> None:
-        """Ends all processes and closes all envs. Idempotent; nothing but reading results is possible afterwards."""
+        """Ends all processes and closes all envs. Idempotent.
+
+        Nothing but reading results is possible afterwards.
+        """
         self._is_stopped = True
         if self._evaluator is not None:
             self._evaluator.stop()
@@ -319,8 +326,8 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
     def _refuse_if_stopped(self, what: str) -> None:
         if self._is_stopped:
             raise AlgorithmStoppedError(
-                f"{type(self).__name__}.{what}() was called after stop(): its env runners are gone. Build a new one, "
-                "or restore one with from_checkpoint()."
+                f"{type(self).__name__}.{what}() was called after stop(): its env runners are "
+                "gone. Build a new one, or restore one with from_checkpoint()."
             )
 
     def __enter__(self) -> Algorithm:

@@ -37,6 +37,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
     _restored_time_s: float
+    _restores_all: bool
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts of the algorithm, in the order in which they are restored."""
@@ -163,12 +164,23 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             )
         self._restored_time_s = float(facts.get("time_total_s") or 0.0)
 
+    def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
+        """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
+
+        After everything was restored, all runners hold the state and `on_checkpoint_loaded` fires.
+        A single component fires nothing.
+        """
+        self._restores_all = component is None
+        super().restore_from_path(path, component=component)
+
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave, whole or in part, and sends it to all runners."""
         super().set_state(state)
         self._send_weights()
 
     def _on_restored(self) -> None:
+        if not self._restores_all:
+            return
         self._clock.restore(self._restored_time_s)
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
 

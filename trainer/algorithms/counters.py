@@ -1,4 +1,7 @@
-"""The numbers that only ever grow: kept in the main process alone, advanced from committed answers alone."""
+"""The numbers that only ever grow.
+
+They are kept in the main process alone, and advanced from committed answers alone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ class Counters:
         num_episodes: finished training episodes.
         num_episodes_lost: running training episodes that had to be given up.
         num_env_steps_lost: their env steps, which were reported and learnt from before.
-        num_actions_computed: actions drawn by `compute_single_action`: where its random numbers stand.
+        num_actions_computed: actions drawn by `compute_single_action`: where its random numbers
+            stand.
     """
 
     training_iteration: int = 0

@@ -1,4 +1,7 @@
-"""Algorithms by name. Names in checkpoints and on the command line resolve here and nowhere else."""
+"""Algorithms by name.
+
+Names in checkpoints and on the command line resolve here and nowhere else.
+"""
 
 from __future__ import annotations
 

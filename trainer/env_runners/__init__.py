@@ -1,4 +1,7 @@
-"""Acting: runners that step envs, and the group that asks them and keeps them alive. Never imports learning."""
+"""Acting: runners that step envs, and the group that asks them and keeps them alive.
+
+Never imports learning.
+"""
 
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.env_runner_group import EnvRunnerGroup

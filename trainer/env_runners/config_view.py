@@ -34,8 +34,8 @@ class ConfigView(Mapping[str, Any]):
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
-            f"config.{name} cannot be set in an env runner: each process has a copy, and a change in one would be "
-            "lost at its next start. Set it before the algorithm is built."
+            f"config.{name} cannot be set in an env runner: each process has a copy, and a change "
+            "in one would be lost at its next start. Set it before the algorithm is built."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

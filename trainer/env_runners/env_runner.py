@@ -1,10 +1,12 @@
-"""What every env runner offers to its users: callbacks, `foreach_env_runner` functions, custom evaluation."""
+"""What every env runner offers to its users.
+
+These are callbacks, functions given to `foreach_env_runner`, and custom evaluation functions.
+"""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any
 
 from callbacks import CallbackChain
 from trainer.env_runners.config_view import ConfigView
@@ -20,8 +22,8 @@ from trainer.types import Array
 class EnvRunner(EnvRunnerNames, abc.ABC):
     """Steps envs with a module's actions and hands out episodes.
 
-    Life: constructed with a spec and everything it is to be brought up to date with; `sample` again and again, with
-    new weights in between; `stop`.
+    Life: constructed with a spec and everything it is to be brought up to date with; `sample` again
+    and again, with new weights in between; `stop`.
 
     Attributes:
         spec: what it was made from.
@@ -81,7 +83,10 @@ class EnvRunner(EnvRunnerNames, abc.ABC):
         return "pong"
 
     def assert_healthy(self) -> None:
-        """Does nothing: a runner that exists has its env and module, or its constructor would have raised."""
+        """Does nothing: a runner that exists is healthy.
+
+        It has its env and its module, or else its constructor would have raised.
+        """
 
     @abc.abstractmethod
     def stop(self) -> None:

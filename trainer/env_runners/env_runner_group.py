@@ -300,7 +300,8 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         unknown = sorted(set(remote_worker_ids) - set(self._places))
         if unknown:
             raise ConfigError(
-                f"remote_worker_ids={list(remote_worker_ids)}: there is no {unknown}; there are 1 … {len(self._places)}."
+                f"remote_worker_ids={list(remote_worker_ids)}: there is no {unknown}; "
+                f"there are 1 … {len(self._places)}."
             )
         return list(remote_worker_ids)
 
@@ -358,22 +359,24 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request.
 
-        The slots are taken in order, however many runners there were. If there were fewer slots than there are now,
-        the rest begins with fresh episodes; if there were more, the rest of them is dropped.
+        The slots are taken in order, however many runners there were. If there were fewer slots
+        than there are now, the rest begins with fresh episodes; if there were more, the rest of
+        them is dropped.
         """
         positions = [SlotPosition.from_state(slot) for slot in state["slots"][: self.num_slots]]
         positions += [SlotPosition()] * (self.num_slots - len(positions))
         for index, place in self._places.items():
             first = place.spec.first_slot
             place.positions = tuple(positions[first : first + place.spec.num_envs])
-            # The runner of the main process is the first one of a group of processes: 0 runners are the same program.
+            # 0 runners are the same program as 1: the runner of the main process has the state of
+            # the first one of a group of processes.
             saved = state["callbacks"].get(str(max(1, index)))
             place.callbacks = place.first_callbacks if saved is None else saved
             place.is_ahead = True
             place.is_continued = True
 
     def set_root_seed(self, root_seed: int) -> None:
-        """Changes the seed that all randomness is derived from; runners with another one are made anew."""
+        """Changes the seed of all randomness; runners with another one are made anew."""
         for index, place in self._places.items():
             if place.spec.root_seed == root_seed:
                 continue

@@ -19,8 +19,7 @@ class EnvSlot:
     """A sub-env, its running episode and what it still has to play.
 
     Life of an episode: `begin` (a number and a seed), then steps made by the runner, then `finish`;
-        in between, at the
-    end of each request, `cut`.
+    in between, at the end of each request, `cut`.
 
     Attributes:
         index: number of the sub-env in its runner.
@@ -128,7 +127,10 @@ class EnvSlot:
             self._new_chunks.append(chunk)
 
     def take_position(self) -> SlotPosition:
-        """Where the slot stands now, in relation to the last position taken (`SlotPosition.continues`)."""
+        """Where the slot stands now, in relation to the last position taken.
+
+        See `SlotPosition.continues`.
+        """
         if self.episode is None:
             return SlotPosition(self.episode_number)
         position = SlotPosition(
@@ -154,7 +156,8 @@ class EnvSlot:
             to_env: turns an action of the module into one of the env.
 
         Returns:
-            whether the env came to the same observation; if not, no episode runs and the next has a fresh number.
+            whether the env came to the same observation; if not, no episode runs and the next has a
+            fresh number.
         """
         self.drop()
         self.episode_number = position.episode_number
@@ -198,7 +201,7 @@ def _no_episode(*_: Any) -> None:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Whether two observations are the same to the last bit; containers are compared part by part."""
+    """Whether two observations are the same bit for bit; containers are compared part by part."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
     if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):

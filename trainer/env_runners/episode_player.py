@@ -338,6 +338,7 @@ def _record_random_step(
 ) -> None:
     """Records a step that no module chose: it has no outputs, so the column must not be there."""
     episode = slot.episode
-    assert episode is not None
+    if episode is None:
+        raise RuntimeError("A random step was recorded in a slot without a running episode.")
     episode.extra_model_outputs.clear()
     episode.append_step(observation, action, reward, info, False, False, None)

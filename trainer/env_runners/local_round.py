@@ -1,4 +1,7 @@
-"""A round of requests to the runner of the main process: the same steps, without a process that could be lost."""
+"""A round of requests to the runner of the main process.
+
+The steps are those of a remote round, without a process that could be lost.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ def run_locally(
 ) -> RoundResult:
     """Asks the local runner; what the user's code raises comes out as it is, and a debugger works.
 
-    After an error the runner stands somewhere in the middle of the request; the next round puts it back first.
+    After an error the runner stands somewhere in the middle of the request; the next round puts it
+    back first.
     """
     result = RoundResult()
     # The same number of BLAS threads as in a worker process, so that both compute the same bytes.

@@ -4,7 +4,7 @@
     failure:           restart → report → the same request again
 
 Each runner goes through this by itself: a runner that has answered waits for nobody, and is never
-    asked twice.
+asked twice.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ask:
-    """A call to a runner's servant: the method, and its arguments after the `Sync` that comes
-    first.
+    """A call to a runner's servant.
 
     Attributes:
         method: "sample" or "apply".
-        arguments: what comes after the `Sync`.
+        arguments: what comes after the `Sync`, which is always the first argument.
         max_new_episodes: how many episodes at most it can start per slot: what numbers to skip if
             it must be given up.
         is_repeatable: it may be asked again and again; else once more if the process died, and not
@@ -98,7 +97,10 @@ def raise_original(outcome: Failed, summary: str) -> NoReturn:
 
 
 class RequestRound:
-    """Asks several remote runners and repairs them until all have answered (or may not be repaired any more)."""
+    """Asks several remote runners, and repairs them until all have answered.
+
+    It ends earlier for a runner that may not be repaired any more.
+    """
 
     def __init__(
         self,
@@ -126,7 +128,8 @@ class RequestRound:
             asks: what to ask whom, by runner number; None only sees to it that the runner is there.
 
         Raises:
-            Exception: what the user's code raised in a runner that may not be repaired, with the remote traceback.
+            Exception: what the user's code raised in a runner that may not be repaired, with the
+                remote traceback.
             RunnerLostError: a process died that may not be replaced.
             CallbackError: a callback raised; that is no failure of the runner.
         """
@@ -144,7 +147,8 @@ class RequestRound:
                 else:
                     self._mend(index, outcome)
         except BaseException:
-            # Nobody may go on working on a round that is over; who is killed here starts again with the next round.
+            # Nobody may go on working on a round that is over; who is killed here starts again with
+            # the next round.
             self._pool.kill_busy()
             raise
         self._result.recreated.sort()
@@ -192,10 +196,13 @@ class RequestRound:
             for env_index, position in enumerate(place.positions)
         )
         _LOGGER.warning(
-            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of %s start anew "
-            "(counted in num_episodes_lost). Make reset(seed=…) determine everything, or see docs/fault-tolerance.md.",
-            place.spec.env_factory.name, len(report.lost), place.name,
-        )  # fmt: skip
+            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
+            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
+            "everything, or see docs/fault-tolerance.md.",
+            place.spec.env_factory.name,
+            len(report.lost),
+            place.name,
+        )
 
     def _mend(self, index: int, outcome: Failed | Lost) -> None:
         place, ask = self._places[index], self._asks[index]
@@ -224,8 +231,12 @@ class RequestRound:
             self._result.num_episodes_lost += episodes
             self._result.num_env_steps_lost += steps
         delay_s = self._policy.back_off_s(failures)
-        _LOGGER.warning("%s %s; it is replaced%s.", place.name.capitalize(), outcome.describe(),
-                        f" in {delay_s:.2f} s" if delay_s else "")  # fmt: skip
+        _LOGGER.warning(
+            "%s %s; it is replaced%s.",
+            place.name.capitalize(),
+            outcome.describe(),
+            f" in {delay_s:.2f} s" if delay_s else "",
+        )
         if delay_s:
             time.sleep(delay_s)
         place.num_restarts += 1
@@ -238,7 +249,10 @@ class RequestRound:
     def _raise_what_is_no_fault(
         place: RunnerPlace, outcome: Failed | Lost, *, was_starting: bool
     ) -> None:
-        """Errors that would come again however often the runner is made: callbacks, contracts, first constructions."""
+        """Raises errors that would come again however often the runner is made.
+
+        Those are errors of callbacks, broken contracts, and whatever fails in a first construction.
+        """
         if not isinstance(outcome, Failed):
             return
         error = outcome.failure.unpack_error()
@@ -251,11 +265,17 @@ class RequestRound:
         if self._policy.should_ignore:
             place.is_given_up = True
             self._pool.slots[index].kill()
-            _LOGGER.error("%s %s; it is not replaced, training goes on without it.",
-                          place.name.capitalize(), outcome.describe())  # fmt: skip
+            _LOGGER.error(
+                "%s %s; it is not replaced, training goes on without it.",
+                place.name.capitalize(),
+                outcome.describe(),
+            )
             return
         times = "once" if failures == 1 else f"{failures} times in a row"
-        summary = f"{place.name.capitalize()} failed {times}; the last time it {outcome.describe()}. {self._advice()}"
+        summary = (
+            f"{place.name.capitalize()} failed {times}; the last time it {outcome.describe()}. "
+            f"{self._advice()}"
+        )
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)
         raise_original(outcome, summary)

@@ -1,4 +1,7 @@
-"""What the main process knows of one env runner: enough to make it again at any moment, exactly as it was."""
+"""What the main process knows of one env runner.
+
+It is enough to make the runner again at any moment, exactly as it was.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,10 @@ class RunnerPlace:
     Attributes:
         spec: what the runner is made from.
         positions: where its slots stand, as of the last answer that was committed.
-        callbacks: state of its callback objects as of then; None before the first answer or if they have none.
-        runner: the runner itself if it lives in this process; None before it is made, and for remote ones.
+        callbacks: state of its callback objects as of then; None before the first answer or if they
+            have none.
+        runner: the runner itself if it lives in this process; None before it is made, and for
+            remote ones.
         weights: what was last sent to the live runner; None if nothing was.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
@@ -64,7 +69,11 @@ class RunnerPlace:
         """Everything that makes this runner as it stood at its last committed answer."""
         sync = Sync(weights, self.positions, self.callbacks)
         bootstrap = RunnerBootstrap(
-            self.spec, sync, is_recreated=self.num_restarts > 0, is_continued=self.is_continued
+            self.spec,
+            sync,
+            is_recreated=self.num_restarts > 0,
+            is_continued=self.is_continued,
+            number=self.num_starts,
         )
         self.num_starts += 1
         self.weights = weights
@@ -72,7 +81,10 @@ class RunnerPlace:
         return bootstrap
 
     def sync(self, weights: Weights | None) -> Sync:
-        """What the live runner lacks; after this it is up to date, and ahead of the committed position once it plays."""
+        """What the live runner lacks.
+
+        After this it is up to date, and ahead of the committed position once it plays.
+        """
         # By identity: weights can be replaced by others of the same version (set_weights, restore).
         sync = Sync(
             weights if weights is not self.weights else None,
@@ -101,7 +113,11 @@ class RunnerPlace:
         self.has_answered = self.is_continued = True
 
     def give_up_episodes(self, skip: int) -> tuple[int, int]:
-        """Abandons the running episodes and goes on `skip` numbers further; returns the episodes and steps lost."""
+        """Abandons the running episodes and goes on `skip` numbers further.
+
+        Returns:
+            the number of episodes lost, and of their env steps.
+        """
         running = [position for position in self.positions if position.env_seed is not None]
         self.positions = tuple(position.restarted(skip) for position in self.positions)
         self.is_ahead = True

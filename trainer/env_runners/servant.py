@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
@@ -19,6 +22,7 @@ from trainer.env_runners.spec import (
 )
 from trainer.errors import SerializationError
 from trainer.runtime.worker_main import ProgressCounter
+from trainer.seeding import Role, position_rng
 from trainer.types import State
 
 
@@ -31,12 +35,14 @@ class RunnerBootstrap:
         sync: where to start from.
         is_recreated: whether a runner before it failed.
         is_continued: whether a runner before it in this place has answered.
+        number: how many runners were made in this place before.
     """
 
     spec: EnvRunnerSpec
     sync: Sync
     is_recreated: bool = False
     is_continued: bool = False
+    number: int = 0
 
     def packed(self) -> bytes:
         """The bootstrap as bytes for a worker process.
@@ -66,9 +72,19 @@ class RunnerBootstrap:
         except PackingError as found:
             error = found
         return SerializationError(
-            f"Env runner {spec.worker_index} is to run in a process of its own, and {error} With num_env_runners=0 "
-            "nothing has to travel."
+            f"Env runner {spec.worker_index} is to run in a process of its own, and {error} "
+            "With num_env_runners=0 nothing has to travel."
         )
+
+    def _seed_global_generators(self) -> None:
+        """Gives each process random numbers of its own, for envs that use the global generators.
+
+        Processes are copies of one fork server, which would otherwise all draw the same.
+        """
+        spec = self.spec
+        rng = position_rng(spec.root_seed, Role.WORKER, spec.role, spec.worker_index, self.number)
+        random.seed(int(rng.integers(2**63)))
+        np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002 - it is the one that others use
 
     def make_runner(self, progress: ProgressCounter | None = None) -> SingleAgentEnvRunner:
         """Makes the runner, in this process."""
@@ -82,6 +98,7 @@ class RunnerBootstrap:
 
     def __call__(self, progress: ProgressCounter | None) -> RunnerServant:
         """Makes the servant that a worker process keeps."""
+        self._seed_global_generators()
         return RunnerServant(self.make_runner(progress))
 
 

@@ -1,4 +1,7 @@
-"""What env runners are told, and what they answer: the frozen values that cross the process boundary."""
+"""What env runners are told, and what they answer.
+
+All are frozen values, for they cross the process boundary.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from trainer.types import Array, State
 
 @dataclass(frozen=True)
 class EnvRunnerSpec:
-    """Everything that makes an env runner, except what changes while training (see `Bootstrap`).
+    """Everything that makes an env runner, except what changes while training (see `Sync`).
 
     Attributes:
         env_factory: makes the sub-envs.
@@ -32,7 +35,8 @@ class EnvRunnerSpec:
         first_slot: number of the first sub-env among all of the group.
         num_slots: number of sub-envs of the group.
         explore: draw actions from the distribution; else take the most likely one.
-        normalize_actions, clip_actions: how actions become what the env gets (`connectors.actions`).
+        normalize_actions, clip_actions: how actions become what the env gets
+            (`connectors.actions`).
         lookback: steps kept in front of a continued chunk (`episode_lookback_horizon`).
         episodes_to_numpy: give episodes out as arrays (else as lists).
         checks_env: check the first answers of the env against the gymnasium contract.
@@ -64,17 +68,21 @@ class EnvRunnerSpec:
 
 @dataclass(frozen=True)
 class SlotPosition:
-    """Where an env slot stands between two requests: with the seed and the weights, all that its future depends on.
+    """Where an env slot stands between two requests.
+
+    Together with the seed and the weights it is all that the slot's future depends on.
 
     Attributes:
         episode_number: of the episode that runs, or else of the one to be started next.
         env_seed: the seed of the running episode; None if none runs.
         actions: the running episode's actions so far as its module gave them, a chunk each.
         observation: its newest observation, to compare with after a replay.
-        episode: state of the chunk that continues it (with `custom_data` and everything else a callback stored).
-        earlier_chunks: states of its finished chunks; kept only if a callback listens to `on_episode_end`.
-        continues: in answers: `actions` and `earlier_chunks` hold only what came after the position before, so that
-            long episodes are not sent again and again.
+        episode: state of the chunk that continues it, with `custom_data` and everything else a
+            callback stored.
+        earlier_chunks: states of its finished chunks; kept only if a callback listens to
+            `on_episode_end`.
+        continues: in answers: `actions` and `earlier_chunks` hold only what came after the position
+            before, so that long episodes are not sent again and again.
     """
 
     episode_number: int = 0
@@ -124,7 +132,11 @@ class SlotPosition:
         return sum(len(chunk) for chunk in self.actions)
 
     def restarted(self, skip: int = 1) -> SlotPosition:
-        """The position after giving up the running episode: the next one has a fresh number, `skip` further on."""
+        """The position after giving up the running episode.
+
+        Args:
+            skip: how much further on the number of the next episode is.
+        """
         return SlotPosition(self.episode_number + skip)
 
 
@@ -143,9 +155,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Sync:
-    """What a runner is brought up to date with, before it does what it is asked; None leaves a part as it is.
+    """What a runner is brought up to date with, before it does what it is asked.
 
-    The same value starts a runner and puts one back: there is no second way to set a part.
+    None leaves a part as it is. The same value starts a runner and puts one back: there is no
+    second way to set a part.
 
     Attributes:
         weights: the newest weights.
@@ -163,7 +176,8 @@ class Assignment:
     """What one slot is to play.
 
     Attributes:
-        stream: first half of the episodes' position: the slot (training) or the number of the evaluation.
+        stream: first half of the episodes' position: the slot (training) or the number of the
+            evaluation.
         ticket: evaluation: number of the first episode; None goes on with the slot's own numbers.
         stride: what is added to an episode's number for the next one, so that tickets do not meet.
         num_env_steps: play so many steps; None if episodes are counted.
@@ -184,7 +198,8 @@ class SampleRequest:
     """One request to one runner.
 
     Attributes:
-        assignments: training: one per slot, in order; evaluation: tickets that free slots take in order.
+        assignments: training: one per slot, in order; evaluation: tickets that free slots take in
+            order.
         explore: overrides the runner's setting; None keeps it.
         random_actions: draw actions uniformly, without the network.
         force_reset: give up running episodes first.
@@ -198,7 +213,7 @@ class SampleRequest:
 
 @dataclass(frozen=True)
 class SampleReply:
-    """The answer: everything the main process commits when it has arrived, and nothing that it had before.
+    """The answer: what the main process commits when it has arrived, and nothing it had before.
 
     Attributes:
         episodes: finished episodes and chunks, ordered by slot, then time.
@@ -209,7 +224,8 @@ class SampleReply:
         callbacks: state of the callback objects; None if they have none.
         num_env_steps: env steps made.
         weights_version: of the weights that acted.
-        num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last answer.
+        num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
+            answer.
     """
 
     episodes: tuple[SingleAgentEpisode, ...]

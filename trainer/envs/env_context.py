@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
+
+from trainer.episodes.episode_state import copied_containers
 
 
 class EnvContext(dict[str, Any]):
@@ -40,7 +41,10 @@ class EnvContext(dict[str, Any]):
     def copy_with_overrides(
         self, env_config: Mapping[str, Any] | None = None, **place: Any
     ) -> EnvContext:
-        """A new context with other settings or another place; nested settings are copied.
+        """A new context with other settings or another place.
+
+        Dicts, lists and arrays in the settings are copied; other objects, such as open files, are
+        shared.
 
         Args:
             env_config: replaces the settings; None keeps them.
@@ -59,7 +63,7 @@ class EnvContext(dict[str, Any]):
                 f"EnvContext has no {', '.join(unknown)}; it has {', '.join(arguments)}."
             )
         return EnvContext(
-            copy.deepcopy(dict(self if env_config is None else env_config)),
+            copied_containers(dict(self if env_config is None else env_config)),
             **{**arguments, **place},
         )
 

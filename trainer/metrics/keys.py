@@ -94,20 +94,12 @@ STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
         num_agent_steps_sampled_lifetime="agent steps, by agent id",
         num_module_steps_sampled="agent steps of this iteration, by module id",
         num_module_steps_sampled_lifetime="agent steps, by module id",
-        weights_seq_no="updates",
     ),
     *_keys(
         "algorithm",
         f"{ENV_RUNNERS}/",
         clock=True,
         num_env_steps_sampled_lifetime_throughput="env steps per second",
-        sample="seconds",
-        time_between_sampling="seconds",
-        env_reset_timer="seconds",
-        env_step_timer="seconds",
-        rlmodule_inference_timer="seconds",
-        env_to_module_connector="seconds",
-        module_to_env_connector="seconds",
     ),
     *_keys(
         "learner",
@@ -124,12 +116,9 @@ STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
         gradients_default_optimizer_global_norm="",
         default_optimizer_learning_rate="",
         num_module_steps_trained="agent steps of this iteration",
-        num_module_steps_trained_lifetime="agent steps",
         num_env_steps_trained="env steps of this iteration",
         num_env_steps_trained_lifetime="env steps",
-        module_train_batch_size_mean="agent steps",
         num_trainable_parameters="numbers",
-        weights_seq_no="updates",
     ),
     *_keys(
         "evaluation",
@@ -146,7 +135,7 @@ STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
         done="whether training is over",
         config="all settings",
     ),
-    *_keys("algorithm", "", clock=True, timers="seconds, by name", perf="per cent"),
+    *_keys("algorithm", "", clock=True, timers="seconds, by name"),
     *_keys(
         "trainable",
         "",
@@ -157,8 +146,6 @@ STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
         time_total_s="seconds",
         pid="process id",
         hostname="name",
-        node_ip="address",
-        trial_id="id",
     ),
     *_keys(
         "trainable",
@@ -166,19 +153,15 @@ STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
         disturbance=True,
         time_since_restore="seconds",
         iterations_since_restore="iterations",
-        timesteps_since_restore="env steps",
     ),
-    *_keys("env runner group", "", disturbance=True, fault_tolerance="counts", env_runner_group=""),
+    *_keys("env runner group", "", disturbance=True, fault_tolerance="counts"),
     *_keys(
         "env runner group",
         f"{EVALUATION}/",
         disturbance=True,
-        fault_tolerance="counts",
         num_healthy_workers="runners",
         num_remote_worker_restarts="restarts",
-        actor_manager_num_outstanding_async_reqs="requests",
     ),
-    *_keys("env runner", f"{ENV_RUNNERS}/", disturbance=True, num_episodes_lost="episodes"),
 )
 """All standard keys; `describe` looks one up."""
 

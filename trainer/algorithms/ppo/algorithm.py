@@ -12,7 +12,10 @@ from trainer.learners import Learner
 
 
 class PPO(Algorithm):
-    """Proximal Policy Optimization (Schulman et al. 2017); the equations are in `README.md` beside this file."""
+    """Proximal Policy Optimization (Schulman et al. 2017).
+
+    The equations are in `README.md` beside this file.
+    """
 
     config_class: ClassVar[type[AlgorithmConfig]] = PPOConfig
 

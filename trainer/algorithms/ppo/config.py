@@ -1,6 +1,7 @@
 """PPOConfig: the settings of proximal policy optimization."""
 
 # Section methods only declare; the decorator `section` reads their arguments.
+# ruff: noqa: ARG002
 
 from __future__ import annotations
 

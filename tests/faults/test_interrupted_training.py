@@ -1,0 +1,280 @@
+"""Training that is interrupted, from outside or by its callbacks: all of an iteration, or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import CallbackError, RLlibCallback
+from checkpoints import encode
+from trainer import AlgorithmStoppedError, PPOConfig
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.waiting import is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+
+class Counting(RLlibCallback):
+    def __init__(self) -> None:
+        self.num_steps = 0
+        self.per_slot: list[int] = [0, 0, 0, 0]
+
+    def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
+        episode.custom_data["steps"] = []
+
+    def on_episode_step(self, *, episode: Any, env_index: int, **kwargs: Any) -> None:
+        self.num_steps += 1
+        self.per_slot[env_index] += 1
+        episode.custom_data["steps"].append(self.num_steps)
+
+    def on_train_result(self, *, metrics_logger: Any, **kwargs: Any) -> None:
+        self.num_steps += 1000
+        metrics_logger.log_value("count", self.num_steps)
+
+
+def config(num_env_runners: int, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=4 // max(1, num_env_runners),
+        )
+        .training(
+            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .callbacks(Counting)
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(settings)
+
+
+def known(algo: Any) -> bytes:
+    return encode({**algo.get_state(), "config": None})
+
+
+def outcome(algo: Any) -> bytes:
+    result = {**comparable(algo.train()), "config": None}
+    return encode([result, known(algo)])
+
+
+def interrupt_while_sampling(algo: Any) -> None:
+    """Ctrl-C while the runners play; the last runner then waits for ever, so it is never late."""
+    main = os.getpid()
+
+    def arm(env_runner: Any) -> None:
+        if env_runner.worker_index != env_runner.num_workers:
+            return
+        env = env_runner.env.envs[-1]
+        play = env.step
+        actions: list[Any] = []
+
+        def step(action: Any) -> Any:
+            actions.append(action)
+            if len(actions) < 8:
+                return play(action)
+            del env.step
+            if env_runner.worker_index == 0:
+                raise KeyboardInterrupt
+            os.kill(main, signal.SIGINT)
+            return threading.Event().wait()
+
+        env.step = step
+
+    algo.env_runner_group.foreach_env_runner(arm)
+
+
+def interrupt_while_asking(algo: Any) -> None:
+    """Ctrl-C when a runner has its request already, but the main process has not noted that."""
+
+    def arm(env_runner: Any) -> None:
+        env_runner.env.envs[-1].step = lambda action: threading.Event().wait()
+
+    algo.env_runner_group.foreach_env_runner(arm, remote_worker_ids=[2])
+    executor = algo.env_runner_group._pool.slots[2]._executor
+    submit = executor.submit
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        submit(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    executor.submit = interrupted
+
+
+def interrupt_after_the_update(algo: Any) -> None:
+    update = algo.learner.update
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        algo.learner.update = update
+        update(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    algo.learner.update = interrupted
+
+
+def interrupt_in_the_evaluation(algo: Any) -> None:
+    play = algo.eval_env_runner_group.play
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        algo.eval_env_runner_group.play = play
+        play(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    algo.eval_env_runner_group.play = interrupted
+
+
+@pytest.mark.parametrize(
+    ("num_env_runners", "interrupt"),
+    [
+        (0, interrupt_while_sampling),
+        (0, interrupt_after_the_update),
+        (0, interrupt_in_the_evaluation),
+        (2, interrupt_while_sampling),
+        (2, interrupt_while_asking),
+        (2, interrupt_after_the_update),
+        (2, interrupt_in_the_evaluation),
+    ],
+)
+@pytest.mark.parametrize("iterations_before", [0, 2])
+def test_an_interrupted_iteration_never_happened(
+    num_env_runners: int, interrupt: Callable[[Any], None], iterations_before: int
+) -> None:
+    outcomes = []
+    for should_interrupt in (False, True):
+        made = config(num_env_runners, evaluation_interval=1, evaluation_duration=2)
+        made.sample_timeout_s = 2.0
+        with made.build_algo() as algo:
+            for _ in range(iterations_before):
+                algo.train()
+            if should_interrupt:
+                before = known(algo)
+                interrupt(algo)
+                with pytest.raises(KeyboardInterrupt):
+                    algo.train()
+                assert known(algo) == before
+            outcomes.append((outcome(algo), outcome(algo)))
+            assert algo.env_runner_group.num_remote_worker_restarts() == 0
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+@pytest.mark.parametrize("event", ["on_train_result", "on_evaluate_start", "on_evaluate_end"])
+def test_an_iteration_in_which_a_callback_raised_can_be_made_again(
+    num_env_runners: int, event: str
+) -> None:
+    outcomes = []
+    for should_fail in (False, True):
+        failures = [OSError("disk full")] if should_fail else []
+
+        def fail(failures: list[OSError] = failures, **kwargs: Any) -> None:
+            if failures:
+                raise failures.pop()
+
+        made = config(num_env_runners, evaluation_interval=1, evaluation_duration=2)
+        with made.callbacks(Counting, **{event: fail}).build_algo() as algo:
+            if should_fail:
+                before = known(algo)
+                with pytest.raises(CallbackError, match="OSError: disk full") as raised:
+                    algo.train()
+                assert isinstance(raised.value.__cause__, OSError)
+                assert known(algo) == before
+            outcomes.append((outcome(algo), outcome(algo)))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_an_error_while_building_leaves_no_process() -> None:
+    def boom(**kwargs: Any) -> None:
+        raise ValueError("not ready")
+
+    with pytest.raises(CallbackError, match=r"boom.*on_algorithm_init") as raised:
+        config(2).callbacks(on_algorithm_init=boom).build_algo()
+    assert raised.value.__traceback__ is not None, "which keeps the algorithm alive; see conftest"
+
+
+def test_a_stopped_algorithm_refuses_and_can_be_stopped_again() -> None:
+    with config(2).build_algo() as algo:
+        pids = list(algo.env_runner_group.env_runner_pids().values())
+        algo.stop()
+        assert wait_until(lambda: not any(map(is_process_alive, pids)))
+        with pytest.raises(AlgorithmStoppedError, match=r"PPO.train\(\) was called after stop\(\)"):
+            algo.train()
+        with pytest.raises(AlgorithmStoppedError, match=r"PPO.evaluate\(\)"):
+            algo.evaluate()
+
+
+_SCRIPT = """
+import time
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+class Mine(CountdownEnv):  # of __main__, in a script without a guard
+    pass
+
+config = PPOConfig().environment(Mine).env_runners(num_env_runners=2)
+config.training(train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]})
+config.evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=1)
+"""
+
+_ENDINGS = {
+    "after train": "algo.train()",
+    "exception after train": "algo.train(); raise RuntimeError('on purpose')",
+    "exception in a callback": "algo.train()",
+    "SystemExit": "algo.train(); raise SystemExit(3)",
+}
+
+
+@pytest.mark.parametrize("ending", _ENDINGS)
+def test_a_script_that_ends_without_stop_leaves_nothing(ending: str) -> None:
+    callback = "config.callbacks(on_episode_end=lambda **kwargs: 1 / 0)\n"
+    script = (
+        _SCRIPT
+        + (callback if "callback" in ending else "")
+        + "algo = config.build_algo()\n"
+        + "pids = {**algo.env_runner_group.env_runner_pids()}\n"
+        + "print(*algo.env_runner_group.env_runner_pids().values(),\n"
+        + "      *algo.eval_env_runner_group.env_runner_pids().values(), flush=True)\n"
+        + _ENDINGS[ending]
+    )
+    started_at = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30
+    )
+    lasted_s = time.monotonic() - started_at
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 3
+    expected = {"after train": 0, "SystemExit": 3}.get(ending, 1)
+    assert done.returncode == expected, done.stderr
+    if expected == 1:
+        assert ("on purpose" in done.stderr) or ("CallbackError" in done.stderr)
+    else:
+        assert done.stderr == ""
+    assert lasted_s < 6.0, "start included"
+    assert wait_until(lambda: not any(map(is_process_alive, pids)), within_s=5.0)
+
+
+def test_a_killed_main_process_takes_its_runners_along(tmp_path: Path) -> None:
+    script = (
+        _SCRIPT
+        + "algo = config.build_algo()\n"
+        + "print(*algo.env_runner_group.env_runner_pids().values(),\n"
+        + "      *algo.eval_env_runner_group.env_runner_pids().values(), flush=True)\n"
+        + "while True: algo.train()\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 3
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert wait_until(lambda: not any(map(is_process_alive, pids)), within_s=2.0)

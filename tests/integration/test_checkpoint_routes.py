@@ -1,0 +1,287 @@
+"""Every way into a checkpoint and out of it, and what happens when it does not fit."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks import RLlibCallback
+from checkpoints import (
+    CheckpointCorruptError,
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    CodeNotAllowedError,
+    encode,
+    read_manifest,
+)
+from trainer import PPO, Algorithm, PPOConfig
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv, CountdownEnv
+
+pytestmark = pytest.mark.process
+
+
+class Noting(RLlibCallback):
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.num_results = 0
+
+    def on_train_result(self, **kwargs: Any) -> None:
+        self.num_results += 1
+
+    def on_checkpoint_loaded(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        assert not kwargs
+        assert metrics_logger is algorithm.metrics
+        self.events.append(f"loaded {algorithm.training_iteration} {self.num_results}")
+
+    def on_checkpoint_saved(self, *, algorithm: Any, path: Any, **kwargs: Any) -> None:
+        assert read_manifest(path).metadata["training_iteration"] == algorithm.training_iteration
+        self.events.append(f"saved {Path(path).name}")
+
+
+def config(env: Any = "CartPole-v1", **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(env)
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        .training(
+            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(settings)
+
+
+def known(algo: Any) -> bytes:
+    return encode({**algo.get_state(), "config": None})
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint after two iterations, without any code in it."""
+    path = tmp_path_factory.mktemp("run") / "checkpoint"
+    with config().build_algo() as algo:
+        algo.train()
+        algo.train()
+        algo.save_to_path(path)
+    return path
+
+
+def noting(algo: Any) -> Noting:
+    found: Noting = algo.callbacks.objects[0]
+    return found
+
+
+ROUTES: dict[str, Callable[[Any, Path], None]] = {
+    "restore_from_path": lambda algo, path: algo.restore_from_path(path),
+    "restore": lambda algo, path: algo.restore(str(path)),
+    "load_checkpoint": lambda algo, path: algo.load_checkpoint(path),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_into_an_algorithm_tells_that_a_checkpoint_was_loaded(
+    route: str, tmp_path: Path
+) -> None:
+    with config().callbacks(Noting).build_algo() as algo:
+        algo.train()
+        path = Path(algo.save_to_path(tmp_path / "checkpoint"))
+        algo.train()
+        ROUTES[route](algo, path)
+        # The callback holds the loaded state when it is told, so what it noted later is gone.
+        assert noting(algo).events == ["loaded 1 1"]
+        assert algo.train()["training_iteration"] == 2
+
+
+@pytest.mark.parametrize("cls", [PPO, Algorithm])
+def test_from_checkpoint_tells_it_too_and_goes_on_exactly(cls: Any, tmp_path: Path) -> None:
+    with config().callbacks(Noting).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        noting(algo).events.clear()
+        result = encode({**comparable(algo.train()), "config": None})
+    with cls.from_checkpoint(path, callbacks_class=Noting) as other:
+        assert type(other) is PPO
+        assert noting(other).events == ["loaded 1 1"]
+        assert encode({**comparable(other.train()), "config": None}) == result
+
+
+@pytest.mark.parametrize("save", ["save_to_path", "save", "save_checkpoint"])
+def test_every_way_of_saving_tells_it_and_gives_the_path(save: str, tmp_path: Path) -> None:
+    with config().callbacks(Noting).build_algo() as algo:
+        path = getattr(algo, save)(tmp_path / "here")
+        assert Path(path) == tmp_path / "here"
+        assert noting(algo).events == ["saved here"]
+
+
+def test_saving_restoring_and_saving_again_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
+    with PPO.from_checkpoint(saved) as algo:
+        again = algo.save_to_path(tmp_path / "again")
+    first, second = read_manifest(saved), read_manifest(again)
+    different = [name for name in first.components
+                 if first.components[name].sha256 != second.components[name].sha256]  # fmt: skip
+    assert different == []
+    assert list(first.components) == list(second.components)
+
+
+def test_time_goes_on_after_a_restore_and_stays_with_a_part(saved: Path) -> None:
+    at_save = read_manifest(saved).metadata["time_total_s"]
+    with PPO.from_checkpoint(saved) as algo:
+        result = algo.train()
+        assert result["time_total_s"] == pytest.approx(at_save + result["time_this_iter_s"])
+        assert result["time_since_restore"] == pytest.approx(result["time_this_iter_s"])
+        assert result["iterations_since_restore"] == 1
+        algo.restore_from_path(saved, component="learner/rl_module")
+        after = algo.train()
+        assert after["time_total_s"] == pytest.approx(
+            result["time_total_s"] + after["time_this_iter_s"]
+        )
+
+
+class OwnEnv(CountdownEnv):
+    """Not importable by those who restore: its class is code of the checkpoint."""
+
+
+def test_code_of_a_checkpoint_is_run_only_if_that_is_allowed(tmp_path: Path) -> None:
+    with config(OwnEnv).callbacks(Noting).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        noting(algo).events.clear()
+        expected = known(algo)
+    with pytest.raises(CodeNotAllowedError, match="allow_code=True"):
+        PPO.from_checkpoint(path)
+    with pytest.raises(CodeNotAllowedError):
+        PPO.from_checkpoint(path, env=OwnEnv)
+    with PPO.from_checkpoint(path, env=OwnEnv, callbacks_class=Noting) as given:
+        assert given.counters.training_iteration == 1
+    with PPO.from_checkpoint(path, config=config(OwnEnv).callbacks(Noting)) as configured:
+        assert configured.counters.training_iteration == 1
+    with PPO.from_checkpoint(path, allow_code=True) as allowed:
+        noting(allowed).events.clear()
+        assert known(allowed) == expected
+
+
+def test_settings_can_be_changed_on_the_way(saved: Path) -> None:
+    with PPO.from_checkpoint(saved, num_env_runners=1, lr=0.5, evaluation_interval=1) as algo:
+        assert algo.env_runner_group.num_remote_env_runners() == 1
+        assert algo.config.lr == 0.5
+        assert algo.config.train_batch_size == 40
+        assert "evaluation" in algo.train()
+
+
+def test_a_part_can_be_restored_alone(saved: Path) -> None:
+    with PPO.from_checkpoint(saved) as algo:
+        at_save = algo.get_weights()["default_policy"]
+        optimizer = encode(algo.get_state()["learner"]["optimizer"])
+        algo.train()
+        algo.restore_from_path(saved, component="learner/rl_module")
+        weights = algo.get_weights()["default_policy"]
+        assert all(np.array_equal(weights[name], at_save[name]) for name in weights)
+        assert encode(algo.get_state()["learner"]["optimizer"]) != optimizer
+        assert algo.training_iteration == 3
+        acting = algo.env_runner_group.foreach_env_runner(lambda r: r.get_weights())[0]
+        assert all(np.array_equal(acting[name], at_save[name]) for name in acting)
+        with pytest.raises(CheckpointMismatchError, match="learner/rl_modul"):
+            algo.restore_from_path(saved, component="learner/rl_modul")
+
+
+def damage_truncated(path: Path) -> None:
+    file = max(path.rglob("*"), key=lambda file: file.stat().st_size if file.is_file() else 0)
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def damage_altered(path: Path) -> None:
+    file = max(path.rglob("*"), key=lambda file: file.stat().st_size if file.is_file() else 0)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def damage_lacking(path: Path) -> None:
+    max(path.rglob("*"), key=lambda file: file.stat().st_size if file.is_file() else 0).unlink()
+
+
+def damage_manifest(path: Path) -> None:
+    (path / "manifest.json").write_text("{")
+
+
+def damage_no_manifest(path: Path) -> None:
+    (path / "manifest.json").unlink()
+
+
+def damage_everything(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "expected"),
+    [
+        (damage_truncated, CheckpointCorruptError, "bytes"),
+        (damage_altered, CheckpointCorruptError, "SHA-256"),
+        (damage_lacking, CheckpointCorruptError, "missing"),
+        (damage_manifest, CheckpointCorruptError, "manifest"),
+        (damage_no_manifest, CheckpointNotFoundError, "manifest"),
+        (damage_everything, CheckpointNotFoundError, "checkpoint"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_and_nothing_is_changed(
+    damage: Callable[[Path], None], error: type[Exception], expected: str, saved: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    path = tmp_path / "copy"
+    shutil.copytree(saved, path)
+    damage(path)
+    with config().callbacks(Noting).build_algo() as algo:
+        algo.train()
+        before = known(algo)
+        with pytest.raises(error, match=expected):
+            algo.restore_from_path(path)
+        assert known(algo) == before
+        assert noting(algo).events == []
+    with pytest.raises(error):
+        PPO.from_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "expected"),
+    [
+        (CorridorEnv, {}, "observation_space: the checkpoint has"),
+        (ContinuousEnv, {}, "action_space: the checkpoint has"),
+        ("CartPole-v1", {"model": {"fcnet_hiddens": [9]}}, "num_parameters: the checkpoint has"),
+    ],
+)
+def test_a_checkpoint_of_another_env_or_network_is_refused_and_nothing_is_changed(
+    env: Any, settings: dict[str, Any], expected: str, saved: Path
+) -> None:
+    with config(env, **settings).build_algo() as algo:
+        before = known(algo)
+        with pytest.raises(CheckpointMismatchError, match=f"{expected}.*Nothing was changed"):
+            algo.restore_from_path(saved)
+        assert known(algo) == before
+        algo.train()
+
+
+def test_another_env_of_the_same_spaces_is_told_and_its_episodes_are_counted_as_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Other(CountdownEnv):
+        def noise(self) -> float:
+            return super().noise() / 2.0
+
+    with config(CountdownEnv, env_config={"min_length": 9}).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        running = [s for s in algo.get_state()["env_runners"]["slots"] if s["env_seed"] is not None]
+    with config(Other, env_config={"min_length": 9}).build_algo() as other:
+        with caplog.at_level(logging.WARNING):
+            other.restore_from_path(path)
+        told = other.train()["fault_tolerance"]
+    assert "saved with env 'CountdownEnv'" in caplog.text
+    assert running
+    assert told["num_episodes_lost"] == len(running)

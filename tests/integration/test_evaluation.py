@@ -1,0 +1,251 @@
+"""Evaluation: exactly what was asked for, the same whoever plays it, and no trace in training."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import RLlibCallback
+from checkpoints import encode
+from trainer import PPOConfig
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import CountdownEnv, FailingEnv
+
+pytestmark = pytest.mark.process
+
+
+def config(env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(env, env_config=settings.pop("env_config", {}))
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        .training(
+            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=5)
+    )
+    return made.update_from_dict({"evaluation_duration": 5, **settings})
+
+
+def numbers(metrics: Any) -> dict[str, Any]:
+    """What an evaluation found out, without times and repairs."""
+    found: dict[str, Any] = comparable({"evaluation": metrics})["evaluation"]
+    return found
+
+
+def without_evaluation(result: Any) -> dict[str, Any]:
+    return {k: v for k, v in comparable(result).items() if k not in {"evaluation", "config"}}
+
+
+@pytest.mark.parametrize("num_runners", [0, 1, 2, 3])
+@pytest.mark.parametrize("duration", [1, 5])
+def test_exactly_the_asked_number_of_episodes_is_played(num_runners: int, duration: int) -> None:
+    settings = {"evaluation_num_env_runners": num_runners, "evaluation_duration": duration}
+    with config(**settings).build_algo() as algo:
+        metrics = algo.evaluate()
+    runners = metrics["env_runners"]
+    assert runners["num_episodes"] == duration
+    lengths = runners["hist_stats"]["episode_lengths"]
+    assert len(lengths) == duration
+    assert runners["num_env_steps_sampled"] == sum(lengths), "nothing is played and thrown away"
+    assert runners["episode_len_mean"] == pytest.approx(sum(lengths) / duration)
+
+
+@pytest.mark.parametrize(
+    ("duration", "num_runners", "expected"), [(200, 3, 201), (200, 0, 200), (7, 2, 8), (1, 3, 3)]
+)
+def test_time_steps_are_rounded_up_to_a_multiple_of_the_runners(
+    duration: int, num_runners: int, expected: int
+) -> None:
+    settings: dict[str, Any] = {
+        "evaluation_duration": duration,
+        "evaluation_duration_unit": "timesteps",
+        "evaluation_num_env_runners": num_runners,
+    }
+    with config(**settings).build_algo() as algo:
+        metrics = algo.evaluate()["env_runners"]
+    assert metrics["num_env_steps_sampled"] == expected
+    assert sum(metrics["hist_stats"]["episode_lengths"]) <= expected
+
+
+@pytest.mark.parametrize("unit", ["episodes", "timesteps"])
+def test_the_numbers_do_not_depend_on_who_plays(unit: str) -> None:
+    def log_length(episode: Any, metrics_logger: Any) -> None:
+        metrics_logger.log_value("logged_length", episode.t)
+
+    outcomes = []
+    for num_runners in (0, 1, 2):
+        settings = {
+            "evaluation_num_env_runners": num_runners,
+            "evaluation_duration_unit": unit,
+            "evaluation_duration": 6,
+            # Time steps are shared out over all sub-envs: as many in each case.
+            "evaluation_config": {"num_envs_per_env_runner": 1 if num_runners == 2 else 2},
+        }
+        with config(**settings).callbacks(on_episode_end=log_length).build_algo() as algo:
+            algo.train()
+            outcomes.append(encode([numbers(algo.evaluate()) for _ in range(2)]))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_every_evaluation_plays_other_episodes_and_a_seed_repeats_them() -> None:
+    def played(**settings: Any) -> list[Any]:
+        with config(**settings).build_algo() as algo:
+            return [algo.evaluate()["env_runners/hist_stats"] for _ in range(2)]
+
+    first, second = played()
+    assert first != second
+    seeded, again = played(evaluation_seed=3)
+    assert seeded == again != first
+    assert played(evaluation_seed=3, seed=77)[0]["episode_lengths"] == seeded["episode_lengths"]
+    assert played(evaluation_seed=4)[0] != seeded
+
+
+def test_the_interval_says_when_and_the_last_result_stays() -> None:
+    with config(evaluation_interval=2).build_algo() as algo:
+        results = [algo.train() for _ in range(5)]
+    shown = [r.get("evaluation/evaluated_at_iteration") for r in results]
+    assert shown == [None, 2, 2, 4, 4]
+    assert [r.get("evaluation/weights_version") for r in results] == [None, 2, 2, 4, 4]
+    assert results[1]["evaluation"] == results[2]["evaluation"] != results[3]["evaluation"]
+    assert "evaluation_iteration" in results[1]["timers"]
+    assert "evaluation_iteration" not in results[2]["timers"]
+
+
+def test_it_can_be_shown_when_fresh_only() -> None:
+    settings = {"evaluation_interval": 2, "always_attach_evaluation_results": False}
+    with config(**settings).build_algo() as algo:
+        assert ["evaluation" in algo.train() for _ in range(5)] == [False, True, False, True, False]
+
+
+def test_evaluation_config_changes_what_evaluation_does_and_nothing_else() -> None:
+    settings: dict[str, Any] = {
+        "evaluation_config": {"explore": False, "env_config": {"min_length": 7, "max_length": 7}},
+        "evaluation_interval": 1,
+    }
+    seen: dict[bool, set[tuple[bool, bool]]] = {True: set(), False: set()}
+
+    def note(episode: Any, env_runner: Any) -> None:
+        inputs = episode.get_extra_model_outputs("action_dist_inputs", -1)
+        is_likeliest = int(episode.get_actions(-1)) == int(inputs[1] > inputs[0])
+        is_evaluation = env_runner.config.in_evaluation
+        seen[is_evaluation].add((env_runner.config.explore, is_likeliest))
+
+    with config(**settings).callbacks(on_episode_step=note).build_algo() as algo:
+        result = algo.train()
+    assert seen[True] == {(False, True)}
+    assert seen[False] == {(True, True), (True, False)}
+    assert result["evaluation/env_runners/episode_len_mean"] == 7.0
+    assert result["env_runners/episode_len_max"] > 7
+
+
+@pytest.mark.parametrize("num_runners", [0, 2])
+def test_a_manual_evaluation_changes_nothing_of_training(num_runners: int) -> None:
+    outcomes = []
+    for should_evaluate in (False, True):
+        with config(evaluation_num_env_runners=num_runners).build_algo() as algo:
+            results = []
+            for _ in range(3):
+                if should_evaluate:
+                    algo.evaluate()
+                results.append(without_evaluation(algo.train()))
+            state = algo.get_state(not_components=["evaluation", "config"])
+            outcomes.append(encode([results, state]))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_what_is_done_to_an_evaluations_result_stays_there() -> None:
+    with config().build_algo() as algo:
+        metrics = algo.evaluate()
+        expected = numbers(metrics)
+        metrics["env_runners"]["num_episodes"] = -1
+        metrics["env_runners"]["hist_stats"]["episode_lengths"].append(-1)
+        result = algo.train()
+        assert encode(numbers(result["evaluation"])) != encode(expected)
+        result["evaluation"]["env_runners"]["hist_stats"]["episode_lengths"].append(-1)
+        assert algo.train()["evaluation/env_runners/num_episodes"] == 5
+
+
+def test_a_killed_evaluation_runner_makes_no_difference(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    settings: dict[str, Any] = {
+        "env": FailingEnv,
+        "evaluation_num_env_runners": 2,
+        "evaluation_interval": 1,
+        "evaluation_config": {
+            "env_config": {"where": "step", "how": "kill", "armed_file": str(armed)}
+        },
+    }
+    outcomes = []
+    for should_kill in (False, True):
+        with config(**settings).build_algo() as algo:
+            results = []
+            for _ in range(2):
+                if should_kill:
+                    armed.touch()
+                results.append({**comparable(algo.train()), "config": None})
+                assert not armed.exists()
+            restarts = algo.train()["evaluation/num_remote_worker_restarts"]
+            outcomes.append(encode([results, {**algo.get_state(), "config": None}]))
+        assert restarts == (2 if should_kill else 0)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_evaluation_runners_killed_between_two_evaluations_make_no_difference() -> None:
+    outcomes = []
+    for should_kill in (False, True):
+        with config(evaluation_num_env_runners=2, evaluation_interval=1).build_algo() as algo:
+            algo.train()
+            if should_kill:
+                for pid in algo.eval_env_runner_group.env_runner_pids().values():
+                    os.kill(pid, signal.SIGKILL)
+            outcomes.append(encode([numbers(algo.train()["evaluation"]), algo.get_weights()]))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("num_runners", [0, 2])
+def test_the_events_of_an_evaluation(num_runners: int) -> None:
+    told: list[tuple[Any, ...]] = []
+
+    class Noting(RLlibCallback):
+        def on_evaluate_start(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
+            versions = algorithm.eval_env_runner_group.foreach_env_runner(
+                lambda env_runner: env_runner.weights_version
+            )
+            told.append(("start", versions, algorithm.training_iteration))
+            metrics_logger.log_value("evaluations", 1, reduce="sum")
+
+        def on_evaluate_end(self, *, evaluation_metrics: Any, **kwargs: Any) -> None:
+            told.append(("end", evaluation_metrics["weights_version"]))
+            evaluation_metrics["mine"] = 42
+
+        def on_episode_end(self, *, env_runner: Any, metrics_logger: Any, **kwargs: Any) -> None:
+            metrics_logger.log_value("is_evaluation", env_runner.config.in_evaluation)
+
+    settings = {"evaluation_interval": 1, "evaluation_num_env_runners": num_runners}
+    with config(**settings).callbacks(Noting).build_algo() as algo:
+        result = algo.train()
+    expected = [1] * max(1, num_runners)
+    assert told == [("start", expected, 1), ("end", 1)]
+    assert result["evaluation/mine"] == 42
+    assert result["evaluations"] == 1
+    assert result["evaluation/env_runners/is_evaluation"] == 1.0
+    assert result["env_runners/is_evaluation"] == 0.0
+
+
+def test_a_lost_runners_episodes_are_played_by_the_others() -> None:
+    settings: dict[str, Any] = {
+        "evaluation_num_env_runners": 2,
+        "evaluation_config": {"env_config": {"where": "reset", "worker_index": 2}},
+        "restart_failed_env_runners": False,
+        "ignore_env_runner_failures": True,
+    }
+    with config(FailingEnv, **settings).build_algo() as algo:
+        metrics = algo.evaluate()
+        with config(FailingEnv).build_algo() as undisturbed:
+            assert encode(numbers(metrics)) == encode(numbers(undisturbed.evaluate()))
+        assert metrics["num_healthy_workers"] == 1

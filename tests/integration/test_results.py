@@ -1,0 +1,207 @@
+"""What `train()` returns: keys that are described, NaN where nothing is known, users' values."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import signal
+from typing import Any
+
+import pytest
+
+from checkpoints import encode
+from trainer import PPOConfig, ResultDict
+from trainer.metrics import comparable
+from trainer.metrics.keys import describe
+from trainer.metrics.rllib_keys import OLD_KEYS
+from trainer.testing.debug_envs import CountdownEnv
+
+
+def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(CountdownEnv, env_config=settings.pop("env_config", {}))
+        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
+        .training(
+            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(settings)
+
+
+LONG = {"min_length": 500, "max_length": 500}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("num_env_runners", [0, 1])
+def test_every_key_of_a_result_is_described(num_env_runners: int) -> None:
+    settings = {"evaluation_interval": 1, "evaluation_duration": 2}
+    with config(num_env_runners, **settings).build_algo() as algo:
+        paths = algo.train().flat()
+    unknown = [path for path in paths if not path.startswith("config/") and not describe(path)]
+    assert not unknown
+    assert len(paths) > 60
+    for path in ("env_runners/episode_return_mean", "evaluation/env_runners/num_episodes"):
+        assert path in paths
+
+
+def test_negative_control_a_users_key_is_not_described() -> None:
+    def log(metrics_logger: Any) -> None:
+        metrics_logger.log_value("my_own", 1)
+
+    with config().callbacks(on_episode_end=log).build_algo() as algo:
+        paths = algo.train().flat()
+    assert "env_runners/my_own" in paths
+    assert describe("env_runners/my_own") is None
+
+
+def test_before_an_episode_has_ended_its_numbers_are_nan_and_their_count_is_zero() -> None:
+    with config(env_config=LONG).build_algo() as algo:
+        result = algo.train()
+    for name in ("episode_return_mean", "episode_return_min", "episode_return_max",
+                 "episode_len_mean", "episode_duration_sec_mean"):  # fmt: skip
+        assert math.isnan(result["env_runners"][name]), name
+    assert result["env_runners/num_episodes"] == result["env_runners/num_episodes_lifetime"] == 0
+    assert math.isnan(result["episode_reward_mean"])
+    assert result["env_runners/num_env_steps_sampled"] == 40
+    assert not result["episode_reward_mean"] >= 450, "comparisons with NaN are False"
+
+
+def test_counts_are_exact_and_lifetimes_grow() -> None:
+    with config().build_algo() as algo:
+        results = [algo.train() for _ in range(3)]
+    for number, result in enumerate(results, start=1):
+        assert result["training_iteration"] == number
+        assert result["num_env_steps_sampled_lifetime"] == 40 * number
+        assert result["env_runners/num_env_steps_sampled"] == 40
+        assert result["env_runners/num_agent_steps_sampled"] == {"default_agent": 40}
+        assert result["env_runners/num_module_steps_sampled_lifetime/default_policy"] == 40 * number
+        assert result["learners/__all_modules__/num_env_steps_trained_lifetime"] == 40 * number
+        assert result["num_training_step_calls_per_iteration"] == 1
+        assert result["done"] is False
+        lengths = result["env_runners/hist_stats/episode_lengths"]
+        assert len(lengths) == result["env_runners/num_episodes"]
+    ended = [n for r in results for n in r["env_runners/hist_stats/episode_lengths"]]
+    assert results[-1]["env_runners/num_episodes_lifetime"] == len(ended)
+    assert results[-1]["env_runners/episode_len_mean"] == pytest.approx(sum(ended) / len(ended))
+    assert results[-1]["env_runners/episode_return_mean"] == pytest.approx(sum(ended) / len(ended))
+
+
+def test_an_iteration_lasts_until_enough_was_sampled_and_trained() -> None:
+    with config(min_sample_timesteps_per_iteration=100).build_algo() as algo:
+        result = algo.train()
+    assert result["num_training_step_calls_per_iteration"] == 3
+    assert result["env_runners/num_env_steps_sampled"] == 120
+    with config(min_train_timesteps_per_iteration=41).build_algo() as algo:
+        assert algo.train()["learners/__all_modules__/num_env_steps_trained"] == 80
+
+
+def test_values_logged_in_on_train_result_appear_in_the_same_result() -> None:
+    def log(metrics_logger: Any, result: Any, algorithm: Any) -> None:
+        metrics_logger.log_value("iteration", algorithm.training_iteration)
+        metrics_logger.log_value(("nested", "steps"), result["num_env_steps_sampled_lifetime"])
+        metrics_logger.log_value("total", 1, reduce="sum", clear_on_reduce=False)
+        metrics_logger.log_value(("env_runners", "beside_the_others"), 7)
+
+    with config().callbacks(on_train_result=log).build_algo() as algo:
+        results = [algo.train() for _ in range(3)]
+    assert [r["iteration"] for r in results] == [1, 2, 3]
+    assert [r["nested/steps"] for r in results] == [40, 80, 120]
+    assert [r["total"] for r in results] == [1, 2, 3]
+    assert [r["env_runners/beside_the_others"] for r in results] == [7, 7, 7]
+    assert results[0]["env_runners/num_env_steps_sampled"] == 40
+
+
+def test_changes_of_a_result_are_returned_and_do_not_leak_into_the_next() -> None:
+    before: list[Any] = []
+
+    def change(result: Any) -> None:
+        before.append(encode({**comparable(result), "learners": None, "env_runners": None}))
+        result["mine"] = "added"
+        result["training_iteration"] = -1
+        result["env_runners"]["episode_return_mean"] = -7.0
+        result["config"]["gamma"] = -1.0
+        result["config"]["model_config"]["fcnet_hiddens"].append(99)
+        del result["done"]
+
+    with config(env_config=LONG).callbacks(on_train_result=change).build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+        assert algo.training_iteration == 2
+        assert algo.config.gamma == 0.99
+        assert algo.config.model_config["fcnet_hiddens"] == [8]
+    for result in results:
+        assert result["mine"] == "added"
+        assert result["training_iteration"] == -1
+        assert result["episode_reward_mean"] == -7.0
+        assert result["config"]["model_config"]["fcnet_hiddens"] == [8, 99]
+        assert "done" not in result
+    assert b"mine" not in before[1]
+
+
+def test_the_listeners_of_one_result_see_each_others_changes_in_order() -> None:
+    def first(result: Any) -> None:
+        result["steps"] = ["first"]
+
+    def second(result: Any) -> None:
+        result["steps"].append("second")
+
+    with config().callbacks(on_train_result=[first, second]).build_algo() as algo:
+        assert algo.train()["steps"] == ["first", "second"]
+
+
+def test_old_keys_mean_the_same_numbers_and_are_not_listed() -> None:
+    with config().build_algo() as algo:
+        result = algo.train()
+    assert isinstance(result, ResultDict)
+    pairs = {
+        "episode_reward_mean": "env_runners/episode_return_mean",
+        "episode_reward_max": "env_runners/episode_return_max",
+        "episodes_this_iter": "env_runners/num_episodes",
+        "timesteps_total": "num_env_steps_sampled_lifetime",
+        "num_healthy_workers": "fault_tolerance/num_healthy_workers",
+        "hist_stats": "env_runners/hist_stats",
+    }
+    for old, new in pairs.items():
+        assert result[old] == result[new], old
+    stats = result["info"]["learner"]["default_policy"]["learner_stats"]
+    assert stats["total_loss"] == result["learners/default_policy/total_loss"]
+    for old in OLD_KEYS:
+        assert old not in list(result), old
+        assert old in result or old == "episode_media", old
+    assert "episode_reward_mean" not in str(result)
+
+
+@pytest.mark.process
+def test_comparable_leaves_what_equal_runs_share_and_nothing_else() -> None:
+    """A killed runner, another machine and another clock are not part of an outcome."""
+    outcomes, dropped = [], []
+    for should_kill in (False, True):
+        with config(2).build_algo() as algo:
+            algo.train()
+            if should_kill:
+                os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+            result = algo.train()
+        outcomes.append(comparable(result))
+        dropped.append(set(result.flat()) - set(ResultDict(outcomes[-1]).flat()))
+    assert encode(outcomes[0]) == encode(outcomes[1])
+    assert dropped[0] == dropped[1]
+    must_go = {"time_this_iter_s", "date", "hostname", "pid", "fault_tolerance/repair_time_s",
+               "timers/training_iteration", "env_runners/episode_duration_sec_mean"}  # fmt: skip
+    assert must_go <= dropped[0]
+    must_stay = {
+        "training_iteration",
+        "env_runners/num_episodes",
+        "learners/default_policy/entropy",
+    }
+    assert must_stay.isdisjoint(dropped[0])
+
+
+def test_a_result_can_be_written_as_json_and_pickled() -> None:
+    with config(evaluation_interval=1).build_algo() as algo:
+        result = algo.train()
+    result.pop("config")
+    assert json.loads(json.dumps(result))["training_iteration"] == 1
+    assert pickle.loads(pickle.dumps(result)) == result
