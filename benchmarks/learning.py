@@ -1,9 +1,8 @@
 """Time and env steps until CartPole-v1 is solved, against peers in the same run.
 
-All have the same hyper-parameters:
-2048 steps per iteration from 8 envs, minibatches of 64, 10 epochs, 64×64 tanh, lr 3e-4, clip 0.2.
-Solved is a mean return of at least 450 over the last 100 episodes. Times are from the built
-algorithm on; imports are not counted.
+All have the same hyper-parameters: 2048 steps per iteration from 8 envs, minibatches of 64, 10
+epochs, 64×64 tanh, lr 3e-4, clip 0.2. Solved is a mean return of at least 450 over the last 100
+episodes. Times are from building the algorithm on; imports are not counted.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ of a checkpoint. Most sums need one or two partials, none more than about forty,
 bounded.
 
 Source: J. R. Shewchuk, "Adaptive precision floating-point arithmetic and fast robust geometric
-    predicates", Discrete &
-Computational Geometry 18 (1997), as implemented by `math.fsum`; ours is the use of its rounded
-result for peeling off partials, because that runs in C.
+predicates", Discrete & Computational Geometry 18 (1997), as implemented by `math.fsum`; ours is the
+use of its rounded result for peeling off partials, because that runs in C.
 """
 
 from __future__ import annotations

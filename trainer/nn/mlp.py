@@ -23,8 +23,7 @@ class MLP:
     """Dense layers in a chain, writing gradients straight into a flat gradient vector.
 
     Life: `shapes` tells what parameters to create; `initialize` draws them; then any number of
-        times `forward`
-    followed by `backward`, which belongs to the last forward pass.
+    times `forward` followed by `backward`, which belongs to the last forward pass.
     """
 
     def __init__(

@@ -21,8 +21,7 @@ class Adam:
     """Adam (Kingma and Ba 2015, algorithm 1): epsilon is added after the bias correction.
 
     Life: `step()` once per gradient, with the parameters and gradients it was made for;
-        `get_state()` and
-    `set_state()` carry the moments over a restart.
+    `get_state()` and `set_state()` carry the moments over a restart.
     """
 
     def __init__(
