@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import enum
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -111,7 +111,7 @@ class EnvSeeds:
 
     def __init__(self, root_seed: int) -> None:
         sequence = np.random.SeedSequence(root_seed, spawn_key=(1 << 31,))
-        self._keys = tuple(int(key) for key in sequence.generate_state(6, np.uint32))
+        self._keys = tuple(int(key) for key in sequence.generate_state(4, np.uint32))
 
     def seed(self, role: Role, index: int) -> int:
         """The seed of one episode.
@@ -136,31 +136,30 @@ class NoiseStream:
     Life: `start(stream, number)` at the beginning of an episode, then `next_row()` once per step.
     To continue in the middle of an episode, start it and `skip` as many rows as steps were made.
 
+    Attributes:
+        next_row: gives the numbers for the next step: float64, [width].
+
     Numbers are drawn in blocks that double from 32 to 1024 rows: one call to NumPy costs about 1 µs
     however few numbers it gives, and short episodes should not pay for long blocks. The sizes are
     part of the sequence: changing them changes every run.
     """
 
-    def __init__(self, root_seed: int, role: Role, *, kind: str, width: int) -> None:
+    def __init__(self, root_seed: int, role: Role, *, kind: NoiseKind, width: int) -> None:
         """Derives the key of the role.
 
         Args:
             root_seed: the seed of the run, ≥ 0.
             role: what the numbers are for.
-            kind: "uniform" for numbers in [0, 1), "normal" for mean 0 and variance 1.
+            kind: which noise (`NoiseKind`).
             width: the numbers per row, ≥ 1.
         """
         key = np.random.SeedSequence(root_seed, spawn_key=(int(role),)).generate_state(2, np.uint64)
         self._bits = np.random.Philox(key=int(key[0]) | int(key[1]) << 64)
         self._template: Any = self._bits.state
-        generator = np.random.Generator(self._bits)
+        self._generator = np.random.Generator(self._bits)
         self._draw = NOISE_DRAWS[kind]
-        self._generator = generator
         self._width = width
-        self._block: Array = np.empty((0, width))
-        self._block_rows = _FIRST_BLOCK_ROWS
-        self._rows = 0
-        self._next = 0
+        self.start(0, 0)
 
     def start(self, stream: int, number: int) -> None:
         """Goes to the first row of one episode.
@@ -173,20 +172,14 @@ class NoiseStream:
         # The two low words count the numbers drawn, so episodes can never run into each other.
         counter[:] = (0, 0, number, stream)
         self._bits.state = self._template
-        self._rows = self._next = 0
-        self._block_rows = _FIRST_BLOCK_ROWS
+        # A generator's own method: 0.1 µs per row, where a method written here takes 0.3 µs.
+        self.next_row: Callable[[], Array] = self._rows().__next__
 
-    def next_row(self) -> Array:
-        """The numbers for the next step: float64, [width]."""
-        position = self._next
-        if position == self._rows:
-            self._rows = self._block_rows
-            self._block = self._draw(self._generator, (self._rows, self._width))
-            self._block_rows = min(2 * self._block_rows, _LARGEST_BLOCK_ROWS)
-            position = 0
-        self._next = position + 1
-        row: Array = self._block[position]
-        return row
+    def _rows(self) -> Iterator[Array]:
+        num_rows = _FIRST_BLOCK_ROWS
+        while True:
+            yield from self._draw(self._generator, (num_rows, self._width))
+            num_rows = min(2 * num_rows, _LARGEST_BLOCK_ROWS)
 
     def skip(self, rows: int) -> None:
         """Passes over the rows of steps that are already played."""

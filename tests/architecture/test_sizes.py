@@ -25,13 +25,13 @@ DEEPEST_NESTING: Final = 3
 
 LONG_FILES: Final[dict[str, tuple[int, str]]] = {
     "trainer/env_runners/env_runner_group.py": (
-        410,
-        "the public face of all env runners; to be split, see TOO_LONG_FILES",
+        400,
+        "the public face of all env runners: RLlib's group has many members",
     ),
 }
 """Files of more than 350 lines: path to the lines it may have, and why. Growth is a decision."""
 
-TOO_LONG_FILES: Final = frozenset({"trainer/env_runners/env_runner_group.py"})
+TOO_LONG_FILES: Final[frozenset[str]] = frozenset()
 """Debts: files of more than 400 lines, which no reason excuses."""
 
 LONG_FUNCTIONS: Final[dict[str, str]] = {}

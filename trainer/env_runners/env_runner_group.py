@@ -76,7 +76,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         self.module_spec = spec.module_spec
         indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
         self._places = {
-            index: RunnerPlace(_spec_for(spec, index, num_env_runners)) for index in indices
+            index: RunnerPlace(spec.at_place(index, num_env_runners)) for index in indices
         }
         self._pool: WorkerPool | None = None
         if num_env_runners:
@@ -386,16 +386,6 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             elif place.runner is not None:
                 place.runner.stop()
                 place.runner = None
-
-
-def _spec_for(spec: EnvRunnerSpec, index: int, num_env_runners: int) -> EnvRunnerSpec:
-    return replace(
-        spec,
-        worker_index=index,
-        num_workers=num_env_runners,
-        first_slot=max(0, index - 1) * spec.num_envs,
-        num_slots=max(1, num_env_runners) * spec.num_envs,
-    )
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,10 @@ class EpisodePlayer:
     # ---- one step
 
     def _act(self, active: list[EnvSlot], *, explore: bool) -> tuple[list[Any], list[Any]]:
-        noise = np.array([slot.noise.next_row() for slot in active]) if explore else None
+        noise = None
+        if explore:
+            rows = [slot.noise.next_row() for slot in active]
+            noise = np.concatenate(rows).reshape(len(rows), -1)
         return self._acting.act([slot.observation for slot in active], noise)
 
     def _draw_uniformly(self, active: list[EnvSlot]) -> tuple[list[Any], None]:

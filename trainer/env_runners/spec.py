@@ -65,6 +65,16 @@ class EnvRunnerSpec:
         """Whether this runner plays evaluation episodes."""
         return self.role is Role.EVALUATION
 
+    def at_place(self, index: int, num_env_runners: int) -> EnvRunnerSpec:
+        """The spec of one runner of a group: 0 if there are no others, or 1 … n."""
+        return replace(
+            self,
+            worker_index=index,
+            num_workers=num_env_runners,
+            first_slot=max(0, index - 1) * self.num_envs,
+            num_slots=max(1, num_env_runners) * self.num_envs,
+        )
+
 
 @dataclass(frozen=True)
 class SlotPosition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 import inspect
@@ -79,8 +80,10 @@ class _GymnasiumCreator:
 
     def __call__(self, context: EnvContext) -> Any:
         # gymnasium's passive checker costs a third of CartPole's speed and warns per process;
-        # `env_checks` checks once.
-        return gymnasium.make(self.spec, disable_env_checker=True, **context)
+        # `env_checks` checks once. That reset comes before step is seen to by the runner.
+        spec = copy.copy(self.spec)
+        spec.order_enforce = False
+        return gymnasium.make(spec, disable_env_checker=True, **context)
 
 
 def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
