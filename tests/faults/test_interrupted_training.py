@@ -105,6 +105,7 @@ def interrupt_while_asking(algo: Any) -> None:
     submit = executor.submit
 
     def interrupted(*args: Any, **kwargs: Any) -> None:
+        executor.submit = submit
         submit(*args, **kwargs)
         raise KeyboardInterrupt
 

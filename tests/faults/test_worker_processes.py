@@ -337,6 +337,40 @@ def test_workers_die_with_their_parent(start_method: str, should_block: bool) ->
     assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids), within_s=2.0)
 
 
+_EXIT_SCRIPT = """
+import os, time
+from trainer.runtime.messages import pack
+from trainer.runtime.worker_pool import WorkerPool
+
+class Servant:
+    def __init__(self, progress): pass
+    def report(self): return os.getpid()
+    def failure_context(self): return {}
+    def close(self): pass
+    def hang(self):
+        while True: time.sleep(60)
+
+pool = WorkerPool(["hanging"])
+pool.slots[1].start(pack(Servant))
+print(pool.next_outcome()[1].value, flush=True)
+pool.slots[1].submit("hang", ())
+raise RuntimeError("the script ends without stopping the pool")
+"""
+
+
+def test_a_script_that_fails_while_a_worker_hangs_ends_at_once(start_method: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _EXIT_SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the script ends without stopping the pool" in done.stderr
+    assert wait_until(lambda: not is_process_alive(int(done.stdout)))
+
+
 def test_only_safe_start_methods_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(START_METHOD_VARIABLE, "fork")
     with pytest.raises(ValueError, match="forkserver"):

@@ -9,7 +9,7 @@ from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.building import evaluation_settings, make_group
 from trainer.env_runners import EnvRunnerGroup
 from trainer.evaluation import Evaluator
-from trainer.metrics import ResultDict
+from trainer.metrics import ResultDict, comparable
 from trainer.seeding import Role
 from trainer.types import State
 
@@ -74,7 +74,9 @@ class AlgorithmEvaluation(AlgorithmParts):
         """Where evaluation stands: plain data."""
         evaluator = self._evaluator
         state = self._evaluator_state if evaluator is None else evaluator.get_state()
-        return {"evaluator": state, "last": copy.deepcopy(self._last_evaluation)}
+        # Without times and repairs, which no two runs share.
+        last = comparable({"evaluation": self._last_evaluation})["evaluation"]
+        return {"evaluator": state, "last": copy.deepcopy(last)}
 
     def set_evaluation_state(self, state: State) -> None:
         """Goes on where `get_evaluation_state` was called."""

@@ -7,6 +7,9 @@ The pool holds no policy: what to do about a lost worker is decided by its calle
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import functools
+import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -37,6 +40,8 @@ class WorkerPool:
         }
         # An algorithm that is dropped without stop() must not leave processes behind.
         self._finalizer = weakref.finalize(self, _kill_all, list(self.slots.values()))
+        _LIVE_POOLS.add(self)
+        _kill_before_exit()
 
     def pending(self) -> list[int]:
         """The numbers of the workers that owe an answer, ascending."""
@@ -73,7 +78,7 @@ class WorkerPool:
 
     def kill_busy(self) -> list[int]:
         """Ends every worker that is in the middle of a call; returns their numbers."""
-        busy = self.pending()
+        busy = [index for index, slot in self.slots.items() if slot.is_busy]
         for index in busy:
             self.slots[index].kill()
         return busy
@@ -83,6 +88,23 @@ class WorkerPool:
         deadline = time.monotonic() + grace_s
         for slot in self.slots.values():
             slot.stop(grace_s=max(0.1, deadline - time.monotonic()))
+
+
+# Global because the interpreter's exit is; weak, so that it keeps no pool alive.
+_LIVE_POOLS: Final[weakref.WeakSet[WorkerPool]] = weakref.WeakSet()
+
+
+@functools.cache
+def _kill_before_exit() -> None:
+    """Lets all workers be killed before the interpreter waits for the executors' threads.
+
+    Finalizers run after that wait, which lasts for ever if a worker hangs. There is no public hook
+    before it; where the private one is missing, only such exits would hang.
+    """
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending already
+            register(lambda: [_kill_all(list(pool.slots.values())) for pool in list(_LIVE_POOLS)])
 
 
 def _kill_all(slots: list[WorkerSlot]) -> None:

@@ -45,6 +45,8 @@ class WorkerSlot:
         name: what messages call it.
         generation: how often a process was started here.
         pending: the answer to come; None if nothing was asked.
+        is_busy: it may be working. Noted before it is asked, so that an interrupt in between does
+            not make it look idle.
         stall_limit_s: how long the pending call may go without progress; None is for ever.
     """
 
@@ -53,6 +55,7 @@ class WorkerSlot:
         self.name = name
         self.generation = 0
         self.pending: Future[bytes] | None = None
+        self.is_busy = False
         self.stall_limit_s: float | None = None
         self._start_method = start_method
         self._executor: ProcessPoolExecutor | None = None
@@ -88,6 +91,7 @@ class WorkerSlot:
             initializer=_initialize,
             initargs=(self._progress, self._start_method == "forkserver"),
         )
+        self.is_busy = True
         self._watch(self._executor.submit(worker_main.construct, packed_factory), stall_limit_s)
 
     def submit(
@@ -109,6 +113,7 @@ class WorkerSlot:
             raise SerializationError(f"{self.name} was not asked: {error}") from error
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
+        self.is_busy = True
         try:
             self._watch(self._executor.submit(worker_main.call, method, packed), stall_limit_s)
         except BrokenProcessPool as error:
@@ -135,6 +140,7 @@ class WorkerSlot:
             packed = future.result()
         except BrokenProcessPool:
             return Lost(exit_code=self._reap())
+        self.is_busy = False
         reply: Reply = cloudpickle.loads(packed)
         return Success(reply.value) if reply.failure is None else Failed(reply.failure)
 
@@ -175,9 +181,11 @@ class WorkerSlot:
         Args:
             grace_s: seconds that the servant's `close()` may take.
         """
-        if self._executor is not None and self.pending is None:
+        if self._executor is not None and not self.is_busy:
             try:
                 self._executor.submit(worker_main.call, "close", pack(())).result(timeout=grace_s)
+            except BrokenProcessPool:
+                pass  # it is gone already
             except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended below
                 _LOGGER.warning("%s did not close within %.1f s: %r", self.name, grace_s, error)
         self.kill()
@@ -188,6 +196,7 @@ class WorkerSlot:
     def _reap(self) -> int | None:
         executor, self._executor = self._executor, None
         process, self._process = self._process, None
+        self.is_busy = False
         if executor is not None:
             # The executor's own thread collects the exit code; asking at the same time could lose
             # it.
