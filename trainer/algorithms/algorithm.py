@@ -163,6 +163,7 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
         while not self._has_done_enough(result, time.monotonic() - started_at):
             self._iteration = result
             self.training_step()
+            result.num_training_steps += 1
             self.counters.num_training_steps += 1
         self.counters.training_iteration += 1
         if self._is_evaluation_due():
@@ -319,9 +320,11 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
         Nothing but reading results is possible afterwards.
         """
         self._is_stopped = True
-        if self._evaluator is not None:
-            self._evaluator.stop()
-        self.env_runner_group.stop()
+        try:
+            if self._evaluator is not None:
+                self._evaluator.stop()
+        finally:  # closing an env runs the user's code, which may raise
+            self.env_runner_group.stop()
 
     def _refuse_if_stopped(self, what: str) -> None:
         if self._is_stopped:

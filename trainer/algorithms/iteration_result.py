@@ -45,7 +45,6 @@ class IterationResult:
 
     def add_sample(self, sample: GroupSample) -> None:
         """Counts what the runners played."""
-        self.num_training_steps += 1
         self.num_env_steps_sampled += sample.num_env_steps
         self._num_episodes_lost += sample.num_episodes_lost
         self._num_env_steps_lost += sample.num_env_steps_lost

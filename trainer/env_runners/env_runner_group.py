@@ -28,7 +28,7 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Weights,
 )
-from trainer.errors import ConfigError, RunnerLostError
+from trainer.errors import AlgorithmStoppedError, ConfigError, RunnerLostError
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -68,6 +68,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         self.num_restarts = 0
         # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
+        self._is_stopped = False
         self._on_recreated = on_recreated
         self._policy = policy
         self._stall_limit_s = stall_limit_s
@@ -92,12 +93,15 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         Raises:
             EnvCreationError, EnvContractError: the env could not be made or breaks the contract.
             SerializationError: something of the config cannot be sent to a process.
+            RunnerLostError: none came up, and failures are ignored.
         """
         result = self._run(dict.fromkeys(self._places))
+        self._healthy_or_raise()
         self.module_spec = result.reports[min(result.reports)].module_spec
 
     def stop(self) -> None:
-        """Closes all envs and ends all processes. Idempotent."""
+        """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards."""
+        self._is_stopped = True
         if self._pool is not None:
             self._pool.stop()
         for place in self._places.values():
@@ -139,12 +143,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             for index, place in self._places.items()
         }
         sample = self._sample(requests, max_new_episodes=max(shares))
-        if not self.healthy_env_runner_ids():
-            raise RunnerLostError(
-                f"All {len(self._places)} env runners failed and may not be replaced, so there is "
-                "nobody left to sample. The log has the failures. Correct the env, or let runners "
-                "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
-            )
+        self._healthy_or_raise()
         return sample
 
     def play(self, tickets: Sequence[Assignment], *, explore: bool | None = None) -> GroupSample:
@@ -208,17 +207,22 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         return sample
 
     def _run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
+        if self._is_stopped:
+            raise AlgorithmStoppedError(
+                "The env runners were asked after stop(): they are gone. Build a new algorithm, "
+                "or restore one with from_checkpoint()."
+            )
         alive = {index: ask for index, ask in asks.items() if not self._places[index].is_given_up}
         if self._pool is None:
-            return run_locally(self._places, alive, self._weights)
-        round_ = RequestRound(
-            self._pool,
-            self._places,
-            weights=self._weights,
-            policy=self._policy,
-            start_limit_s=self._start_limit_s,
-        )
-        result = round_.run(alive)
+            result = run_locally(self._places, alive, self._weights)
+        else:
+            result = RequestRound(
+                self._pool,
+                self._places,
+                weights=self._weights,
+                policy=self._policy,
+                start_limit_s=self._start_limit_s,
+            ).run(alive)
         self.num_restarts += result.num_restarts
         self._num_episodes_lost += result.num_episodes_lost
         self._num_env_steps_lost += result.num_env_steps_lost

@@ -29,8 +29,7 @@ def run_locally(
             place = places[index]
             if place.runner is None:
                 place.runner = place.bootstrap(weights).make_runner()
-                result.reports[index] = report_of(place.runner)
-                place.take_report(result.reports[index])
+                result.add_report(index, report_of(place.runner), place=place)
             if ask is None:
                 continue
             sync = place.sync(weights)

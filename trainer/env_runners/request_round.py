@@ -70,6 +70,27 @@ class RoundResult:
     num_env_steps_lost: int = 0
     repair_s: float = 0.0
 
+    def add_report(self, index: int, report: RunnerReport, *, place: RunnerPlace) -> None:
+        """Notes what a runner says that was just made; counts episodes it could not put back."""
+        self.reports[index] = report
+        place.take_report(report)
+        if not report.lost:
+            return
+        self.num_episodes_lost += len(report.lost)
+        self.num_env_steps_lost += sum(report.lost.values())
+        place.positions = tuple(
+            position.restarted() if env_index in report.lost else position
+            for env_index, position in enumerate(place.positions)
+        )
+        _LOGGER.warning(
+            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
+            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
+            "everything, or see docs/fault-tolerance.md.",
+            place.spec.env_factory.name,
+            len(report.lost),
+            place.name,
+        )
+
     def raise_first_failure(self, *, doing: str) -> None:
         """Raises the failure of the first runner that has one.
 
@@ -148,8 +169,10 @@ class RequestRound:
                     self._mend(index, outcome)
         except BaseException:
             # Nobody may go on working on a round that is over; who is killed here starts again with
-            # the next round.
+            # the next round. A process whose runner was not made could not answer it.
             self._pool.kill_busy()
+            for index in self._starting:
+                self._pool.slots[index].kill()
             raise
         self._result.recreated.sort()
         return self._result
@@ -178,35 +201,14 @@ class RequestRound:
             return
         if self._failures_in_a_row.get(index):
             self._result.repair_s += time.monotonic() - started_at
-        self._result.reports[index] = value
-        self._places[index].take_report(value)
-        self._count_lost(index, value)
+        self._result.add_report(index, value, place=self._places[index])
         ask = self._asks[index]
         if ask is not None:
             self._submit(index, ask)
 
-    def _count_lost(self, index: int, report: RunnerReport) -> None:
-        if not report.lost:
-            return
-        place = self._places[index]
-        self._result.num_episodes_lost += len(report.lost)
-        self._result.num_env_steps_lost += sum(report.lost.values())
-        place.positions = tuple(
-            position.restarted() if env_index in report.lost else position
-            for env_index, position in enumerate(place.positions)
-        )
-        _LOGGER.warning(
-            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
-            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
-            "everything, or see docs/fault-tolerance.md.",
-            place.spec.env_factory.name,
-            len(report.lost),
-            place.name,
-        )
-
     def _mend(self, index: int, outcome: Failed | Lost) -> None:
         place, ask = self._places[index], self._asks[index]
-        was_starting = self._starting.pop(index, None) is not None
+        was_starting = index in self._starting
         if ask is not None and not ask.is_repeatable and not was_starting:
             if isinstance(outcome, Failed):
                 self._result.failures[index] = outcome

@@ -28,6 +28,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
+from trainer.runtime.garbage import sparing_old_objects
 from trainer.runtime.worker_main import ProgressCounter
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID
@@ -242,7 +243,8 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def _play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
         self.has_played = True
-        episodes = self._player.play(request)
+        with sparing_old_objects():
+            episodes = self._player.play(request)
         self.callbacks.fire(
             "on_sample_end", env_runner=self, metrics_logger=self.metrics, samples=episodes
         )

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import gc
 import multiprocessing
 import os
 import signal
@@ -111,8 +110,6 @@ def construct(packed_factory: bytes) -> bytes:
         factory: Callable[[ProgressCounter | None], Any] = cloudpickle.loads(packed_factory)
         servant = factory(_Process.progress)
         _Process.servant = servant
-        # What exists now stays: garbage collections while sampling need not look at it.
-        gc.freeze()
         return _packed_reply(servant.report())
     except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
         return pack(Reply(failure=describe_failure(error)))

@@ -104,7 +104,12 @@ def _kill_before_exit() -> None:
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
         with contextlib.suppress(RuntimeError):  # the interpreter is ending already
-            register(lambda: [_kill_all(list(pool.slots.values())) for pool in list(_LIVE_POOLS)])
+            register(_kill_live_pools)
+
+
+def _kill_live_pools() -> None:
+    for pool in list(_LIVE_POOLS):
+        _kill_all(list(pool.slots.values()))
 
 
 def _kill_all(slots: list[WorkerSlot]) -> None:
