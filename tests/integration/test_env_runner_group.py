@@ -183,7 +183,7 @@ def test_a_function_that_kills_twice_is_told_and_costs_no_episode() -> None:
 
     with config(2).build_algo() as algo:
         algo.train()
-        with pytest.raises(RunnerLostError, match="SIGKILL.*ran the function given to foreach"):
+        with pytest.raises(RunnerLostError, match=r"SIGKILL.*ran the function given to foreach"):
             algo.env_runner_group.foreach_env_runner(kills, remote_worker_ids=[1])
         told = algo.train()["fault_tolerance"]
         assert (told["num_episodes_lost"], told["num_remote_worker_restarts"]) == (0, 2)

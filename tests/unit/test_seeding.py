@@ -7,6 +7,7 @@ import pytest
 
 from trainer.seeding import (
     EnvSeeds,
+    NoiseKind,
     NoiseStream,
     Role,
     draw_root_seed,
@@ -72,7 +73,7 @@ def test_noise_is_a_function_of_stream_and_episode() -> None:
 
 @pytest.mark.parametrize("kind", ["uniform", "normal", "gumbel"])
 @pytest.mark.parametrize("played", [0, 1, 31, 32, 33, 95, 96, 97, 2000])
-def test_skipped_rows_are_the_rows_that_were_played(kind: str, played: int) -> None:
+def test_skipped_rows_are_the_rows_that_were_played(kind: NoiseKind, played: int) -> None:
     stream = NoiseStream(0, Role.TRAINING, kind=kind, width=3)
     stream.start(0, 0)
     expected = rows(stream, played + 50)[played:]

@@ -9,10 +9,11 @@ flow one way:
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
@@ -147,10 +148,16 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
             Exception: what the user's env or module raised, if the runner may not be replaced.
         """
         self._refuse_if_stopped("train")
+        with self._all_or_nothing():
+            return self._train()
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Puts everything back to where the block began if it raises."""
         before, clock = self.get_state(), copy.copy(self._clock)
         try:
             with single_threaded_blas():
-                return self._train()
+                yield
         except BaseException:
             self.set_state(before)
             self._clock = clock
@@ -241,7 +248,7 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
             `evaluated_at_iteration` and `weights_version`.
         """
         self._refuse_if_stopped("evaluate")
-        with single_threaded_blas():
+        with self._all_or_nothing():
             return self._evaluate()
 
     def adopt_root_seed(self, root_seed: int) -> None:

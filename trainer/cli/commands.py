@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from checkpoints import latest_checkpoint, read_manifest, verify
+from checkpoints import latest_checkpoint, read_checkpoint, read_manifest, verify
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
 from trainer.cli.run_directory import RunDirectory
@@ -29,9 +29,13 @@ def train(arguments: argparse.Namespace) -> int:
     config.update_from_dict(dict(arguments.settings))
     stops = _stops(arguments)
     directory = RunDirectory(arguments.run_dir or _new_run_directory(arguments.algo, arguments.env))
-    directory.refuse_if_used()
-    with config.build_algo() as algo:
-        directory.create(stops.to_dict())
+    directory.create(stops.to_dict())
+    try:
+        algo = config.build_algo()
+    except BaseException:
+        directory.remove_if_unused()
+        raise
+    with algo:
         return _run(algo, directory, stops, arguments)
 
 
@@ -43,20 +47,26 @@ def resume(arguments: argparse.Namespace) -> int:
     with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code) as algo:
         print(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
         directory.forget_results_after(algo.training_iteration)
+        directory.write_stops(stops.to_dict())  # the next resume ends where this one is to end
         return _run(algo, directory, stops, arguments)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """`local-trainer evaluate`."""
+    checkpoint = _checkpoint_at(arguments.path)
+    saved = read_checkpoint(checkpoint, "config").components["config"]["settings"]
+    overrides = {**(saved.get("evaluation_config") or {}), "explore": arguments.explore}
     settings: dict[str, Any] = {
         "evaluation_duration": arguments.episodes,
         "evaluation_duration_unit": "episodes",
         "evaluation_seed": arguments.seed,
-        "evaluation_config": {"explore": arguments.explore},
+        "evaluation_config": {
+            **(saved.get("evaluation_config") or {}),
+            "explore": arguments.explore,
+        },
         "num_env_runners": 0,
         "num_envs_per_env_runner": 1,
     }
-    checkpoint = _checkpoint_at(arguments.path)
     with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
         metrics = algo.evaluate()["env_runners"]
     print(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")

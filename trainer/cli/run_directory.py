@@ -8,6 +8,7 @@ runs/PPO-CartPole-v1-20261121-101500/
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ class RunDirectory:
         self.path = Path(path).expanduser().resolve()
         self.results_file = self.path / "results.jsonl"
         self.checkpoints = self.path / "checkpoints"
+        self._stops_file = self.path / "run.json"
+        self._made: list[Path] = []
 
     @property
     def relative_path(self) -> Path:
@@ -37,30 +40,46 @@ class RunDirectory:
         except ValueError:
             return self.path
 
-    def refuse_if_used(self) -> None:
-        """Makes sure that a new run may begin here.
+    def create(self, stops: Mapping[str, Any]) -> None:
+        """Makes the directory of a new run.
+
+        Args:
+            stops: when the run ends, for `resume`.
 
         Raises:
-            ConfigError: the directory holds a run already.
+            ConfigError: it holds a run already, or cannot be written.
         """
         if self.results_file.exists() or self.checkpoints.exists():
             raise ConfigError(
                 f"{self.path} holds a run already. Go on with it "
                 f"(local-trainer resume {self.relative_path}), or give another --run-dir."
             )
+        self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.write_stops(stops)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written: {error}. Results and checkpoints go there. Give "
+                "another --run-dir, or make room or permissions for it."
+            ) from error
 
-    def create(self, stops: Mapping[str, Any]) -> None:
-        """Makes the directory of a new run."""
-        self.path.mkdir(parents=True, exist_ok=True)
+    def write_stops(self, stops: Mapping[str, Any]) -> None:
+        """Writes down when the run ends, for `resume`."""
         text = json.dumps({"stop": dict(stops)}, indent=2) + "\n"
-        (self.path / "run.json").write_text(text, encoding="utf-8")
+        self._stops_file.write_text(text, encoding="utf-8")
+
+    def remove_if_unused(self) -> None:
+        """Removes what `create` made for a run that never began; other files stay."""
+        self._stops_file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds something else
+            for path in self._made:
+                path.rmdir()
 
     def read_stops(self) -> dict[str, Any]:
         """The stop criteria that the run was started with; none if the file is not there."""
         try:
-            stops: dict[str, Any] = json.loads(
-                (self.path / "run.json").read_text(encoding="utf-8")
-            )["stop"]
+            stops: dict[str, Any] = json.loads(self._stops_file.read_text(encoding="utf-8"))["stop"]
         except (OSError, ValueError, KeyError):
             return {}
         return stops
@@ -70,6 +89,19 @@ class RunDirectory:
         row = {key: _jsonable(value) for key, value in result.items() if key != "config"}
         with self.results_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, allow_nan=False) + "\n")
+
+    def last_result(self) -> dict[str, Any] | None:
+        """The newest result that was written; None if there is none."""
+        if not self.results_file.exists():
+            return None
+        lines = self.results_file.read_text(encoding="utf-8").splitlines()
+        if not lines:
+            return None
+        result: dict[str, Any] = json.loads(lines[-1])
+        runners = result["env_runners"]
+        if runners["episode_return_mean"] is None:  # JSON has no NaN
+            runners["episode_return_mean"] = math.nan
+        return result
 
     def forget_results_after(self, iteration: int) -> None:
         """Removes the results of iterations that will be made again, and a torn last line."""

@@ -87,7 +87,9 @@ class TrainingRun:
             f"seed {self._algo.root_seed}, results in {self._directory.relative_path}"
         )
         progress = ProgressLines(self._stops, start_iteration=self._algo.training_iteration)
-        reason = None
+        last = self._directory.last_result()
+        # A run that has ended already makes no further iteration, however often it is resumed.
+        reason = None if last is None else self._stops.reason(last)
         saved_at = self._algo.training_iteration
         with self._interruptible():
             while reason is None:

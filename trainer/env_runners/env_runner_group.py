@@ -11,10 +11,11 @@ With no remote runners, the one local runner lives in the main process and runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from trainer.env_runners.group_functions import GroupFunctions
 from trainer.env_runners.group_sample import GroupSample
 from trainer.env_runners.local_round import run_locally
 from trainer.env_runners.request_round import Ask, OnRecreated, RequestRound, RoundResult
@@ -28,7 +29,7 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Weights,
 )
-from trainer.errors import AlgorithmStoppedError, ConfigError, RunnerLostError
+from trainer.errors import AlgorithmStoppedError, RunnerLostError
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -37,7 +38,7 @@ from trainer.types import State
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
-class EnvRunnerGroup(EnvRunnerGroupNames):
+class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
     """The env runners of one purpose.
 
     Attributes:
@@ -105,9 +106,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         if self._pool is not None:
             self._pool.stop()
         for place in self._places.values():
-            if place.runner is not None:
-                place.runner.stop()
-                place.runner = None
+            place.stop_runner()
 
     # ---- sampling
 
@@ -170,7 +169,8 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
                 index: SampleRequest(share, explore=explore, force_reset=True)
                 for index, share in shares.items()
             }
-            samples.append(self._sample(requests, max_new_episodes=1))
+            # A ticket cannot be skipped as a training episode can: what kills thrice, kills always.
+            samples.append(self._sample(requests, max_new_episodes=1, tolerance=2))
             given_up = [index for index in shares if self._places[index].is_given_up]
             tickets = [ticket for index in given_up for ticket in shares[index]]
         return GroupSample.joined(samples)
@@ -186,18 +186,31 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         return indices
 
     def _sample(
-        self, requests: Mapping[int, SampleRequest], *, max_new_episodes: int
+        self,
+        requests: Mapping[int, SampleRequest],
+        *,
+        max_new_episodes: int,
+        tolerance: int | None = None,
     ) -> GroupSample:
         asks = {
-            index: Ask("sample", (request,), max_new_episodes, stall_limit_s=self._stall_limit_s)
+            index: Ask(
+                "sample",
+                (request,),
+                max_new_episodes,
+                stall_limit_s=self._stall_limit_s,
+                tolerance=tolerance,
+            )
             for index, request in requests.items()
         }
         result = self._run(asks)
-        for index, reply in result.answers.items():
+        creation_metrics = []
+        for index, reply in sorted(result.answers.items()):
+            creation_metrics += self._places[index].take_creation_metrics()
             self._places[index].commit_reply(reply)
         sample = GroupSample.of(result.answers, repair_s=result.repair_s)
         sample = replace(
             sample,
+            metrics=creation_metrics + sample.metrics,
             num_episodes_lost=sample.num_episodes_lost + self._num_episodes_lost,
             num_env_steps_lost=sample.num_env_steps_lost + self._num_env_steps_lost,
         )
@@ -227,87 +240,6 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         self._num_episodes_lost += result.num_episodes_lost
         self._num_env_steps_lost += result.num_env_steps_lost
         return result
-
-    # ---- the user's own code in runners
-
-    def foreach_env_runner(
-        self,
-        func: Callable[..., Any] | str | Sequence[Callable[..., Any]],
-        *,
-        kwargs: Mapping[str, Any] | None = None,
-        local_env_runner: bool = True,
-        healthy_only: bool = True,  # noqa: ARG002 - RLlib's signature; the others cannot be asked
-        remote_worker_ids: Sequence[int] | None = None,
-    ) -> list[Any]:
-        """Calls a function with every runner, in the process where the runner lives.
-
-        Args:
-            func: `func(env_runner, **kwargs)`; or the name of a runner's method; or a list, one
-                function per runner.
-            kwargs: keyword arguments of the call.
-            local_env_runner: include the runner of the main process, if there is one.
-            healthy_only: no effect.
-            remote_worker_ids: numbers of the remote runners to ask; None asks all, an empty list
-                none.
-
-        Returns:
-            the results in the order of the runners' numbers; a runner that was given up holds its
-            place with None.
-
-        Raises:
-            Exception: what the function raised in the first runner in which it did, with the
-                runner's number as cause. It has run in all the others; no runner is replaced.
-            RunnerLostError: a process died twice while it ran the function.
-            ConfigError: a runner number does not exist, or a list of functions has another length.
-        """
-        indices = self._chosen(
-            local_env_runner=local_env_runner, remote_worker_ids=remote_worker_ids
-        )
-        functions = [func] * len(indices) if callable(func) or isinstance(func, str) else list(func)
-        if len(functions) != len(indices):
-            raise ConfigError(
-                f"foreach_env_runner() got {len(functions)} functions for {len(indices)} env "
-                f"runners {indices}; expected one for each, or one for all."
-            )
-        asks = {
-            index: Ask("apply", (function, dict(kwargs or {})), is_repeatable=False)
-            for index, function in zip(indices, functions, strict=True)
-        }
-        result = self._run(asks)
-        for index, reply in result.answers.items():
-            place = self._places[index]
-            place.commit(reply.positions or place.positions, reply.callbacks)
-        if result.recreated:
-            self._on_recreated(result.recreated)
-        result.raise_first_failure(doing="ran the function given to foreach_env_runner()")
-        return [
-            result.answers[index].value if index in result.answers else None for index in indices
-        ]
-
-    def foreach_env_runner_with_id(
-        self, func: Callable[[int, Any], Any], **options: Any
-    ) -> list[Any]:
-        """Like `foreach_env_runner`, with `func(number, env_runner)`."""
-        indices = self._chosen(
-            local_env_runner=options.get("local_env_runner", True),
-            remote_worker_ids=options.get("remote_worker_ids"),
-        )
-        return self.foreach_env_runner([_WithNumber(func, index) for index in indices], **options)
-
-    def _chosen(
-        self, *, local_env_runner: bool, remote_worker_ids: Sequence[int] | None
-    ) -> list[int]:
-        if self._pool is None:
-            return [0] if local_env_runner else []
-        if remote_worker_ids is None:
-            return list(self._places)
-        unknown = sorted(set(remote_worker_ids) - set(self._places))
-        if unknown:
-            raise ConfigError(
-                f"remote_worker_ids={list(remote_worker_ids)}: there is no {unknown}; "
-                f"there are 1 … {len(self._places)}."
-            )
-        return list(remote_worker_ids)
 
     # ---- what there is
 
@@ -358,17 +290,19 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         return {
             "slots": slots,
             "callbacks": {index: state for index, state in states.items() if state is not None},
+            "is_continued": any(place.is_continued for place in self._places.values()),
         }
 
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request.
 
         The slots are taken in order, however many runners there were. If there were fewer slots
-        than there are now, the rest begins with fresh episodes; if there were more, the rest of
-        them is dropped.
+        than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
+        there were more, the rest of them is dropped.
         """
-        positions = [SlotPosition.from_state(slot) for slot in state["slots"][: self.num_slots]]
-        positions += [SlotPosition()] * (self.num_slots - len(positions))
+        positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
+        fresh = max((position.episode_number + 1 for position in positions), default=0)
+        positions += [SlotPosition(fresh)] * (self.num_slots - len(positions))
         for index, place in self._places.items():
             first = place.spec.first_slot
             place.positions = tuple(positions[first : first + place.spec.num_envs])
@@ -377,7 +311,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             saved = state["callbacks"].get(str(max(1, index)))
             place.callbacks = place.first_callbacks if saved is None else saved
             place.is_ahead = True
-            place.is_continued = True
+            place.is_continued = state["is_continued"]
 
     def set_root_seed(self, root_seed: int) -> None:
         """Changes the seed of all randomness; runners with another one are made anew."""
@@ -387,17 +321,5 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             place.spec = replace(place.spec, root_seed=root_seed)
             if self._pool is not None:
                 self._pool.slots[index].kill()
-            elif place.runner is not None:
-                place.runner.stop()
-                place.runner = None
-
-
-@dataclass(frozen=True)
-class _WithNumber:
-    """Calls the user's function with the runner's number in front."""
-
-    function: Callable[[int, Any], Any]
-    number: int
-
-    def __call__(self, env_runner: Any) -> Any:
-        return self.function(self.number, env_runner)
+            else:
+                place.stop_runner()

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from trainer.env_runners.observations import is_same
 from trainer.env_runners.spec import Assignment, SlotPosition
 from trainer.episodes import SingleAgentEpisode
 from trainer.seeding import NoiseStream
@@ -28,6 +29,7 @@ class EnvSlot:
         episode: the running chunk; None between two episodes.
         record: appends a step to it (`SingleAgentEpisode.step_recorder`).
         observation: the newest observation.
+        first_answer: the newest observation as the env gave it, when an episode begins or goes on.
         episode_number: of the running episode, or else of the next one.
         env_seed: seed of the running episode; None if none runs.
         steps_left: env steps that the assignment still asks for; infinite if it counts episodes.
@@ -42,6 +44,7 @@ class EnvSlot:
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
         self.observation: Any = None
+        self.first_answer: Any = None
         self.episode_number = 0
         self.env_seed: int | None = None
         self.assignment = Assignment(stream=0, num_env_steps=0)
@@ -82,6 +85,16 @@ class EnvSlot:
         self.env_seed = env_seed
         self.noise.start(self.assignment.stream, self.episode_number)
         self._continues = False
+
+    def record_random_step(
+        self, observation: Any, action: Any, reward: Any, info: dict[str, Any]
+    ) -> None:
+        """Records a step that no module chose: it has no outputs, so there may be no column."""
+        if self.episode is None:
+            _no_episode()
+            return
+        self.episode.extra_model_outputs.clear()
+        self.episode.append_step(observation, action, reward, info, False, False, None)
 
     def finish(self) -> None:
         """Closes the running episode; the next one gets the next number."""
@@ -147,13 +160,21 @@ class EnvSlot:
         self._continues = True
         return position
 
-    def put_back(self, position: SlotPosition, stream: int, to_env: Callable[[Any], Any]) -> bool:
+    def put_back(
+        self,
+        position: SlotPosition,
+        stream: int,
+        to_env: Callable[[Any], Any],
+        *,
+        on_step: Callable[[], None] = lambda: None,
+    ) -> bool:
         """Brings the env into the middle of an episode by playing it again, without any event.
 
         Args:
             position: where to go.
             stream: the slot's number, for its random numbers.
             to_env: turns an action of the module into one of the env.
+            on_step: called after every step that is played again.
 
         Returns:
             whether the env came to the same observation; if not, no episode runs and the next has a
@@ -163,8 +184,8 @@ class EnvSlot:
         self.episode_number = position.episode_number
         if position.env_seed is None or position.episode is None:
             return True
-        observation = self._replay(position, to_env)
-        if not _equal(observation, position.observation):
+        observation = self.first_answer = self._replay(position, to_env, on_step)
+        if not is_same(observation, position.observation):
             self.episode_number += 1
             return False
         self.episode = self._episode_from(position.episode)
@@ -183,7 +204,9 @@ class EnvSlot:
             action_space=self.env.action_space,
         )
 
-    def _replay(self, position: SlotPosition, to_env: Callable[[Any], Any]) -> Any:
+    def _replay(
+        self, position: SlotPosition, to_env: Callable[[Any], Any], on_step: Callable[[], None]
+    ) -> Any:
         """The newest observation of the replayed episode; None if the episode ended too early."""
         observation, _ = self.env.reset(seed=position.env_seed)
         is_done = False
@@ -193,23 +216,9 @@ class EnvSlot:
                     return None
                 observation, _, terminated, truncated, _ = self.env.step(to_env(action))
                 is_done = bool(terminated or truncated)
+                on_step()
         return None if is_done else observation
 
 
 def _no_episode(*_: Any) -> None:
     raise RuntimeError("A step was recorded in a slot without a running episode.")
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """Whether two observations are the same bit for bit; containers are compared part by part."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
-    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
-        return len(left) == len(right) and all(
-            _equal(a, b) for a, b in zip(left, right, strict=True)
-        )
-    a, b = np.asarray(left), np.asarray(right)
-    if a.dtype == object or b.dtype == object:
-        return type(left) is type(right) and bool(np.all(left == right))
-    # Bytes and not values: NaN equals NaN here, and 0.0 differs from -0.0.
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

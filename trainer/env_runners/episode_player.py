@@ -16,6 +16,7 @@ import numpy as np
 from callbacks import CallbackChain
 from trainer.env_runners.acting import Acting
 from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.observations import copied, shares_memory
 from trainer.env_runners.spec import Assignment, EnvRunnerSpec, SampleRequest
 from trainer.envs import VectorEnv
 from trainer.envs.env_checks import check_reset, check_step
@@ -95,7 +96,9 @@ class EpisodePlayer:
         self._listens_to_steps = "on_episode_step" in self._emitters
         self._keeps_chunks = "on_episode_end" in self._emitters
         self._slot_at_work: EnvSlot | None = None
-        self._must_check_reset = self._must_check_step = spec.checks_env
+        self._must_check_reset = spec.checks_env
+        self._must_check_step = True
+        self._must_copy = False
 
     def _noise_stream(self) -> NoiseStream:
         return NoiseStream(
@@ -186,20 +189,22 @@ class EpisodePlayer:
         """
         needs_attention = False
         to_env = self._acting.to_env if self._acting.needs_decoding else None
-        must_check = self._must_check_step
+        must_check, must_copy = self._must_check_step, self._must_copy
         slot = active[0]
         try:
             for row, slot in enumerate(active):
                 action = actions[row]
                 answer = slot.env.step(action if to_env is None else to_env(action))
                 if must_check:
-                    self._check_step(answer)
+                    must_copy |= self._check_step(answer, slot)
                 observation, reward, terminated, truncated, info = answer
+                if must_copy:
+                    observation = copied(observation)
                 slot.observation = observation
                 if outputs is not None:
                     slot.record(observation, action, reward, info, outputs[row])
                 else:
-                    _record_random_step(slot, observation, action, reward, info)
+                    slot.record_random_step(observation, action, reward, info)
                 slot.steps_left -= 1
                 if terminated or truncated:
                     slot.episode.end(terminated=terminated, truncated=truncated)  # type: ignore[union-attr]
@@ -209,15 +214,22 @@ class EpisodePlayer:
         except BaseException:
             self._slot_at_work = slot
             raise
-        self._must_check_step = False
+        self._must_check_step, self._must_copy = False, must_copy
         self.num_env_steps += len(active)
-        if self._progress is not None:
-            self._progress.value += 1
+        self.tick()
         return needs_attention
 
-    def _check_step(self, answer: Any) -> None:
-        env = self._runner.env
-        check_step(answer, env.single_observation_space, name=self._spec.env_factory.name)
+    def tick(self) -> None:
+        """Shows that the runner makes progress."""
+        if self._progress is not None:
+            self._progress.value += 1
+
+    def _check_step(self, answer: Any, slot: EnvSlot) -> bool:
+        """Checks a slot's first answer; whether its observations must be copied (one buffer)."""
+        if self._spec.checks_env:
+            space = self._runner.env.single_observation_space
+            check_step(answer, space, name=self._spec.env_factory.name)
+        return shares_memory(slot.first_answer, answer[0])
 
     def _after_step(
         self,
@@ -283,11 +295,11 @@ class EpisodePlayer:
             check_reset(answer, env.single_observation_space, name=spec.env_factory.name)
             self._must_check_reset = False
         observation, infos = answer
-        slot.observation = observation
-        episode.add_env_reset(observation, infos)
+        slot.first_answer = observation
+        slot.observation = copied(observation)  # whether the env reuses its memory shows later
+        episode.add_env_reset(slot.observation, infos)
         slot.record = episode.step_recorder(ACTION_DIST_INPUTS)
-        if self._progress is not None:
-            self._progress.value += 1
+        self.tick()
         self._fire("on_episode_start", slot)
 
     def _end_episode(self, slot: EnvSlot, episode: SingleAgentEpisode) -> SingleAgentEpisode:
@@ -334,14 +346,3 @@ class EpisodePlayer:
             context["step"] = slot.num_steps_played
             context["seed"] = slot.env_seed
         return context
-
-
-def _record_random_step(
-    slot: EnvSlot, observation: Any, action: Any, reward: Any, info: dict[str, Any]
-) -> None:
-    """Records a step that no module chose: it has no outputs, so the column must not be there."""
-    episode = slot.episode
-    if episode is None:
-        raise RuntimeError("A random step was recorded in a slot without a running episode.")
-    episode.extra_model_outputs.clear()
-    episode.append_step(observation, action, reward, info, False, False, None)

@@ -38,6 +38,7 @@ class Ask:
         is_repeatable: it may be asked again and again; else once more if the process died, and not
             at all if the user's code raised.
         stall_limit_s: how long it may go without an env step; None is for ever.
+        tolerance: how many failures in a row it may see at most; None is as the policy says.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Ask:
     max_new_episodes: int = 1
     is_repeatable: bool = True
     stall_limit_s: float | None = None
+    tolerance: int | None = None
 
 
 @dataclass
@@ -155,6 +157,7 @@ class RequestRound:
             CallbackError: a callback raised; that is no failure of the runner.
         """
         self._asks = dict(asks)
+        self._pool.kill_busy()  # nobody should be; a second Ctrl-C may have cut the clean-up short
         try:
             for index, ask in asks.items():
                 if not self._pool.slots[index].is_running:
@@ -184,8 +187,8 @@ class RequestRound:
 
     def _submit(self, index: int, ask: Ask) -> None:
         place = self._places[index]
-        sync = place.sync(self._weights)
         try:
+            sync = place.sync(self._weights)
             self._pool.slots[index].submit(
                 ask.method, (sync, *ask.arguments), stall_limit_s=ask.stall_limit_s
             )
@@ -220,7 +223,8 @@ class RequestRound:
                 ask = self._asks[index] = None
         failures = self._failures_in_a_row[index] = self._failures_in_a_row.get(index, 0) + 1
         self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
-        if not self._policy.may_restart(
+        is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
+        if not is_tolerated or not self._policy.may_restart(
             num_restarts=place.num_restarts,
             num_failures_in_a_row=failures,
             has_ever_answered=place.has_answered,

@@ -6,6 +6,7 @@ It is enough to make the runner again at any moment, exactly as it was.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from trainer.env_runners.servant import RunnerBootstrap
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
@@ -34,7 +35,8 @@ class RunnerPlace:
         weights: what was last sent to the live runner; None if nothing was.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
-        is_continued: what runners log while they are made is known already.
+        is_continued: what runners log while they are made was reported already.
+        creation_metrics: what the first runner logged while it was made.
         num_starts: how often a runner was made here.
         num_restarts: how often it was made again after a failure.
         is_given_up: it failed and may not be replaced.
@@ -49,6 +51,7 @@ class RunnerPlace:
     is_ahead: bool = False
     has_answered: bool = False
     is_continued: bool = False
+    creation_metrics: Any = None
     num_starts: int = 0
     num_restarts: int = 0
     is_given_up: bool = False
@@ -72,7 +75,6 @@ class RunnerPlace:
             self.spec,
             sync,
             is_recreated=self.num_restarts > 0,
-            is_continued=self.is_continued,
             number=self.num_starts,
         )
         self.num_starts += 1
@@ -95,10 +97,22 @@ class RunnerPlace:
         self.is_ahead = True
         return sync
 
+    def stop_runner(self) -> None:
+        """Closes and forgets a runner of this process; the next round makes another."""
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            runner.stop()
+
     def take_report(self, report: RunnerReport) -> None:
-        """Notes the callback state of a runner that was just made, if none was committed before."""
+        """Notes what only the first runner in a place may tell: later ones repeat it."""
         if self.callbacks is None:
             self.callbacks = self.first_callbacks = report.callbacks
+        if self.creation_metrics is None:
+            self.creation_metrics = report.metrics
+
+    def take_creation_metrics(self) -> list[Any]:
+        """What was logged while the runner was made, as long as it was not reported."""
+        return [] if self.is_continued or not self.creation_metrics else [self.creation_metrics]
 
     def commit(self, positions: tuple[SlotPosition, ...], callbacks: State | None) -> None:
         """Takes over where the runner stands after an answer."""

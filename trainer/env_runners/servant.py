@@ -34,14 +34,12 @@ class RunnerBootstrap:
         spec: what to make.
         sync: where to start from.
         is_recreated: whether a runner before it failed.
-        is_continued: whether a runner before it in this place has answered.
         number: how many runners were made in this place before.
     """
 
     spec: EnvRunnerSpec
     sync: Sync
     is_recreated: bool = False
-    is_continued: bool = False
     number: int = 0
 
     def packed(self) -> bytes:
@@ -92,7 +90,6 @@ class RunnerBootstrap:
             self.spec,
             sync=self.sync,
             is_recreated=self.is_recreated,
-            is_continued=self.is_continued,
             progress=progress,
         )
 
@@ -151,6 +148,7 @@ def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
     """What the main process wants to know of a fresh runner, in whichever process it lives."""
     return RunnerReport(
         module_spec=runner.module_spec,
+        metrics=runner.metrics.drain(),
         lost=runner.take_lost(),
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
     )

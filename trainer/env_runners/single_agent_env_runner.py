@@ -51,7 +51,6 @@ class SingleAgentEnvRunner(EnvRunner):
         *,
         sync: Sync,
         is_recreated: bool = False,
-        is_continued: bool = False,
         progress: ProgressCounter | None = None,
     ) -> None:
         """Makes envs and module and brings them to the given position.
@@ -60,8 +59,6 @@ class SingleAgentEnvRunner(EnvRunner):
             spec: what to make.
             sync: weights, positions and callback state to start from.
             is_recreated: whether it replaces a runner that failed.
-            is_continued: whether a runner before it in this place has answered: what its making
-                logs is known then.
             progress: shared counter, raised at every step of the sub-envs.
 
         Raises:
@@ -79,8 +76,6 @@ class SingleAgentEnvRunner(EnvRunner):
         self.module_spec = self._complete_module_spec()
         self.module = self._make_module()
         self._player = EpisodePlayer(self, progress=progress)
-        if is_continued:
-            self.metrics.drain()
         self._take_over(sync)
 
     # ---- making
@@ -154,7 +149,7 @@ class SingleAgentEnvRunner(EnvRunner):
             return
         for slot, position in zip(self._player.slots, sync.positions, strict=True):
             stream = self.spec.first_slot + slot.index
-            if not slot.put_back(position, stream, self._player.to_env):
+            if not slot.put_back(position, stream, self._player.to_env, on_step=self._player.tick):
                 self._lost[slot.index] = position.num_steps
 
     def take_lost(self) -> dict[int, int]:

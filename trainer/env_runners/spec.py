@@ -258,8 +258,10 @@ class RunnerReport:
         module_spec: what its module was made from, with the spaces of its envs filled in.
         lost: sub-envs (index in the runner → steps) whose running episode could not be put back.
         callbacks: state of its callback objects; None if they have none.
+        metrics: what was logged while it was made.
     """
 
     module_spec: RLModuleSpec
+    metrics: Any
     lost: Mapping[int, int] = field(default_factory=dict)
     callbacks: State | None = None

@@ -91,7 +91,9 @@ class Evaluator:
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called."""
         self.num_evaluations = state["num_evaluations"]
-        self.group.set_state({"slots": [], "callbacks": state["callbacks"]})
+        self.group.set_state(
+            {"slots": [], "callbacks": state["callbacks"], "is_continued": self.num_evaluations > 0}
+        )
 
     def stop(self) -> None:
         """Ends the runners. Idempotent."""
