@@ -60,10 +60,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         "evaluation_duration": arguments.episodes,
         "evaluation_duration_unit": "episodes",
         "evaluation_seed": arguments.seed,
-        "evaluation_config": {
-            **(saved.get("evaluation_config") or {}),
-            "explore": arguments.explore,
-        },
+        "evaluation_config": overrides,
         "num_env_runners": 0,
         "num_envs_per_env_runner": 1,
     }
