@@ -1,10 +1,11 @@
-"""Kills and interrupts at random moments, again and again: the bytes stay what they are."""
+"""Kills at random moments, again and again: the bytes stay what they are."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -16,12 +17,7 @@ from checkpoints import encode
 from trainer import PPOConfig
 from trainer.testing.debug_envs import CountdownEnv
 
-pytestmark = [
-    pytest.mark.process,
-    # An interrupt may hit multiprocessing itself, between opening a pipe and keeping it.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = pytest.mark.process
 
 ITERATIONS = 6
 FEW = range(2)
@@ -62,22 +58,23 @@ def undisturbed() -> bytes:
         return known(algo)
 
 
-@pytest.fixture
-def alarm() -> Iterator[Callable[[Callable[[], None], float], None]]:
-    """Calls a function in the main thread, in the middle of whatever it is doing."""
-    actions: list[Callable[[], None]] = []
+@contextmanager
+def alarm(action: Callable[[], None], *, after_s: float) -> Iterator[None]:
+    """Calls a function in the main thread, in the middle of whatever the block is doing."""
+    is_armed = True
 
     def act(number: int, frame: FrameType | None) -> None:
-        actions.pop()()
-
-    def set_alarm(action: Callable[[], None], after_s: float) -> None:
-        actions.append(action)
-        signal.setitimer(signal.ITIMER_REAL, after_s)
+        if is_armed:
+            action()
 
     before = signal.signal(signal.SIGALRM, act)
-    yield set_alarm
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    try:
+        yield
+    finally:
+        is_armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def kill_some(algo: Any, rng: np.random.Generator) -> None:
@@ -91,37 +88,11 @@ def kill_some(algo: Any, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("seed", [*FEW, *MANY])
-def test_kills_at_any_moment_make_no_difference(
-    seed: int, undisturbed: bytes, alarm: Callable[[Callable[[], None], float], None]
-) -> None:
+def test_kills_at_any_moment_make_no_difference(seed: int, undisturbed: bytes) -> None:
     rng = np.random.default_rng(seed)
     with config().build_algo() as algo:
         for _ in range(ITERATIONS):
-            alarm(lambda: kill_some(algo, rng), rng.uniform(0.0005, 0.02))
-            algo.train()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        lost = algo.counters.num_episodes_lost
-        assert known(algo) == undisturbed or lost, "different bytes without a word"
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("seed", [*FEW, *MANY])
-def test_interrupts_at_any_moment_leave_an_iteration_done_or_undone(
-    seed: int, undisturbed: bytes, alarm: Callable[[Callable[[], None], float], None]
-) -> None:
-    rng = np.random.default_rng(seed)
-    num_interrupts = 0
-    with config().build_algo() as algo:
-        while algo.training_iteration < ITERATIONS:
-            try:
-                alarm(interrupt, rng.uniform(0.0005, 0.03))
+            with alarm(lambda: kill_some(algo, rng), after_s=rng.uniform(0.0005, 0.02)):
                 algo.train()
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                num_interrupts += 1
-        assert num_interrupts > 0
-        assert known(algo) == undisturbed
-        assert algo.env_runner_group.num_remote_worker_restarts() == 0
+        # A request that killed its runner twice gives its episodes up, but never in silence.
+        assert known(algo) == undisturbed or algo.counters.num_episodes_lost

@@ -200,7 +200,10 @@ class WorkerSlot:
         if executor is not None:
             # The executor's own thread collects the exit code; asking at the same time could lose
             # it.
-            executor.shutdown(wait=True, cancel_futures=True)
+            try:
+                executor.shutdown(wait=True, cancel_futures=True)
+            except RuntimeError:
+                pass  # an interrupt came before its thread was started: there is nothing to end
         if process is None:
             return None
         process.join(_REAP_TIMEOUT_S)
