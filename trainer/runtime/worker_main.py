@@ -113,6 +113,8 @@ def construct(packed_factory: bytes) -> bytes:
         return _packed_reply(servant.report())
     except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
         return pack(Reply(failure=describe_failure(error)))
+    finally:
+        _flush_output()
 
 
 def call(method: str, packed_arguments: bytes) -> bytes:
@@ -129,6 +131,15 @@ def call(method: str, packed_arguments: bytes) -> bytes:
         return pack(
             Reply(failure=describe_failure(error, servant.failure_context() if servant else None))
         )
+    finally:
+        _flush_output()
+
+
+def _flush_output() -> None:
+    """Lets what user code printed appear now, in one piece per request, and not be lost later."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the stream may be closed or missing
+            stream.flush()
 
 
 def _packed_reply(value: object) -> bytes:
