@@ -6,6 +6,7 @@ Some lines are added around them to keep the runs short and to look at what came
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from typing import Any
@@ -43,9 +44,8 @@ def test_the_lambda_prints_returns() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LAMBDA_EXAMPLE], capture_output=True, text=True, check=True
     )
-    lines = done.stdout.splitlines()
-    assert len(lines) > 5
-    assert all(line.startswith("Episode done. R=") for line in lines)
+    # Two processes share the output, so the ends of lines may fall between each other's.
+    assert len(re.findall(r"Episode done\. R=\d", done.stdout)) > 5
 
 
 class EpisodeReturn(RLlibCallback):
