@@ -236,5 +236,8 @@ class AlgorithmView(Protocol):
     def save_to_path(self, path: Any = None) -> Any:
         """Write a checkpoint."""
 
+    def after_train_result(self, function: Callable[[Any], object]) -> None:
+        """Call `function(result)` when all listeners of `on_train_result` have run."""
+
     def get_module(self, module_id: str = "default_policy", /) -> Any:
         """The module being trained under this id."""

@@ -12,20 +12,18 @@ import abc
 import contextlib
 import copy
 import dataclasses
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
-from trainer.algorithms.algorithm_evaluation import AlgorithmEvaluation
+from trainer.algorithms.algorithm_training import AlgorithmTraining
 from trainer.algorithms.building import make_callbacks, make_group, own_config
 from trainer.algorithms.counters import Counters
 from trainer.algorithms.inference import Inference
-from trainer.algorithms.iteration_result import IterationResult, merge_late_values
 from trainer.algorithms.registry import register_algorithm
 from trainer.algorithms.run_clock import RunClock
 from trainer.config import AlgorithmConfig
-from trainer.env_runners import GroupSample, SingleAgentEnvRunner
+from trainer.env_runners import SingleAgentEnvRunner
 from trainer.errors import AlgorithmStoppedError
 from trainer.learners import Learner
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
@@ -36,7 +34,7 @@ from trainer.seeding import Role, draw_root_seed
 from trainer.types import DEFAULT_MODULE_ID, State
 
 
-class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.ABC):
+class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -128,11 +126,7 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
     def make_learner(self) -> Learner:
         """The learner of this algorithm, for `self.module_spec`."""
 
-    @abc.abstractmethod
-    def training_step(self) -> None:
-        """Samples and learns once: `sample_env_steps`, then `learn`."""
-
-    # ---- training
+    # ---- training and evaluating
 
     def train(self) -> ResultDict:
         """Runs one training iteration.
@@ -162,81 +156,6 @@ class Algorithm(AlgorithmEvaluation, AlgorithmCheckpoints, AlgorithmNames, abc.A
             self.set_state(before)
             self._clock = clock
             raise
-
-    def _train(self) -> ResultDict:
-        started_at = time.monotonic()
-        result = IterationResult(self.counters)
-        self.episode_statistics.begin_iteration()
-        while not self._has_done_enough(result, time.monotonic() - started_at):
-            self._iteration = result
-            self.training_step()
-            result.num_training_steps += 1
-            self.counters.num_training_steps += 1
-        self.counters.training_iteration += 1
-        if self._is_evaluation_due():
-            with result.time("evaluation_iteration"):
-                self._evaluate()
-        result_dict = self._compile(result, time.monotonic() - started_at)
-        peeked = self.metrics.peek()
-        self.callbacks.fire(
-            "on_train_result", algorithm=self, metrics_logger=self.metrics, result=result_dict
-        )
-        merge_late_values(result_dict, before=peeked, after=self.metrics.compile())
-        return result_dict
-
-    def _has_done_enough(self, result: IterationResult, elapsed_s: float) -> bool:
-        config = self.config
-        return (
-            result.num_training_steps > 0
-            and elapsed_s >= (config.min_time_s_per_iteration or 0)
-            and result.num_env_steps_sampled >= (config.min_sample_timesteps_per_iteration or 0)
-            and result.num_env_steps_trained >= (config.min_train_timesteps_per_iteration or 0)
-        )
-
-    def sample_env_steps(self, num_env_steps: int) -> GroupSample:
-        """Lets the training runners play, and counts what they report.
-
-        Args:
-            num_env_steps: exactly so many steps, or at least so many with
-                `batch_mode="complete_episodes"`.
-        """
-        result = self._iteration
-        with result.time("env_runner_sampling_timer"):
-            sample = self.env_runner_group.sample_env_steps(
-                num_env_steps, whole_episodes=self.config.batch_mode == "complete_episodes"
-            )
-        self.counters.num_env_steps_sampled += sample.num_env_steps
-        self.counters.num_episodes += len(sample.records)
-        self.counters.num_episodes_lost += sample.num_episodes_lost
-        self.counters.num_env_steps_lost += sample.num_env_steps_lost
-        result.add_sample(sample)
-        self.episode_statistics.add(sample.records)
-        self.metrics.aggregate(sample.metrics, key="env_runners")
-        return sample
-
-    def learn(self, sample: GroupSample) -> None:
-        """Makes an update from sampled episodes and hands the new weights to the runners."""
-        result = self._iteration
-        with result.time("learner_update_timer"):
-            metrics = self.learner.update(
-                sample.episodes, num_env_steps_sampled_lifetime=self.counters.num_env_steps_sampled
-            )
-        self.counters.num_env_steps_trained += sample.num_env_steps
-        result.add_update(metrics, num_env_steps=sample.num_env_steps)
-        with result.time("synch_weights"):
-            self._send_weights()
-
-    def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
-        self._clock.add(elapsed_s)
-        result.add_group(self.env_runner_group)
-        return result.compile(
-            user_metrics=self.metrics.peek(),
-            episodes=self.episode_statistics.result(),
-            evaluation=self._evaluation_to_show(),
-            clock=self._clock,
-            config=self.config,
-            elapsed_s=elapsed_s,
-        )
 
     def evaluate(self) -> ResultDict:
         """Plays evaluation episodes with the newest weights, at any time.

@@ -1,0 +1,111 @@
+"""What callbacks defer to the end of an iteration: order, completeness, exactness, undoing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks import RLlibCallback
+from trainer import PPO, PPOConfig, TrainerError
+from trainer.metrics import comparable
+
+
+def _config(*callbacks: Any, **events: Any) -> PPOConfig:
+    config = PPOConfig().environment("CartPole-v1").debugging(seed=5)
+    config.training(train_batch_size=100, minibatch_size=50, num_epochs=1)
+    config.training(model={"fcnet_hiddens": [8]}).env_runners(num_env_runners=0)
+    return config.callbacks(list(callbacks), **events)
+
+
+class _Counts(RLlibCallback):
+    def __init__(self) -> None:
+        self.num_results = 0
+
+    def on_train_result(self, *, metrics_logger: Any, **kwargs: Any) -> None:
+        self.num_results += 1
+        metrics_logger.log_value("logged_late", self.num_results, reduce="max")
+
+
+def test_functions_run_last_in_order_and_see_what_was_logged_late() -> None:
+    calls: list[Any] = []
+
+    def first(algorithm: Any) -> None:
+        algorithm.after_train_result(lambda result: calls.append(result["logged_late"]))
+        algorithm.after_train_result(lambda result: calls.append("second"))
+        calls.append("event")
+
+    # A group, so that the functions of the event come after the class that counts.
+    config = _config(_Counts, on_train_result=[first, lambda **kwargs: calls.append("last")])
+    with config.build_algo() as algo:
+        algo.train()
+    assert calls == ["event", "last", 1, "second"]
+
+
+class _Saves(RLlibCallback):
+    """Saves after the result, or (the negative control) in the middle of the event."""
+
+    def __init__(self, path: Path, *, waits: bool) -> None:
+        self._path, self._waits = path, waits
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+    def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
+        if algorithm.training_iteration != 1:
+            return
+        if self._waits:
+            algorithm.after_train_result(lambda result: algorithm.save_to_path(self._path))
+        else:
+            algorithm.save_to_path(self._path)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_checkpoint_saved_then_holds_what_later_callbacks_remember(
+    tmp_path: Path, waits: bool
+) -> None:
+    config = _config(_Saves(tmp_path / "saved", waits=waits), _Counts)
+    with config.build_algo() as algo:
+        algo.train()
+        undisturbed = algo.train()
+    with config.build_algo() as resumed:
+        resumed.restore_from_path(tmp_path / "saved")
+        result = resumed.train()
+    assert result["logged_late"] == (2 if waits else 1)
+    if waits:
+        assert comparable(result) == comparable(undisturbed)
+
+
+def test_an_error_in_such_a_function_undoes_the_iteration() -> None:
+    fails = [True]
+
+    def defer(algorithm: Any) -> None:
+        def function(result: Any) -> None:
+            if fails.pop():
+                raise OSError("disk full")
+
+        algorithm.after_train_result(function)
+
+    def weights(algo: PPO) -> Any:
+        return algo.get_weights()["default_policy"]
+
+    config = _config(on_train_result=defer)
+    with config.build_algo() as algo:
+        before = weights(algo)
+        with pytest.raises(OSError, match="disk full"):
+            algo.train()
+        assert algo.training_iteration == 0
+        for name, array in weights(algo).items():
+            np.testing.assert_array_equal(array, before[name])
+        fails.append(False)
+        assert algo.train()["training_iteration"] == 1
+
+
+def test_outside_the_event_it_is_refused() -> None:
+    with _config().build_algo() as algo:
+        for _ in range(2):
+            with pytest.raises(TrainerError, match="no on_train_result runs"):
+                algo.after_train_result(print)
+            algo.train()

@@ -1,0 +1,134 @@
+"""One training iteration: sampling, learning, evaluation when due, and the result."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable
+
+from trainer.algorithms.algorithm_evaluation import AlgorithmEvaluation
+from trainer.algorithms.iteration_result import IterationResult, merge_late_values
+from trainer.env_runners import GroupSample
+from trainer.errors import TrainerError
+from trainer.metrics import ResultDict
+
+AfterResult = Callable[[ResultDict], object]
+
+
+class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
+    """Adds the training iteration to an algorithm."""
+
+    _iteration: IterationResult
+    _after_result: list[AfterResult] | None = None
+
+    @abc.abstractmethod
+    def training_step(self) -> None:
+        """Samples and learns once: `sample_env_steps`, then `learn`."""
+
+    def _train(self) -> ResultDict:
+        """Makes one iteration; whoever calls it undoes it if it raises."""
+        started_at = time.monotonic()
+        result = IterationResult(self.counters)
+        self.episode_statistics.begin_iteration()
+        while not self._has_done_enough(result, time.monotonic() - started_at):
+            self._iteration = result
+            self.training_step()
+            result.num_training_steps += 1
+            self.counters.num_training_steps += 1
+        self.counters.training_iteration += 1
+        if self._is_evaluation_due():
+            with result.time("evaluation_iteration"):
+                self._evaluate()
+        result_dict = self._compile(result, time.monotonic() - started_at)
+        self._tell_result(result_dict)
+        return result_dict
+
+    def _tell_result(self, result: ResultDict) -> None:
+        """Fires `on_train_result`, then calls those who wait for the complete result."""
+        peeked = self.metrics.peek()
+        waiting = self._after_result = []
+        try:
+            self.callbacks.fire(
+                "on_train_result", algorithm=self, metrics_logger=self.metrics, result=result
+            )
+        finally:
+            self._after_result = None
+        merge_late_values(result, before=peeked, after=self.metrics.compile())
+        for function in waiting:
+            function(result)
+
+    def after_train_result(self, function: AfterResult) -> None:
+        """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
+
+        By then all callbacks have heard of the result, and what they logged is in it. So a
+        checkpoint that is saved there goes on exactly, while one that is saved directly in
+        `on_train_result` lacks what the callbacks that come later would have remembered. Functions
+        are called in the order given. If one raises, `train()` raises the same and the iteration is
+        undone; it will be made again with the same bytes.
+
+        Args:
+            function: called with what `train()` is about to return.
+
+        Raises:
+            TrainerError: no `on_train_result` is running.
+        """
+        if self._after_result is None:
+            raise TrainerError(
+                "after_train_result() was called while no on_train_result runs; no result is on "
+                "its way. Call it in on_train_result, or just call the function."
+            )
+        self._after_result.append(function)
+
+    def _has_done_enough(self, result: IterationResult, elapsed_s: float) -> bool:
+        config = self.config
+        return (
+            result.num_training_steps > 0
+            and elapsed_s >= (config.min_time_s_per_iteration or 0)
+            and result.num_env_steps_sampled >= (config.min_sample_timesteps_per_iteration or 0)
+            and result.num_env_steps_trained >= (config.min_train_timesteps_per_iteration or 0)
+        )
+
+    def sample_env_steps(self, num_env_steps: int) -> GroupSample:
+        """Lets the training runners play, and counts what they report.
+
+        Args:
+            num_env_steps: exactly so many steps, or at least so many with
+                `batch_mode="complete_episodes"`.
+        """
+        result = self._iteration
+        with result.time("env_runner_sampling_timer"):
+            sample = self.env_runner_group.sample_env_steps(
+                num_env_steps, whole_episodes=self.config.batch_mode == "complete_episodes"
+            )
+        self.counters.num_env_steps_sampled += sample.num_env_steps
+        self.counters.num_episodes += len(sample.records)
+        self.counters.num_episodes_lost += sample.num_episodes_lost
+        self.counters.num_env_steps_lost += sample.num_env_steps_lost
+        result.add_sample(sample)
+        self.episode_statistics.add(sample.records)
+        self.metrics.aggregate(sample.metrics, key="env_runners")
+        return sample
+
+    def learn(self, sample: GroupSample) -> None:
+        """Makes an update from sampled episodes and hands the new weights to the runners."""
+        result = self._iteration
+        with result.time("learner_update_timer"):
+            metrics = self.learner.update(
+                sample.episodes, num_env_steps_sampled_lifetime=self.counters.num_env_steps_sampled
+            )
+        self.counters.num_env_steps_trained += sample.num_env_steps
+        result.add_update(metrics, num_env_steps=sample.num_env_steps)
+        with result.time("synch_weights"):
+            self._send_weights()
+
+    def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
+        self._clock.add(elapsed_s)
+        result.add_group(self.env_runner_group)
+        return result.compile(
+            user_metrics=self.metrics.peek(),
+            episodes=self.episode_statistics.result(),
+            evaluation=self._evaluation_to_show(),
+            clock=self._clock,
+            config=self.config,
+            elapsed_s=elapsed_s,
+        )
