@@ -17,8 +17,29 @@ from __future__ import annotations
 
 from callbacks.callback import RLlibCallback
 from callbacks.chain import CallbackChain
-from callbacks.errors import AnyCallbackError, CallbackConfigError, CallbackError, PackingError
+from callbacks.errors import (
+    AnyCallbackError,
+    CallbackConfigError,
+    CallbackError,
+    NonFiniteError,
+    PackingError,
+)
 from callbacks.events import EVENTS, Event
+from callbacks.ready_made import (
+    BestCheckpoint,
+    CSVLogger,
+    EarlyStopping,
+    EpisodeRecorder,
+    JSONLinesLogger,
+    NonFiniteGuard,
+    PeriodicCheckpoint,
+    ProgressPrinter,
+    ResultLogger,
+    ResultSink,
+    TensorBoardLogger,
+    VideoRecorder,
+    load_episode,
+)
 from callbacks.rllib_names import DefaultCallbacks, MultiCallbacks, make_multi_callbacks
 from callbacks.spec import CallbackSpec
 from callbacks.views import (
@@ -29,6 +50,7 @@ from callbacks.views import (
     EpisodeView,
     MetricsLoggerView,
     RLModuleView,
+    SampleBatchView,
     VectorEnvView,
 )
 
@@ -36,21 +58,36 @@ __all__ = [
     "EVENTS",
     "AlgorithmView",
     "AnyCallbackError",
+    "BestCheckpoint",
+    "CSVLogger",
     "CallbackChain",
     "CallbackConfigError",
     "CallbackError",
     "CallbackSpec",
     "ConfigView",
     "DefaultCallbacks",
+    "EarlyStopping",
     "EnvRunnerGroupView",
     "EnvRunnerView",
+    "EpisodeRecorder",
     "EpisodeView",
     "Event",
+    "JSONLinesLogger",
     "MetricsLoggerView",
     "MultiCallbacks",
+    "NonFiniteError",
+    "NonFiniteGuard",
     "PackingError",
+    "PeriodicCheckpoint",
+    "ProgressPrinter",
     "RLModuleView",
     "RLlibCallback",
+    "ResultLogger",
+    "ResultSink",
+    "SampleBatchView",
+    "TensorBoardLogger",
     "VectorEnvView",
+    "VideoRecorder",
+    "load_episode",
     "make_multi_callbacks",
 ]

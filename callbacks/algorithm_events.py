@@ -14,10 +14,9 @@ from callbacks.no_op import no_op
 from callbacks.views import (
     AlgorithmView,
     EnvRunnerGroupView,
-    EnvRunnerView,
-    EpisodeView,
     MetricsLoggerView,
     RLModuleView,
+    SampleBatchView,
 )
 
 
@@ -163,48 +162,21 @@ class AlgorithmEvents:
         """
 
     @no_op
-    def on_postprocess_trajectory(
-        self,
-        *,
-        env_runner: EnvRunnerView,
-        metrics_logger: MetricsLoggerView,
-        episode: EpisodeView,
-        agent_id: Any,
-        policy_id: str,
-        policies: dict[str, RLModuleView],
-        postprocessed_batch: dict[str, Any],
-        original_batches: dict[Any, tuple[Any, ...]],
-        **kwargs: Any,
-    ) -> None:
-        """Runs in the main process per agent and episode chunk, after advantages were computed.
-
-        Args:
-            env_runner: The local env runner.
-            metrics_logger: The logger of the algorithm.
-            episode: The chunk the batch was made from.
-            agent_id: The agent the batch belongs to.
-            policy_id: The id of the module that acted for it.
-            policies: {module id: module}.
-            postprocessed_batch: {column: array, [T, ...]}; changes in place reach the loss.
-            original_batches: {agent id: (module id, module, columns before post-processing)}; read
-                only.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
     def on_learn_on_batch(
         self,
         *,
         policy: RLModuleView,
-        train_batch: dict[str, Any],
+        train_batch: SampleBatchView,
         result: dict[str, Any],
         **kwargs: Any,
     ) -> None:
-        """Runs in the main process per module, before it learns from a train batch.
+        """Runs in the main process per module and update, before it learns from its train batch.
 
         Args:
-            policy: The module that will learn.
-            train_batch: {column: array, [B, ...]}; changes in place reach the loss.
-            result: An empty dict; what is put in appears among the results of the learner.
+            policy: The module that will learn, with the weights that acted.
+            train_batch: {column: array, [B, ...]}; what is changed in it is what the loss sees.
+                Advantages are standardised already. Rewards, ends and ids are read-only.
+            result: An empty dict; what is put in appears in the result, under
+                `learners/{module id}/custom_metrics`.
             **kwargs: For arguments of later versions.
         """

@@ -102,7 +102,7 @@ class CallbackChain:
             for listener in listeners:
                 try:
                     listener(**arguments)
-                except Exception as error:  # noqa: BLE001  user code; always raised again by _fail
+                except (Exception, SystemExit) as error:  # noqa: BLE001  _fail raises it again
                     self._fail(event, listener, arguments, error)
 
         return emit
@@ -112,7 +112,9 @@ class CallbackChain:
 
         Raises:
             CallbackError: A callback raised; it names callback, event and place. The listeners
-                after it are not called. KeyboardInterrupt and SystemExit pass unchanged.
+                after it are not called. A SystemExit counts as raised: a callback must not end
+                a runner's process, which would then be replaced. KeyboardInterrupt passes
+                unchanged.
             TypeError: The arguments are not those of the event: a mistake of the engine.
         """
         emit = self.emitter(event)
@@ -123,6 +125,17 @@ class CallbackChain:
             )
         if emit is not None:
             emit(**arguments)
+
+    def blame(self, event: str, arguments: Mapping[str, Any], error: Exception) -> CallbackError:
+        """The error for what the listeners of an event did together, such as a batch they spoilt.
+
+        Args:
+            event: The event they heard.
+            arguments: What it was fired with.
+            error: What is wrong.
+        """
+        where = _place(self._where, arguments)
+        return CallbackError(", ".join(self._names[event]), event, where=where, original=error)
 
     def has_state(self) -> bool:
         """Whether `get_state()` could hold anything; cheap, for runners that want to skip it."""
@@ -166,7 +179,7 @@ class CallbackChain:
             instance = self.objects[index]
             try:
                 set_object_state(instance, saved)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 name = f"{name_of(type(instance))}.set_state"
                 raise CallbackError(
                     name, "its state was restored", where=self._where, original=error
@@ -205,7 +218,7 @@ class CallbackChain:
         return list(zip(self.listeners(event), self._names[event], strict=True))
 
     def _fail(
-        self, event: str, listener: Listener, arguments: dict[str, Any], error: Exception
+        self, event: str, listener: Listener, arguments: dict[str, Any], error: BaseException
     ) -> NoReturn:
         """Raise what a listener raised as a CallbackError that names it."""
         if isinstance(error, CallbackError):
@@ -218,7 +231,7 @@ class CallbackChain:
     def _state_of(self, instance: Any) -> Any:
         try:
             state = object_state(instance)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             name = f"{name_of(type(instance))}.get_state"
             raise CallbackError(
                 name, "its state was taken", where=self._where, original=error

@@ -16,6 +16,7 @@ from callbacks.views import (
     EpisodeView,
     MetricsLoggerView,
     RLModuleView,
+    SampleBatchView,
     VectorEnvView,
 )
 
@@ -149,6 +150,40 @@ class EnvRunnerEvents:
             env: The vector env, after the step.
             env_index: The index of the sub-env.
             rl_module: The module that acts.
+            **kwargs: For arguments of later versions.
+        """
+
+    @no_op
+    def on_postprocess_trajectory(
+        self,
+        *,
+        env_runner: EnvRunnerView,
+        metrics_logger: MetricsLoggerView,
+        episode: EpisodeView,
+        agent_id: Any,
+        policy_id: str,
+        policies: dict[str, RLModuleView],
+        postprocessed_batch: SampleBatchView,
+        original_batches: dict[Any, tuple[str, RLModuleView, SampleBatchView]],
+        **kwargs: Any,
+    ) -> None:
+        """Runs in the process of a training env runner per agent and chunk, to rewrite it.
+
+        What is changed in the batch is what will be learnt from. Advantages, value targets and
+        `action_logp` that were not changed themselves are computed anew from what was.
+
+        Args:
+            env_runner: The runner.
+            metrics_logger: The logger of the runner.
+            episode: The episode: ended, or running and about to be cut. Its return stays what the
+                env paid.
+            agent_id: The agent the batch belongs to.
+            policy_id: The id of the module that acted for it.
+            policies: {module id: module}.
+            postprocessed_batch: {column: array, [T, ...]}, with advantages if the algorithm
+                has them.
+            original_batches: {agent id: (module id, module, columns before post-processing)};
+                read-only.
             **kwargs: For arguments of later versions.
         """
 

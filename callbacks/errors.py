@@ -3,7 +3,8 @@
     AnyCallbackError
     ├── CallbackError                       a callback raised; the original is the cause
     ├── CallbackConfigError (ValueError)    callbacks were configured wrongly; lists every problem
-    └── PackingError (TypeError)            something cannot travel to another process; names it
+    ├── PackingError (TypeError)            something cannot travel to another process; names it
+    └── NonFiniteError (ArithmeticError)    `NonFiniteGuard` found NaN or infinity; names the places
 
 All of them can be pickled, because they are raised in worker processes and shown in the main
 process.
@@ -12,7 +13,7 @@ process.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -106,6 +107,22 @@ class PackingError(AnyCallbackError, TypeError):
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message, path)
         self.path = path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NonFiniteError(AnyCallbackError, ArithmeticError):
+    """Numbers that training depends on are NaN or infinite; `places` names each.
+
+    Args:
+        message: The whole text, with what to do.
+        places: Where they are, such as `learners/default_policy/total_loss is nan`.
+    """
+
+    def __init__(self, message: str, places: Sequence[str] = ()) -> None:
+        super().__init__(message, places)
+        self.places = tuple(places)
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -86,7 +86,7 @@ _ALGORITHM_EVENTS: Final = (
         arguments=("algorithm", "metrics_logger", "result"),
         old_arguments={"trainer": Renamed("algorithm")},
         fired="at the end of every `train()`: the iteration is counted and the result is complete",
-        not_fired="by `evaluate()` called by hand",
+        not_fired="by `evaluate()` called by hand, or when `train()` raised before its end",
     ),
     Event(
         name="on_evaluate_start",
@@ -100,7 +100,7 @@ _ALGORITHM_EVENTS: Final = (
         scope="algorithm",
         arguments=("algorithm", "metrics_logger", "evaluation_metrics"),
         fired="after every evaluation, before its metrics are returned or put into a result",
-        not_fired="when the evaluation raised",
+        not_fired="when the evaluation raised or was cancelled",
     ),
     Event(
         name="on_env_runners_recreated",
@@ -110,8 +110,9 @@ _ALGORITHM_EVENTS: Final = (
             "worker_set": Renamed("env_runner_group"),
             "worker_ids": Renamed("env_runner_indices"),
         },
-        fired="after lost env runners were replaced and put back to where they were",
-        not_fired="for the first start of a runner, or when a lost runner is not replaced",
+        fired="after lost, failed or interrupted env runners were replaced and put back to where "
+        "they were; in the next request to them if theirs was cut short",
+        not_fired="for the first start of a runner, or when a runner is not replaced",
     ),
     Event(
         name="on_workers_recreated",
@@ -139,35 +140,11 @@ _ALGORITHM_EVENTS: Final = (
         not_fired="when writing raised; `get_state()` alone writes nothing",
     ),
     Event(
-        name="on_postprocess_trajectory",
-        scope="algorithm",
-        arguments=(
-            "env_runner",
-            "metrics_logger",
-            "episode",
-            "agent_id",
-            "policy_id",
-            "policies",
-            "postprocessed_batch",
-            "original_batches",
-        ),
-        old_arguments={
-            "worker": Renamed("env_runner"),
-            "module_id": Renamed("policy_id"),
-            "rl_module": module_of_trajectory,
-            "pre_batch": batch_before,
-            "post_batch": Renamed("postprocessed_batch"),
-            "info": trajectory_info,
-        },
-        fired="per agent and episode chunk, when advantages are computed and nothing is learnt yet",
-        not_fired="for evaluation episodes, and by algorithms that learn from a replay buffer",
-    ),
-    Event(
         name="on_learn_on_batch",
         scope="algorithm",
         arguments=("policy", "train_batch", "result"),
         old_arguments={"rl_module": Renamed("policy")},
-        fired="per module, before it learns from a train batch",
+        fired="per module and update, when its train batch is complete and nothing is learnt yet",
         not_fired="per minibatch or epoch",
     ),
 )
@@ -178,7 +155,8 @@ _ENV_RUNNER_EVENTS: Final = (
         scope="env_runner",
         arguments=("env_runner", "metrics_logger", "env", "env_context"),
         old_arguments={"worker": Renamed("env_runner"), "base_env": Renamed("env")},
-        fired="after an env runner made its vector env, and again whenever it makes it anew",
+        fired="after an env runner made all its sub-envs; a runner that replaces a lost one does "
+        "too",
         not_fired="for single sub-envs: see `on_sub_environment_created`",
     ),
     Event(
@@ -226,6 +204,31 @@ _ENV_RUNNER_EVENTS: Final = (
         old_arguments=_EPISODE_OLD,
         fired="after each env step was added to the episode, the last one included",
         not_fired="for the reset: n steps give n events",
+    ),
+    Event(
+        name="on_postprocess_trajectory",
+        scope="env_runner",
+        arguments=(
+            "env_runner",
+            "metrics_logger",
+            "episode",
+            "agent_id",
+            "policy_id",
+            "policies",
+            "postprocessed_batch",
+            "original_batches",
+        ),
+        old_arguments={
+            "worker": Renamed("env_runner"),
+            "module_id": Renamed("policy_id"),
+            "rl_module": module_of_trajectory,
+            "pre_batch": batch_before,
+            "post_batch": Renamed("postprocessed_batch"),
+            "info": trajectory_info,
+        },
+        fired="per agent and chunk of a training episode: when the episode ends, before "
+        "`on_episode_end`, and for what was played of it when `sample()` ends in its middle",
+        not_fired="in evaluation, for a chunk without steps, or when an episode is given up",
     ),
     Event(
         name="on_episode_end",

@@ -6,6 +6,12 @@ import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Final
+
+_LOADED_IN_WORKERS: Final = frozenset(
+    {"callbacks", "checkpoints", "trainer", "cloudpickle", "gymnasium", "numpy"}
+)
+"""Every worker process has imported these before it unpacks anything."""
 
 
 def module_not_importable(name: str) -> ModuleType | None:
@@ -17,10 +23,13 @@ def module_not_importable(name: str) -> ModuleType | None:
     to do with the rest.
 
     Args:
-        name: The dotted name of a module. `__main__` is never reported: cloudpickle handles it.
+        name: The dotted name of a module. `__main__` is never reported: cloudpickle handles it;
+            nor is what every worker process has loaded, even where a file of the user hides it.
     """
     module = sys.modules.get(name)
-    if name == "__main__" or not isinstance(module, ModuleType):
+    if name == "__main__" or name.partition(".")[0] in _LOADED_IN_WORKERS:
+        return None
+    if not isinstance(module, ModuleType):
         return None
     source = getattr(module, "__file__", None)
     if not isinstance(source, str) or not source.endswith(".py"):

@@ -28,7 +28,7 @@ def new_object(entry: Any, where: str) -> Any:
         return _copy_of(entry)
     try:
         made = entry()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CallbackError(
             f"{name_of(entry)}()", "callback objects were made", where=where, original=error
         ) from error
@@ -36,7 +36,9 @@ def new_object(entry: Any, where: str) -> Any:
         raise CallbackConfigError(
             [
                 f"the function {name_of(entry)} returned {made!r:.80}; expected a callback object "
-                "with methods named like events, such as an instance of a subclass of RLlibCallback"
+                "with methods named like events, such as an instance of a subclass of "
+                "RLlibCallback. A function for one event is given under the name of the event, for "
+                "example `on_episode_end=...`"
             ]
         )
     return made

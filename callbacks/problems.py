@@ -8,7 +8,9 @@ makes it.
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import re
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,9 +27,7 @@ def is_instance_entry(entry: Any) -> bool:
     """Whether an entry of `callbacks_class` is an object to copy, not something to call."""
     if isinstance(entry, type):
         return False
-    if isinstance(entry, RLlibCallback):
-        return True
-    return not callable(entry) and any(hasattr(type(entry), event) for event in EVENTS)
+    return isinstance(entry, RLlibCallback) or any(hasattr(type(entry), event) for event in EVENTS)
 
 
 def class_problems(entry: Any, where: str) -> list[str]:
@@ -43,13 +43,17 @@ def class_problems(entry: Any, where: str) -> list[str]:
 
 def object_problems(instance: Any, where: str) -> list[str]:
     """The problems of a callback object: misspelt methods, methods unfit for their event."""
-    problems = _unknown_methods(type(instance), where)
+    cls = type(instance)
+    problems = _unknown_methods(cls, where)
     for event in EVENTS:
         method = getattr(instance, event, None)
         if method is None or _is_inherited_no_op(method, event):
             continue
-        problems += _problems_of_method(
-            method, event, f"{where}: {name_of(type(instance))}.{event}"
+        place = f"{where}: {name_of(cls)}.{event}"
+        is_bound = getattr(method, "__self__", None) is instance
+        found = inspect.getattr_static(cls, event, None) if is_bound else None
+        problems += _problems_of_self(found, event, place) or _problems_of_method(
+            method, event, place
         )
     return problems
 
@@ -97,10 +101,43 @@ def _problems_of_class(cls: type, where: str) -> list[str]:
             f"`callbacks_class=lambda: {name_of(cls)}({given})`"
         )
     for event in known:
-        method = _bound_method(cls, event)
-        if method is not _UNCHECKED and not _is_inherited_no_op(getattr(cls, event), event):
-            problems += _problems_of_method(method, event, f"{where}: {name_of(cls)}.{event}")
+        problems += _problems_of_class_method(cls, event, f"{where}: {name_of(cls)}.{event}")
     return problems
+
+
+def _problems_of_class_method(cls: type, event: str, where: str) -> list[str]:
+    found = inspect.getattr_static(cls, event)
+    # None switches an inherited method off, as Python's own `__hash__ = None` does.
+    if found is None or _is_inherited_no_op(getattr(cls, event), event):
+        return []
+    if problems := _problems_of_self(found, event, where):
+        return problems
+    method = _bound_method(cls, event)
+    return [] if method is _UNCHECKED else _problems_of_method(method, event, where)
+
+
+def _problems_of_self(found: Any, event: str, where: str) -> list[str]:
+    """A method written without `self`: its first argument would be the object itself.
+
+    Args:
+        found: What the class holds under the name of the event.
+        event: The event.
+        where: What the method is called.
+    """
+    if not isinstance(found, types.FunctionType):
+        return []
+    first = next(iter(inspect.signature(found).parameters.values()), None)
+    entry = EVENTS[event]
+    if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
+        what = "takes no `self`"
+    elif first.name in entry.arguments or first.name in entry.old_arguments:
+        what = f"has `{first.name}` where `self` is expected"
+    else:
+        return []
+    return [
+        f"{where} {what}; the first parameter of a method is the callback object itself: write "
+        f"`def {event}(self, *, {entry.arguments[0]}, **kwargs)`"
+    ]
 
 
 def _problems_of_factory(factory: Callable[..., Any], where: str) -> list[str]:
@@ -127,17 +164,31 @@ def _problems_of_method(method: Any, event: str, where: str) -> list[str]:
 def _unknown_methods(cls: type, where: str) -> list[str]:
     """Methods named like events that are none: misspelt, they would silently never be called."""
     problems = []
-    names = sorted(
-        {name for base in cls.__mro__ for name in base.__dict__ if name.startswith("on_")}
-    )
+    names = sorted({name for base in cls.__mro__ for name in base.__dict__})
     for name in names:
-        if name not in EVENTS and callable(getattr(cls, name, None)):
+        meant = _meant_event(name)
+        if meant is not None and callable(getattr(cls, name, None)):
             problems.append(
                 f"{where}: {name_of(cls)} has a method `{name}`, which is "
-                f"{unknown_event_text(name)} (helpers of your own need another name, such as one "
+                f"{unknown_event_text(meant)} (helpers of your own need another name, such as one "
                 "that starts with `_`)"
             )
     return problems
+
+
+def _meant_event(name: str) -> str | None:
+    """How a name is spelt that is meant to be an event but is none; None for all other names.
+
+    Names with `on_` are always meant to be one; other spellings (`onEpisodeEnd`, `OnEpisodeEnd`,
+    `on__episode_end`, `onepisode_end`) if they come close enough to an event.
+    """
+    if name in EVENTS or name.startswith("_"):
+        return None
+    if name.startswith("on_"):
+        return name
+    spelt = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    is_near = spelt.startswith("on") and difflib.get_close_matches(spelt, EVENTS, n=1, cutoff=0.85)
+    return spelt if is_near else None
 
 
 def _is_inherited_no_op(method: Any, event: str) -> bool:

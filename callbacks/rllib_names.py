@@ -26,7 +26,7 @@ def make_multi_callbacks(callback_class_list: Sequence[Any]) -> type[RLlibCallba
     Raises:
         CallbackConfigError: An entry is unfit; all problems are listed.
     """
-    spec = CallbackSpec(list(callback_class_list))
+    spec = CallbackSpec(callback_class_list)
 
     class MultipleCallbacks(CallbackGroup):
         """The classes given to `make_multi_callbacks`, as one class."""
@@ -52,7 +52,7 @@ class MultiCallbacks:
     """
 
     def __init__(self, callback_class_list: Sequence[Any]) -> None:
-        self._spec = CallbackSpec(list(callback_class_list))
+        self._spec = CallbackSpec(callback_class_list)
 
     def __call__(self) -> CallbackGroup:
         """An object that holds one new object of each class."""

@@ -11,6 +11,7 @@ This is done once, when callbacks are configured or a chain is built, never whil
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ def demand_of(callback: Callable[..., object], event: str) -> Demand:
         SignatureProblem: It needs something that the event does not have.
     """
     entry = EVENTS[event]
+    _check_that_a_call_runs_it(callback)
     parameters = _parameters(callback, event)
     kinds = {parameter.kind for parameter in parameters.values()}
     takes_all = inspect.Parameter.VAR_KEYWORD in kinds
@@ -108,6 +110,25 @@ def required_names(callback: Callable[..., object]) -> tuple[str, ...]:
         for parameter in parameters
         if parameter.default is inspect.Parameter.empty and parameter.kind not in variable
     )
+
+
+def _check_that_a_call_runs_it(callback: Callable[..., object]) -> None:
+    """Refuse what a call only prepares: its body would silently never run."""
+    called: Any = callback
+    while isinstance(called, functools.partial):
+        called = called.func
+    if not inspect.isroutine(called) and not isinstance(called, type):
+        called = type(called).__call__
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise SignatureProblem(
+            "it is `async`, and nothing awaits what a call of it returns, so it would never run; "
+            "write `def` without `async`, and `asyncio.run(...)` inside if need be"
+        )
+    if inspect.isgeneratorfunction(called):
+        raise SignatureProblem(
+            "it is a generator (it has a `yield`), and nothing iterates over what a call of it "
+            "returns, so it would never run; remove the `yield`"
+        )
 
 
 def _parameters(callback: Callable[..., object], event: str) -> Mapping[str, inspect.Parameter]:

@@ -11,7 +11,7 @@ so at its own risk. Use them to annotate callbacks and to write stand-ins in tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -84,6 +84,33 @@ class RLModuleView(Protocol):
 
 
 @runtime_checkable
+class SampleBatchView(Protocol):
+    """Columns with one row per env step; a dict whose length is the number of rows."""
+
+    @property
+    def count(self) -> int:
+        """The number of rows (env steps)."""
+
+    def __len__(self) -> int:
+        """The number of rows (env steps)."""
+
+    def __getitem__(self, column: str, /) -> Any:
+        """A column, [T, ...]; change it in place, or assign another."""
+
+    def __setitem__(self, column: str, values: Any, /) -> None:
+        """Replace a column, or add one."""
+
+    def __contains__(self, column: object, /) -> bool:
+        """Whether there is a column of that name."""
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the columns."""
+
+    def copy(self) -> Any:
+        """A copy that shares nothing."""
+
+
+@runtime_checkable
 class VectorEnvView(Protocol):
     """The envs of one runner, stepped together."""
 
@@ -111,6 +138,10 @@ class EpisodeView(Protocol):
     @property
     def id_(self) -> str:
         """The same for every chunk of one episode."""
+
+    @property
+    def t(self) -> int:
+        """The number of env steps, those of earlier chunks included."""
 
     @property
     def is_terminated(self) -> bool:
@@ -142,6 +173,9 @@ class EpisodeView(Protocol):
 
     def get_infos(self, indices: Any = None, /) -> Any:
         """Info dicts, indexed as observations."""
+
+    def get_extra_model_outputs(self, key: str | None = None, indices: Any = None, /) -> Any:
+        """What the module gave beside actions: {name: items}, or the items of one name."""
 
     def get_return(self) -> float:
         """The sum of all rewards."""
@@ -184,6 +218,13 @@ class EnvRunnerView(Protocol):
     def num_envs(self) -> int:
         """How many sub-envs it steps."""
 
+    @property
+    def weights_version(self) -> int:
+        """The number of updates behind the weights it acts with."""
+
+    def env_seed(self, env_index: int, /) -> int | None:
+        """What `env.reset(seed=...)` was given for the running episode of a sub-env."""
+
 
 @runtime_checkable
 class EnvRunnerGroupView(Protocol):
@@ -223,6 +264,10 @@ class AlgorithmView(Protocol):
         """The logger of the algorithm (see `MetricsLoggerView`)."""
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether `stop()` was called: it will make no iteration any more."""
+
+    @property
     def env_runner_group(self) -> Any:
         """The env runners for training (see `EnvRunnerGroupView`)."""
 
@@ -237,7 +282,13 @@ class AlgorithmView(Protocol):
         """Write a checkpoint."""
 
     def after_train_result(self, function: Callable[[Any], object]) -> None:
-        """Call `function(result)` when all listeners of `on_train_result` have run."""
+        """Call `function(result)` when all listeners of `on_train_result` have run.
+
+        What it raises comes out of `train()` as it is, and the iteration is undone.
+        """
 
     def get_module(self, module_id: str = "default_policy", /) -> Any:
         """The module being trained under this id."""
+
+    def get_weights(self) -> Any:
+        """Copies of all weights: module id → name → array."""

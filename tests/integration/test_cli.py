@@ -6,49 +6,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkpoints import latest_checkpoint, read_manifest
+from tests.command_line import ENV, SMALL, command, rows, run, train
 from trainer.metrics import comparable
 from trainer.testing.waiting import wait_until
 
 pytestmark = pytest.mark.process
-
-ENV = "trainer.testing.debug_envs.CountdownEnv"
-SMALL = [
-    "--set", "train_batch_size=40", "--set", "minibatch_size=20", "--set", "num_epochs=1",
-    "--set", 'model={"fcnet_hiddens": [8]}', "--num-envs-per-env-runner", "2", "--seed", "5",
-]  # fmt: skip
-
-
-def command(*words: Any) -> list[str]:
-    return [sys.executable, "-m", "trainer.cli", *map(str, words)]
-
-
-def run(*words: Any, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    paths = {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        command(*words), cwd=folder, env={**os.environ, **paths},
-        capture_output=True, text=True, encoding="utf-8", timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-    return done
-
-
-def train(folder: Path, *words: Any, env: str = ENV, runners: int = 0) -> str:
-    return run(
-        "train", "--env", env, *SMALL, "--num-env-runners", runners, "--run-dir", "run", *words,
-        folder=folder,
-    ).stdout  # fmt: skip
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "run" / "results.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def outcomes(folder: Path) -> list[dict[str, Any]]:

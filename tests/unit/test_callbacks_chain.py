@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -175,6 +176,12 @@ def test_an_instance_that_cannot_be_copied_is_named_with_a_way_out() -> None:
         CallbackChain(CallbackSpec(pattern))
 
 
+def test_a_function_for_an_event_given_as_a_class_is_told_where_it_belongs() -> None:
+    spec = CallbackSpec(lambda **kwargs: None)
+    with pytest.raises(CallbackConfigError, match=r"returned None.*`on_episode_end=\.\.\.`"):
+        CallbackChain(spec)
+
+
 @pytest.mark.parametrize("made", [None, EpisodeReturn, 3])
 def test_a_factory_has_to_return_a_callback_object(made: Any) -> None:
     spec = CallbackSpec(lambda: made)
@@ -233,14 +240,47 @@ def test_a_raising_function_is_named_by_position_and_line() -> None:
         CallbackChain(spec).fire("on_sample_end", env_runner=1, metrics_logger=2, samples=[])
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_interrupts_pass_unchanged(stop: type[BaseException]) -> None:
+def test_an_interrupt_passes_unchanged() -> None:
     def interrupted() -> None:
-        raise stop
+        raise KeyboardInterrupt
 
     chain = CallbackChain(CallbackSpec(None, {"on_sample_end": interrupted}))
-    with pytest.raises(stop):
+    with pytest.raises(KeyboardInterrupt):
         chain.fire("on_sample_end", **_arguments("on_sample_end"))
+
+
+def test_a_callback_that_exits_has_failed_as_any_other() -> None:
+    def leaves() -> None:
+        sys.exit(3)
+
+    error = _raised(CallbackChain(CallbackSpec(None, {"on_sample_end": leaves})), "on_sample_end")
+    assert isinstance(error.__cause__, SystemExit)
+    assert "raised SystemExit: 3 while `on_sample_end` fired" in str(error)
+    arrived = pickle.loads(pickle.dumps(error))
+    assert isinstance(arrived.original, SystemExit)
+
+
+def test_an_init_or_state_method_that_exits_has_failed_as_well() -> None:
+    class Leaves(RLlibCallback):
+        def __init__(self) -> None:
+            sys.exit("no token")
+
+    with pytest.raises(CallbackError, match=r"`Leaves\(\)` raised SystemExit: no token"):
+        CallbackChain(CallbackSpec(Leaves))
+
+    class LeavesLater(RLlibCallback):
+        def get_state(self) -> dict[str, Any]:
+            sys.exit(1)
+
+        def set_state(self, state: dict[str, Any]) -> None:
+            sys.exit(1)
+
+    chain = CallbackChain(CallbackSpec(LeavesLater))
+    with pytest.raises(CallbackError, match=r"`LeavesLater\.get_state` raised SystemExit"):
+        chain.get_state()
+    name = f"{__name__}.{LeavesLater.__qualname__}"
+    with pytest.raises(CallbackError, match=r"`LeavesLater\.set_state` raised SystemExit"):
+        chain.set_state({"objects": [{"class": name, "state": {}}]})
 
 
 def test_the_error_of_a_callback_inside_a_callback_stays_as_it_is() -> None:

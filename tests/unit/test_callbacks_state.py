@@ -296,6 +296,29 @@ def test_has_state_notices_attributes_that_appear_later() -> None:
     assert chain.has_state()
 
 
+class HandsOutItsList(RLlibCallback):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def get_state(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+@pytest.mark.parametrize("first", [1, collections.OrderedDict(plain=False)])
+def test_a_state_of_a_class_of_its_own_shares_nothing_with_the_object(first: Any) -> None:
+    chain = CallbackChain(CallbackSpec([HandsOutItsList]))
+    chain.objects[0].seen.append(first)
+    before = chain.get_state()
+    chain.objects[0].seen.append(2)
+    for _ in range(2):  # an iteration may be undone more than once
+        chain.set_state(before)
+        assert chain.objects[0].seen == [first]
+        chain.objects[0].seen.append(3)
+
+
 def test_a_state_method_that_raises_is_named() -> None:
     class Broken(RLlibCallback):
         def get_state(self) -> dict[str, Any]:

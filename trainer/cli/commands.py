@@ -3,52 +3,59 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+from callbacks.ready_made.line_output import LineOutput
+from callbacks.ready_made.stop_criteria import StopCriteria
 from checkpoints import latest_checkpoint, read_checkpoint, read_manifest, verify
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
 from trainer.cli.run_directory import RunDirectory
-from trainer.cli.training_run import StopCriteria, TrainingRun
+from trainer.cli.run_lock import RunLock
+from trainer.cli.stops import given_stops, stops_from_dict, stops_to_dict, updated_stops
+from trainer.cli.training_run import TrainingRun
+from trainer.config import AlgorithmConfig
+from trainer.errors import ConfigError
 
 
 def train(arguments: argparse.Namespace) -> int:
     """`local-trainer train`."""
-    algorithm = algorithm_class(arguments.algo)
-    config = algorithm.get_default_config().environment(arguments.env)
-    given = {
-        "num_env_runners": arguments.num_env_runners,
-        "num_envs_per_env_runner": arguments.num_envs_per_env_runner,
-        "seed": arguments.seed,
-    }
-    config.update_from_dict({name: value for name, value in given.items() if value is not None})
-    config.update_from_dict(dict(arguments.settings))
-    stops = _stops(arguments)
-    directory = RunDirectory(arguments.run_dir or _new_run_directory(arguments.algo, arguments.env))
-    directory.create(stops.to_dict())
-    try:
-        algo = config.build_algo()
-    except BaseException:
-        directory.remove_if_unused()
-        raise
-    with algo:
-        return _run(algo, directory, stops, arguments)
+    config = _config(arguments)
+    stops = given_stops(arguments)
+    directory = _run_directory(
+        arguments.run_dir or _new_run_directory(arguments.algo, arguments.env)
+    )
+    with RunLock(directory.path):
+        directory.create(stops_to_dict(stops))
+        try:
+            algo = config.build_algo()
+        except BaseException:
+            directory.remove_if_unused()
+            raise
+        with algo:
+            return _run(algo, directory, stops, arguments)
 
 
 def resume(arguments: argparse.Namespace) -> int:
     """`local-trainer resume`."""
     checkpoint = _checkpoint_at(arguments.path)
-    directory = RunDirectory(_run_directory_of(checkpoint))
-    stops = StopCriteria.from_dict(directory.read_stops()).updated(_stops(arguments))
-    with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code) as algo:
-        print(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
-        directory.forget_results_after(algo.training_iteration)
-        directory.write_stops(stops.to_dict())  # the next resume ends where this one is to end
-        return _run(algo, directory, stops, arguments)
+    read_manifest(checkpoint)  # nothing is made where there is no checkpoint
+    directory = _run_directory(_run_directory_of(checkpoint))
+    with RunLock(directory.path):
+        stops = updated_stops(stops_from_dict(directory.read_stops()), given_stops(arguments))
+        with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code) as algo:
+            LineOutput().write(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
+            _set_later_checkpoints_aside(directory, algo.training_iteration)
+            directory.forget_results_after(algo.training_iteration)
+            # The next resume ends where this one is to end.
+            directory.write_stops(stops_to_dict(stops))
+            return _run(algo, directory, stops, arguments)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -102,6 +109,39 @@ def inspect(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
+    """The config that the arguments describe.
+
+    Raises:
+        ConfigError: lists everything that is wrong, unknown names and wrong values alike.
+    """
+    config = algorithm_class(arguments.algo).get_default_config().environment(arguments.env)
+    given = {
+        "num_env_runners": arguments.num_env_runners,
+        "num_envs_per_env_runner": arguments.num_envs_per_env_runner,
+        "seed": arguments.seed,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    settings.update(arguments.settings)
+    errors: list[ConfigError] = []
+    try:
+        config.update_from_dict(settings)
+    except ConfigError as error:
+        errors.append(error)
+        for name, value in settings.items():  # those that are known, to judge their values, too
+            with contextlib.suppress(ConfigError):
+                config.update_from_dict({name: value})
+    try:
+        config.validate()
+    except ConfigError as error:
+        errors.append(error)
+    if len(errors) > 1:
+        raise ConfigError("\n".join(map(str, errors))) from errors[0]
+    if errors:
+        raise errors[0]
+    return config
+
+
 def _run(
     algo: Algorithm, directory: RunDirectory, stops: StopCriteria, arguments: argparse.Namespace
 ) -> int:
@@ -109,21 +149,34 @@ def _run(
         algo, directory, stops, checkpoint_every=arguments.checkpoint_every, keep=arguments.keep
     )
     reason = run.run()
-    path = directory.relative_path
-    print(f"\n{reason} Results: {directory.results_file}")
-    print("What to type next:")
-    print(f"  local-trainer evaluate {path} --episodes 20")
-    print(f"  local-trainer resume {path} --stop-iterations {algo.training_iteration + 10}")
-    print(f"  local-trainer inspect {path}")
+    path = shlex.quote(str(directory.relative_path))
+    lines = [
+        f"\n{reason} Results: {directory.results_file}",
+        "What to type next:",
+        f"  local-trainer evaluate {path} --episodes 20",
+        f"  local-trainer resume {path} --stop-iterations {algo.training_iteration + 10}",
+        f"  local-trainer inspect {path}",
+    ]
+    LineOutput().write("\n".join(lines))
     return 130 if run.was_interrupted else 0
 
 
-def _stops(arguments: argparse.Namespace) -> StopCriteria:
-    return StopCriteria(
-        episode_return=arguments.stop_return,
-        env_steps=arguments.stop_env_steps,
-        iterations=arguments.stop_iterations,
-    )
+def _run_directory(path: str | Path) -> RunDirectory:
+    try:
+        return RunDirectory(path)
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no home, a null byte
+        raise ConfigError(
+            f"{str(path)!r} is no path for the directory of a run: {error}. Give another --run-dir."
+        ) from error
+
+
+def _set_later_checkpoints_aside(directory: RunDirectory, iteration: int) -> None:
+    """Keeps what came after the restored checkpoint out of the way of what will come instead."""
+    moved = directory.checkpoints.set_later_aside(iteration)
+    if moved is not None:
+        LineOutput().write(
+            f"Later checkpoints are now in {moved}; remove them if they are not wanted."
+        )
 
 
 def _new_run_directory(algo: str, env: str) -> Path:
@@ -132,13 +185,23 @@ def _new_run_directory(algo: str, env: str) -> Path:
 
 
 def _checkpoint_at(path: str) -> Path:
-    """The checkpoint at a path: itself, or the newest of a run's directory."""
-    for directory in (Path(path).expanduser() / "checkpoints", Path(path).expanduser()):
+    """The checkpoint at a path: itself, or the newest of a run's directory.
+
+    Raises:
+        ConfigError: it is the directory of a run that has not saved anything.
+    """
+    given = Path(path).expanduser()
+    for directory in (given / "checkpoints", given):
         if directory.is_dir() and not (directory / "manifest.json").exists():
             found = latest_checkpoint(directory)
             if found is not None:
                 return found
-    return Path(path)
+    if (given / "run.json").is_file():
+        raise ConfigError(
+            f"{given.resolve()} is the directory of a run without a checkpoint: it ended before "
+            "it saved one. Remove the directory, and start again with local-trainer train."
+        )
+    return given
 
 
 def _run_directory_of(checkpoint: Path) -> Path:

@@ -1,13 +1,14 @@
 """Reads the command line, does what it says, and turns errors into one message and an exit code.
 
-Exit codes: 0 done, 1 an error of the trainer (its message is all that is shown; --traceback shows
-more), 2 wrong arguments, 130 stopped by Ctrl-C.
+The exit codes are in `EXIT_CODES`, which `--help` shows.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,8 +16,17 @@ from collections.abc import Sequence
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError
 from trainer.cli import commands
-from trainer.cli.arguments import setting
+from trainer.cli.arguments import count, count_or_zero, number, seconds, setting
 from trainer.errors import TrainerError
+
+EXIT_CODES = """\
+exit codes:
+  0    done: a stop criterion was met, or the command has nothing more to do
+  1    an error; one message says what to do (--traceback shows more)
+  2    wrong arguments
+  130  stopped by Ctrl-C or SIGTERM; train and resume have saved the run, and resume goes on,
+       unless it was pressed twice: then the newest checkpoint is the last one saved before
+"""
 
 _EXPECTED_ERRORS = (TrainerError, CheckpointError, CallbackError, CallbackConfigError)
 
@@ -40,7 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        return 0  # whoever reads the output has seen enough, as in `inspect … | head -1`
+    finally:
+        _let_go_of_closed_pipe()
     return code
+
+
+def _let_go_of_closed_pipe() -> None:
+    """Keeps the interpreter from complaining at its end that nobody reads its output any more."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -48,6 +71,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="local-trainer",
         description="Reinforcement learning on one machine, with exact resume and exact repair.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(subparsers)
@@ -55,6 +80,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_evaluate(subparsers)
     _add_inspect(subparsers)
     for subparser in subparsers.choices.values():
+        subparser.epilog = EXIT_CODES
+        subparser.formatter_class = argparse.RawDescriptionHelpFormatter
         subparser.add_argument(
             "--traceback", action="store_true", help="show the traceback of an error"
         )
@@ -68,15 +95,17 @@ def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--env", required=True, help="gymnasium id or dotted path of an env class")
     parser.add_argument(
         "--num-env-runners",
-        type=int,
+        type=count_or_zero,
         metavar="N",
         help="processes that sample; 0: this process does",
     )
     parser.add_argument(
-        "--num-envs-per-env-runner", type=int, metavar="N", help="envs side by side in each"
+        "--num-envs-per-env-runner", type=count, metavar="N", help="envs side by side in each"
     )
     parser.add_argument(
-        "--seed", type=int, help="the same seed gives the same bytes (default: drawn and reported)"
+        "--seed",
+        type=count_or_zero,
+        help="the same seed gives the same bytes (default: drawn and reported)",
     )
     parser.add_argument(
         "--set", dest="settings", action="append", default=[], type=setting, metavar="NAME=VALUE",
@@ -110,10 +139,10 @@ def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     parser = subparsers.add_parser("evaluate", help="play episodes with a checkpoint's policy")
     parser.set_defaults(command=commands.evaluate)
     parser.add_argument("path", help="a run's directory, or a checkpoint")
-    parser.add_argument("--episodes", type=int, default=20, help="how many (default: 20)")
+    parser.add_argument("--episodes", type=count, default=20, help="how many (default: 20)")
     parser.add_argument(
         "--seed",
-        type=int,
+        type=count_or_zero,
         default=0,
         help="which episodes: the same seed plays the same (default: 0)",
     )
@@ -141,18 +170,23 @@ def _add_inspect(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _add_stops(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("when to stop (whichever comes first)")
     group.add_argument(
-        "--stop-return", type=float, metavar="R", help="mean return of the last 100 episodes"
+        "--stop-return", type=number, metavar="R", help="mean return of the last 100 episodes"
     )
-    group.add_argument("--stop-env-steps", type=int, metavar="N", help="env steps of the whole run")
     group.add_argument(
-        "--stop-iterations", type=int, metavar="N", help="iterations of the whole run"
+        "--stop-env-steps", type=count, metavar="N", help="env steps of the whole run"
+    )
+    group.add_argument(
+        "--stop-iterations", type=count, metavar="N", help="iterations of the whole run"
+    )
+    group.add_argument(
+        "--stop-time-s", type=seconds, metavar="S", help="seconds of training of the whole run"
     )
 
 
 def _add_saving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--checkpoint-every", type=int, default=10, metavar="N", help="iterations (default: 10)"
+        "--checkpoint-every", type=count, default=10, metavar="N", help="iterations (default: 10)"
     )
     parser.add_argument(
-        "--keep", type=int, default=3, metavar="N", help="checkpoints to keep (default: 3)"
+        "--keep", type=count, default=3, metavar="N", help="checkpoints to keep (default: 3)"
     )

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from checkpoints import Retention, apply_retention
+from callbacks.ready_made.checkpoint_directory import CheckpointDirectory
+from callbacks.ready_made.jsonl_results import JSONLinesResults
+from callbacks.ready_made.result_values import row_of
 from trainer.algorithms.algorithm import Algorithm
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, TrainerError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class RunDirectory:
@@ -28,8 +31,9 @@ class RunDirectory:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser().resolve()
         self.results_file = self.path / "results.jsonl"
-        self.checkpoints = self.path / "checkpoints"
+        self.checkpoints = CheckpointDirectory(self.path / "checkpoints")
         self._stops_file = self.path / "run.json"
+        self._results = JSONLinesResults(self.results_file)
         self._made: list[Path] = []
 
     @property
@@ -49,7 +53,7 @@ class RunDirectory:
         Raises:
             ConfigError: it holds a run already, or cannot be written.
         """
-        if self.results_file.exists() or self.checkpoints.exists():
+        if self.results_file.exists() or self.checkpoints.path.exists():
             raise ConfigError(
                 f"{self.path} holds a run already. Go on with it "
                 f"(local-trainer resume {self.relative_path}), or give another --run-dir."
@@ -86,55 +90,56 @@ class RunDirectory:
 
     def append_result(self, result: Mapping[str, Any]) -> None:
         """Writes one result as a line; the config is left out, the checkpoint has it."""
-        row = {key: _jsonable(value) for key, value in result.items() if key != "config"}
-        with self.results_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+        with self._refusals_told():
+            self._results.append(row_of(result))
 
     def last_result(self) -> dict[str, Any] | None:
-        """The newest result that was written; None if there is none."""
-        if not self.results_file.exists():
+        """The newest result that can be read; None if there is none."""
+        with self._refusals_told():
+            result = self._results.last()
+        if result is None or "env_runners" not in result:
             return None
-        lines = self.results_file.read_text(encoding="utf-8").splitlines()
-        if not lines:
-            return None
-        result: dict[str, Any] = json.loads(lines[-1])
         runners = result["env_runners"]
         if runners["episode_return_mean"] is None:  # JSON has no NaN
             runners["episode_return_mean"] = math.nan
         return result
 
     def forget_results_after(self, iteration: int) -> None:
-        """Removes the results of iterations that will be made again, and a torn last line."""
-        if not self.results_file.exists():
-            return
-        kept = []
-        for line in self.results_file.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if row.get("training_iteration", 0) <= iteration:
-                kept.append(line)
-        temporary = self.results_file.with_suffix(".tmp")
-        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        temporary.replace(self.results_file)
+        """Removes the results of iterations that will be made again, and a torn last line.
+
+        Args:
+            iteration: the iteration to go on from; results that are missing before it are told.
+        """
+        with self._refusals_told():
+            self._results.forget_after(iteration)
+            last = self._results.last_iteration()
+        if last < iteration:
+            _LOGGER.warning(
+                "%s %s: the results of iterations %d to %d, which the checkpoint counts, are not "
+                "there and cannot be made again. Training is not affected: it goes on exactly from "
+                "iteration %d, whose result is the next that is written. Whether the run has met "
+                "its stop criteria is judged then.",
+                self.results_file,
+                "is cut short" if self.results_file.exists() else "is gone",
+                last + 1,
+                iteration,
+                iteration + 1,
+            )
+
+    @contextlib.contextmanager
+    def _refusals_told(self) -> Iterator[None]:
+        """Turns what the file system refuses into an error that says what to do."""
+        try:
+            yield
+        except OSError as error:
+            raise TrainerError(
+                f"Results cannot be kept in {self.results_file}: {error}. Make room or permissions "
+                "for the file; then go on from the newest checkpoint with: local-trainer resume "
+                f"{self.relative_path}"
+            ) from error
 
     def save_checkpoint(self, algo: Algorithm, *, keep: int) -> Path:
         """Saves a checkpoint of this iteration, then removes all but the newest `keep`."""
-        path = Path(algo.save_to_path(self.checkpoints / f"{algo.training_iteration:06d}"))
-        apply_retention(self.checkpoints, Retention(keep_last=keep))
+        path = self.checkpoints.save(algo)
+        self.checkpoints.remove_older(keep=keep, until=algo.training_iteration)
         return path
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _jsonable(value.tolist())
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)

@@ -3,62 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from callbacks.ready_made.line_output import LineOutput
+from callbacks.ready_made.metric_values import number_at
+from callbacks.ready_made.progress_lines import ProgressLines
+from callbacks.ready_made.stop_criteria import StopCriteria
 from trainer.algorithms.algorithm import Algorithm
-from trainer.cli.progress import ProgressLines
 from trainer.cli.run_directory import RunDirectory
-
-
-@dataclass(frozen=True)
-class StopCriteria:
-    """When a run ends; None never ends it.
-
-    Attributes:
-        episode_return: mean return of the last episodes, at least this.
-        env_steps: env steps of the whole run.
-        iterations: iterations of the whole run.
-    """
-
-    episode_return: float | None = None
-    env_steps: int | None = None
-    iterations: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `run.json`."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> StopCriteria:
-        """What `to_dict` gave; unknown entries are left out."""
-        return cls(**{field.name: values.get(field.name) for field in dataclasses.fields(cls)})
-
-    def updated(self, newer: StopCriteria) -> StopCriteria:
-        """The criteria of a resumed run: any given now replace all that were given before."""
-        return newer if newer != StopCriteria() else self
-
-    def reason(self, result: Mapping[str, Any]) -> str | None:
-        """Why a run ends with this result, as a sentence; None if it goes on."""
-        mean = result["env_runners"]["episode_return_mean"]
-        steps = result["num_env_steps_sampled_lifetime"]
-        if self.episode_return is not None and mean >= self.episode_return:
-            return f"Solved: mean return {mean:.1f} after {steps:,} env steps."
-        if self.env_steps is not None and steps >= self.env_steps:
-            return f"Stopped after {steps:,} env steps."
-        if self.iterations is not None and result["training_iteration"] >= self.iterations:
-            return f"Stopped after {result['training_iteration']} iterations."
-        return None
 
 
 class TrainingRun:
     """Trains until a criterion is met or the user presses Ctrl-C.
+
+    It uses what the ready-made callbacks are made of, but registers no callbacks: checkpoints of
+    the command line hold no code.
 
     Attributes:
         was_interrupted: the run ended by Ctrl-C or SIGTERM.
@@ -77,27 +41,29 @@ class TrainingRun:
         self._algo = algo
         self._directory = directory
         self._stops = stops
-        self._checkpoint_every = max(1, checkpoint_every)
-        self._keep = max(1, keep)
+        self._checkpoint_every = checkpoint_every
+        self._keep = keep
+        self._output = LineOutput()
 
     def run(self) -> str:
         """Runs to the end; returns why it ended, as a sentence."""
-        print(
+        self._output.write(
             f"Training {type(self._algo).__name__} on {self._algo.env_runner_group.env_name}, "
-            f"seed {self._algo.root_seed}, results in {self._directory.relative_path}"
+            f"seed {self._algo.root_seed}, results in {self._directory.path}"
         )
-        progress = ProgressLines(self._stops, start_iteration=self._algo.training_iteration)
+        progress = ProgressLines(self._stops)
         last = self._directory.last_result()
         # A run that has ended already makes no further iteration, however often it is resumed.
-        reason = None if last is None else self._stops.reason(last)
+        reason = None if last is None else self._reason(last)
         saved_at = self._algo.training_iteration
         with self._interruptible():
             while reason is None:
                 started_at = time.monotonic()
                 result = self._algo.train()
-                print(progress.line(result, elapsed_s=time.monotonic() - started_at), flush=True)
+                elapsed_s = time.monotonic() - started_at
+                self._output.write(progress.line(result, elapsed_s=elapsed_s))
                 self._directory.append_result(result)
-                reason = self._stops.reason(result)
+                reason = self._reason(result)
                 if reason is None and self.was_interrupted:
                     reason = "Stopped by you; the iteration was finished and saved."
                 if (
@@ -107,6 +73,9 @@ class TrainingRun:
                     self._directory.save_checkpoint(self._algo, keep=self._keep)
                     saved_at = result["training_iteration"]
         return reason
+
+    def _reason(self, result: Mapping[str, Any]) -> str | None:
+        return self._stops.reason(result, value=number_at(result, self._stops.metric))
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -119,7 +88,9 @@ class TrainingRun:
             if self.was_interrupted:
                 signal.default_int_handler(number, frame)
             self.was_interrupted = True
-            print("\nFinishing the iteration, then saving; Ctrl-C again stops at once.", flush=True)
+            self._output.write(
+                "\nFinishing the iteration, then saving; Ctrl-C again stops at once."
+            )
 
         before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

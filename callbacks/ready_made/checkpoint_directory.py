@@ -1,0 +1,145 @@
+"""A directory in which one callback keeps checkpoints of one run, named by their iteration.
+
+It writes, lists and removes; what to keep is decided by those who use it. Only directories that are
+named as this file names them are ever counted or removed: what a user saves beside them stays.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from callbacks.views import AlgorithmView
+from checkpoints import FileSystem, FoundCheckpoint, find_checkpoints, verify
+from checkpoints.directory import remove_checkpoint
+from checkpoints.listing import PathLike, resolve_path
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def checkpoint_name(iteration: int) -> str:
+    """The name of a checkpoint: its iteration with at least six digits, so that names sort."""
+    return f"{iteration:06d}"
+
+
+class CheckpointDirectory:
+    """Checkpoints of a run by their iteration: `<path>/000010`, `<path>/000020` and so on.
+
+    Args:
+        path: the directory, resolved once; made when the first checkpoint is saved.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path: Final = resolve_path(path)
+
+    def save(self, algorithm: AlgorithmView) -> Path:
+        """Saves the algorithm under the name of its iteration.
+
+        Raises:
+            CheckpointError: it cannot be saved; a checkpoint that was there before is whole.
+        """
+        target = self.path / checkpoint_name(algorithm.training_iteration)
+        return Path(algorithm.save_to_path(target))
+
+    def find(self) -> list[FoundCheckpoint]:
+        """The complete checkpoints, oldest first."""
+        return [
+            found
+            for found in find_checkpoints(self.path)
+            if found.path.name == checkpoint_name(found.manifest.training_iteration)
+        ]
+
+    def remove_older(self, *, keep: int, until: int) -> None:
+        """Removes all but the newest, counted back from an iteration.
+
+        Later checkpoints are of another run, or of what this run did before it was restored from an
+        older one. They neither count nor go, so that they cannot push out what was just saved.
+
+        Args:
+            keep: how many stay.
+            until: the iteration of the newest that counts.
+
+        Raises:
+            CheckpointError: the newest is damaged, or one cannot be removed.
+        """
+        own = [found for found in self.find() if found.manifest.training_iteration <= until]
+        self.remove([found.path.name for found in own[:-keep]], saved=checkpoint_name(until))
+
+    def remove(self, names: Sequence[str], *, saved: str) -> None:
+        """Removes checkpoints by name, after one that was just saved has been verified.
+
+        Args:
+            names: what to remove; names that do not exist are passed over.
+            saved: the name of the new one, which has to be whole before others go.
+
+        Raises:
+            CheckpointError: the new one is damaged, or one cannot be removed.
+        """
+        present = [self.path / name for name in names if (self.path / name).is_dir()]
+        if present:
+            verify(self.path / saved)
+        for path in present:
+            remove_checkpoint(path, FileSystem())
+
+    def set_later_aside(self, iteration: int, *, files: Sequence[str] = ()) -> Path | None:
+        """Moves checkpoints of later iterations out of the directory, to a new one beside it.
+
+        Args:
+            iteration: the last that stays.
+            files: names of files to move along; those that do not exist are passed over.
+
+        Returns:
+            where they are now; None if there were none.
+
+        Raises:
+            OSError: they cannot be moved.
+        """
+        later = [found for found in self.find() if found.manifest.training_iteration > iteration]
+        if not later:
+            return None
+        numbers = itertools.count(1)
+        names = (f"{self.path.name}-set-aside-{number}" for number in numbers)
+        aside = next(path for name in names if not (path := self.path.with_name(name)).exists())
+        aside.mkdir()
+        for found in later:
+            found.path.rename(aside / found.path.name)
+        for file in [self.path / name for name in files]:
+            if file.is_file():
+                file.rename(aside / file.name)
+        return aside
+
+    def set_older_run_aside(self, files: Sequence[str]) -> None:
+        """Moves all checkpoints to a new directory beside this one, and says so.
+
+        Args:
+            files: names of files to move along.
+
+        Raises:
+            CheckpointError, OSError: they cannot be moved.
+        """
+        aside = self.set_later_aside(0, files=files)
+        if aside is not None:
+            _LOGGER.warning(
+                "%s held checkpoints of another run, which this one does not go on with. They are "
+                "now in %s.",
+                self.path,
+                aside,
+            )
+
+    def warn_of_later(self, iteration: int) -> None:
+        """Says that there are checkpoints of later iterations, if there are."""
+        later = [found for found in self.find() if found.manifest.training_iteration > iteration]
+        names = [found.path.name for found in later]
+        if names:
+            _LOGGER.warning(
+                "%s holds checkpoints of later iterations than %d (%s): of another run, or of this "
+                "one before it was restored from an older checkpoint. They stay until they are "
+                "replaced, and latest_checkpoint() would choose them. Move them away, or give "
+                "another directory, if they are not wanted.",
+                self.path,
+                iteration,
+                names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}",
+            )

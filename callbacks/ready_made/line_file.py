@@ -1,0 +1,256 @@
+"""A file with one row per line and iteration: appended to, cut back, repaired, never half written.
+
+What a row looks like is the business of `jsonl_results` and `csv_results`.
+
+Why a kill at any moment does no harm: a row is appended in one piece, so that only the last line
+can be torn, and a torn line is noticed the next time the file is opened. Everything else is written
+to a file beside it, which then takes its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+_LOGGER = logging.getLogger(__name__)
+
+HEADER: Final = 0
+"""The iteration of a line that stays however far a file is cut back."""
+
+
+class IterationOfLine(Protocol):
+    """Finds out which iteration a line belongs to."""
+
+    def __call__(self, line: bytes, *, is_first: bool, is_terminated: bool) -> int | None:
+        """The iteration, `HEADER`, or None for a line that is damaged.
+
+        Args:
+            line: Without its end.
+            is_first: It is the first line of the file.
+            is_terminated: A line end follows; a line without one may be torn.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Survey:
+    """What a file holds.
+
+    Attributes:
+        num_good: Lines that can be read.
+        num_damaged: Lines that cannot.
+        last_iteration: The highest iteration; 0 if there is none.
+        is_last_damaged: Whether the last line cannot be read.
+        is_terminated: Whether the last line has an end.
+    """
+
+    num_good: int
+    num_damaged: int
+    last_iteration: int
+    is_last_damaged: bool
+    is_terminated: bool
+
+
+class LineFile:
+    """One row per line, in the order of their iterations.
+
+    The file is looked at when it is first written to, and again whenever somebody else changed it
+    or a write failed; in between, appending costs one open, write and close. No file stays open.
+
+    Args:
+        path: The file; its folder is made when it is needed.
+        iteration_of: Which iteration a line belongs to.
+    """
+
+    def __init__(self, path: str | Path, iteration_of: IterationOfLine) -> None:
+        self.path = Path(path).expanduser().resolve()
+        self._iteration_of = iteration_of
+        self._last_iteration: int | None = None  # None: not known, look at the file
+        self._size = 0
+
+    # ---- reading
+
+    def rows(self) -> Iterator[tuple[int, bytes]]:
+        """(iteration, line) of every line that can be read, header included."""
+        if self.path.exists():
+            yield from ((number, line) for number, line, _ in self._lines() if number is not None)
+
+    def _lines(self) -> Iterator[tuple[int | None, bytes, bool]]:
+        """(iteration or None, line, whether it is terminated) of all lines that are not empty."""
+        with self.path.open("rb") as file:
+            for index, raw in enumerate(file):
+                line, is_terminated = raw.rstrip(b"\r\n"), raw.endswith(b"\n")
+                if line:
+                    number = self._iteration_of(
+                        line, is_first=index == 0, is_terminated=is_terminated
+                    )
+                    yield number, line, is_terminated
+
+    def _survey(self) -> _Survey:
+        num_good = num_damaged = last_iteration = 0
+        is_last_damaged, is_last_terminated = False, True
+        for iteration, _, is_terminated in self._lines():
+            is_last_damaged, is_last_terminated = iteration is None, is_terminated
+            num_damaged += is_last_damaged
+            num_good += not is_last_damaged
+            last_iteration = max(last_iteration, iteration or 0)
+        return _Survey(
+            num_good=num_good,
+            num_damaged=num_damaged,
+            last_iteration=last_iteration,
+            is_last_damaged=is_last_damaged,
+            is_terminated=is_last_terminated,
+        )
+
+    # ---- writing
+
+    def look(self, *, to_write: int | None = None) -> int:
+        """The last iteration in the file, 0 if it has none; damage is repaired first.
+
+        Args:
+            to_write: The iteration whose row is about to be written.
+
+        Raises:
+            RuntimeError: Somebody else wrote this and later iterations since the last write: their
+                rows are not ours to drop.
+            OSError: It cannot be read or repaired, or it is a device or a folder.
+        """
+        known, known_size = self._last_iteration, self._size
+        size = self._current_size()
+        if size >= 0 and not is_file_or_pipe(self.path):
+            raise OSError(
+                f"{self.path} is neither a file nor a pipe, so that rows can be neither read nor "
+                "replaced there. Give the path of a file."
+            )
+        if known is not None and size == known_size:
+            return known
+        last = self._repaired_last_iteration() if size >= 0 else 0
+        if known is not None and to_write is not None and known < to_write <= last:
+            self._last_iteration, self._size = known, known_size  # so that it is noticed again
+            raise RuntimeError(
+                f"{self.path} got rows up to iteration {last} from somebody else, so that the row "
+                f"of iteration {to_write} has no place there. Give every run a file of its own."
+            )
+        self._remember(last)
+        return last
+
+    def append(self, iteration: int, line: bytes) -> None:
+        """Writes a line behind all others."""
+        self._last_iteration = None  # until it is known to be written
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(line + b"\n")
+        self._remember(iteration)
+
+    def rewrite(
+        self,
+        *,
+        before: int,
+        change: Callable[[bytes, bool], bytes] | None = None,
+        then: tuple[int, bytes] | None = None,
+    ) -> None:
+        """Keeps the rows of earlier iterations, in a file that replaces the old one at once.
+
+        Args:
+            before: Rows of this iteration and later ones are dropped.
+            change: Called with each line that is kept and whether it is the header; gives the line
+                to write.
+            then: The (iteration, line) to write behind them.
+        """
+        self._last_iteration = None
+        temporary = self.path.with_name(f"{self.path.name}.tmp")
+        last = 0
+        with temporary.open("wb") as file:
+            for iteration, line in self.rows():
+                if iteration < before or iteration == HEADER:
+                    last = max(last, iteration)
+                    kept = line if change is None else change(line, iteration == HEADER)
+                    file.write(kept + b"\n")
+            if then is not None:
+                last = then[0]
+                file.write(then[1] + b"\n")
+            file.flush()
+            os.fsync(file.fileno())  # or a power failure could leave the new name on an empty file
+        shutil.copymode(self.path, temporary)
+        temporary.replace(self.path)
+        self._remember(last)
+
+    def forget_after(self, iteration: int) -> None:
+        """Drops the rows of all later iterations; a file that is not there stays away."""
+        if self.look() > iteration:
+            self.rewrite(before=iteration + 1)
+
+    def start_anew(self, iteration: int) -> None:
+        """Gives the file another name if it holds this iteration of a run that began earlier."""
+        if self.look() < iteration:
+            return
+        aside = free_name(self.path)
+        self.path.rename(aside)
+        self._last_iteration = None
+        _LOGGER.warning(
+            "%s holds the results of another run, which this one does not go on with. That file is "
+            "now %s.",
+            self.path,
+            aside.name,
+        )
+
+    def is_empty(self) -> bool:
+        """Whether nothing is in the file, or it does not exist."""
+        return self._current_size() <= 0
+
+    def _remember(self, last_iteration: int) -> None:
+        self._last_iteration = last_iteration
+        self._size = self._current_size()
+
+    def _current_size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else -1
+
+    # ---- damage
+
+    def _repaired_last_iteration(self) -> int:
+        survey = self._survey()
+        if survey.num_damaged:
+            self._tell_damage(survey)
+        if survey.num_damaged or not survey.is_terminated:
+            self.rewrite(before=survey.last_iteration + 1)
+        return survey.last_iteration
+
+    def _tell_damage(self, survey: _Survey) -> None:
+        if survey.num_damaged == 1 and survey.is_last_damaged and survey.num_good:
+            _LOGGER.warning(
+                "The last line of %s was not written to its end, as happens when a process is "
+                "killed. It is dropped; a resumed run writes it again.",
+                self.path,
+            )
+            return
+        # Not the usual torn line: it may be another file altogether, so nothing of it gets lost.
+        kept = free_name(self.path, "damaged")
+        shutil.copy2(self.path, kept)
+        _LOGGER.warning(
+            "%s is damaged: %d of its %d lines cannot be read and are left out. The other lines "
+            "stay; the damaged file is kept as %s.",
+            self.path,
+            survey.num_damaged,
+            survey.num_damaged + survey.num_good,
+            kept.name,
+        )
+
+
+def is_file_or_pipe(path: Path) -> bool:
+    """Whether what is there has an end; a device such as `/dev/full` can be read for ever."""
+    return path.is_file() or path.is_fifo()
+
+
+def free_name(path: Path, word: str = "") -> Path:
+    """The first of `<name>.1`, `<name>.2`, … (or `<name>.word`, `<name>.word.1`, …) not taken."""
+    first = path.with_name(f"{path.name}.{word or 1}")
+    number = 1 if word else 2
+    found = first
+    while found.exists():
+        found = path.with_name(f"{path.name}.{word}.{number}" if word else f"{path.name}.{number}")
+        number += 1
+    return found

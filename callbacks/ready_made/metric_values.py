@@ -1,0 +1,182 @@
+"""Finding a metric in a result by its slash path, and telling "not yet" from "misspelt".
+
+A metric may be absent for good reasons: no episode has ended yet, or this iteration had no
+evaluation. It may also be absent because nobody logs it, and then whoever waits for it would wait
+for ever. `WatchedMetric` tells the two apart. Nothing here changes a result.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from callbacks.errors import CallbackConfigError
+
+RETURN: Final = "env_runners/episode_return_mean"
+"""The mean return of the last training episodes."""
+
+_EVALUATION: Final = "evaluation/"
+
+
+def value_at(result: Mapping[str, Any], path: str) -> Any:
+    """What a slash path leads to; None if it leads nowhere.
+
+    Args:
+        result: a result of `train()`, which also knows old keys, or a nested dict of any kind.
+        path: such as "env_runners/episode_return_mean".
+    """
+    if path in result:
+        return result[path]
+    tree: Any = result
+    for part in path.split("/"):
+        if not isinstance(tree, Mapping) or part not in tree:
+            return None
+        tree = tree[part]
+    return tree
+
+
+def number_at(result: Mapping[str, Any], path: str) -> float | None:
+    """The finite number at a path; None if there is none, or NaN, or an infinite one."""
+    value = as_number(value_at(result, path))
+    return value if value is not None and math.isfinite(value) else None
+
+
+def as_number(value: Any) -> float | None:
+    """A number, NumPy's included, as a float; None for anything else, truth values included."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    if isinstance(value, int | float | np.integer | np.floating):
+        return float(value)
+    return None
+
+
+def numbers_in(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """(slash path, number) of all numbers in a nested dict, in its order, but of the config."""
+    for part, value in tree.items():
+        path = f"{prefix}{part}"
+        if isinstance(value, Mapping):
+            if path != "config":
+                yield from numbers_in(value, f"{path}/")
+        elif (number := as_number(value)) is not None:
+            yield path, number
+
+
+def path_problems(name: str, path: Any) -> list[str]:
+    """What is wrong with the path of a metric, as it was written."""
+    if isinstance(path, str) and path and all(path.split("/")):
+        return []
+    return [
+        f"`{name}={path!r}` is no path of a metric; expected its place in the result, with slashes "
+        f"between the parts, such as {RETURN!r}"
+    ]
+
+
+class WatchedMetric:
+    """A metric that a callback waits for in every result.
+
+    Attributes:
+        path: its slash path.
+        was_found: it was in a result before; from then on it may be absent without an error.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.was_found = False
+
+    def read(self, result: Mapping[str, Any], *, config: Any = None) -> float | None:
+        """The metric, if it was measured in this iteration.
+
+        Args:
+            result: complete, so that what callbacks logged is in it.
+            config: of the algorithm, to see whether there will ever be an evaluation.
+
+        Returns:
+            a finite number. None if there is none this time: the metric is NaN, absent because no
+            episode has ended yet, or of an evaluation that was made earlier.
+
+        Raises:
+            CallbackConfigError: the metric is no number, or will never be there; names the nearest.
+        """
+        self.check(result, config=config)
+        value = value_at(result, self.path)
+        if value is None:
+            return None
+        number = as_number(value)
+        if number is None:
+            raise CallbackConfigError(
+                [
+                    f"the metric {self.path!r} is {_described(value)} in this result; expected a "
+                    f"number.{self._nearest(result)}"
+                ]
+            )
+        is_measured = math.isfinite(number) and self._is_fresh(result)
+        return number if is_measured else None
+
+    def check(self, result: Mapping[str, Any], *, config: Any = None) -> None:
+        """Raises if the metric is absent and nothing suggests that it is still to come.
+
+        Args:
+            result: complete, so that what callbacks logged is in it.
+            config: of the algorithm, to see whether there will ever be an evaluation.
+
+        Raises:
+            CallbackConfigError: the metric will never be there; names the nearest ones.
+        """
+        self.was_found = self.was_found or value_at(result, self.path) is not None
+        if self.was_found or self._waits_for_evaluation(result, config):
+            return
+        section = _EVALUATION if self.path.startswith(_EVALUATION) else ""
+        counts = ("num_episodes_lifetime", "num_episodes")  # evaluations have only the second
+        ended = [value_at(result, f"{section}env_runners/{count}") for count in counts]
+        if 0 in ended:
+            return  # callbacks of episodes had nothing to log yet
+        raise CallbackConfigError(
+            [
+                f"there is no metric {self.path!r} in this result, although episodes have ended."
+                f"{self._nearest(result)} A metric that comes only later can be logged as NaN "
+                "until then"
+            ]
+        )
+
+    def _waits_for_evaluation(self, result: Mapping[str, Any], config: Any) -> bool:
+        """Whether the metric is of an evaluation that this iteration does not have.
+
+        Raises:
+            CallbackConfigError: there will never be one.
+        """
+        if not self.path.startswith(_EVALUATION):
+            return False
+        if "evaluation" in result:
+            return not self._is_fresh(result)
+        if not getattr(config, "evaluation_interval", True):
+            raise CallbackConfigError(
+                [
+                    f"the metric {self.path!r} is of an evaluation, but there is none: "
+                    "`evaluation_interval` is not set. Write for example "
+                    "`config.evaluation(evaluation_interval=5)`"
+                ]
+            )
+        return True
+
+    def _is_fresh(self, result: Mapping[str, Any]) -> bool:
+        """Whether the metric is of this iteration; an evaluation stays in later results."""
+        if not self.path.startswith(_EVALUATION):
+            return True
+        made_at = value_at(result, f"{_EVALUATION}evaluated_at_iteration")
+        return made_at is None or made_at == value_at(result, "training_iteration")
+
+    def _nearest(self, result: Mapping[str, Any]) -> str:
+        known = [path for path, _ in numbers_in(result)]
+        found = difflib.get_close_matches(self.path, known, n=3, cutoff=0.5)
+        if not found:  # perhaps only the sections before it were left out
+            found = [path for path in known if path.endswith(f"/{self.path}")][:3]
+        named = ", ".join(map(repr, found))
+        return f" The nearest ones are {named}." if found else " `result.flat()` lists all."
+
+
+def _described(value: Any) -> str:
+    return f"a {type(value).__name__} ({value!r:.60})"

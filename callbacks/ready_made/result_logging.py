@@ -1,0 +1,290 @@
+"""Callbacks that write every result somewhere, in the background and after everybody else.
+
+What is written, and in which form, is the business of the `ResultSink`: a file of this package, or
+whatever else a user has. What this module adds is when: after all listeners of `on_train_result`,
+on a thread whose failures training does not notice, and never behind a checkpoint.
+
+Why rows are exact although a process may be killed at any moment: a row is handed over before the
+checkpoint that counts its iteration is complete (unless that is saved right inside
+`on_train_result`, before there is a result), and `train()` waits for the row to be written, which
+takes about a millisecond. Its turn is after all ready-made callbacks have saved, so that what
+failed there is counted in it; but a save asks for the logger's state, and that hands the row over
+first (`get_state`). If the kill comes between row and checkpoint, the resumed run
+makes the iteration again and its row replaces the old one. So a file can only be ahead of the
+newest checkpoint, which the next row puts right. Only a writer that is slower than the time it is
+given can be behind; its rows that were not written when the process was killed are missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from callbacks.callback import RLlibCallback
+from callbacks.errors import CallbackConfigError
+from callbacks.naming import name_of
+from callbacks.ready_made.background_writer import BackgroundWriter
+from callbacks.ready_made.csv_results import CSVResults
+from callbacks.ready_made.fault_counts import NUM_LOST_ROWS, count_fault
+from callbacks.ready_made.jsonl_results import JSONLinesResults
+from callbacks.ready_made.line_file import is_file_or_pipe
+from callbacks.ready_made.path_claims import claim_path
+from callbacks.ready_made.result_values import jsonable, row_of
+from callbacks.ready_made.siblings import objects_beside
+from callbacks.ready_made.tensorboard_results import TensorBoardResults
+from callbacks.views import AlgorithmView
+
+ROW_PATIENCE_S: Final = 1.0
+"""Seconds that all waiting for rows together may cost a run …"""
+
+ROW_PATIENCE_SHARE: Final = 0.01
+"""… and the share of the run's time that it may cost besides."""
+
+CHECKPOINT_PATIENCE_S: Final = 5.0
+"""Seconds a checkpoint waits for the rows before it, unless it is known that this is in vain."""
+
+
+class ResultSink(Protocol):
+    """Where rows go. It is copied and pickled before its first use, so open nothing before."""
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Writes one row: a nested dict without the config, for the sink to keep.
+
+        A row of an iteration that was written already takes its place, and later rows are void.
+        """
+
+    def start_anew(self, row: Mapping[str, Any]) -> None:
+        """Called before the first row of a run that goes on with no checkpoint.
+
+        What an earlier run has written there must not be lost.
+        """
+
+
+class ResultLogger(RLlibCallback):
+    """Writes every result to a sink; the files of this package, or a tracker of your own.
+
+        class Tracker:                                  # a sink of your own
+            def append(self, row): some_library.log(row, step=row["training_iteration"])
+            def start_anew(self, row): some_library.init()
+
+        config.callbacks([ResultLogger(Tracker())])
+
+    Whatever the sink does, training goes on: what it raises is logged once and counted, and if it
+    hangs, up to `max_waiting` rows wait and later ones are lost. `train()` waits for the row to be
+    written, but never longer than a second and one per cent of the time altogether.
+
+    Args:
+        sink: Where rows go; it is only ever called by one thread at a time.
+        max_waiting: How many rows wait for a sink that is slow.
+    """
+
+    def __init__(self, sink: ResultSink, *, max_waiting: int = 1000) -> None:
+        self.sink = sink
+        self._max_waiting = max_waiting
+        self._must_start_anew = True
+        self._is_refused: bool | None = None  # None: not known before the first row
+        self._num_lost_before = 0
+        self._unwritten: Mapping[str, Any] | None = None
+        self._written_early: Any = None
+        self._writer: BackgroundWriter | None = None
+        self._began_at = 0.0
+        self._waited_s = 0.0
+
+    @property
+    def num_rows_lost(self) -> int:
+        """How many results could not be written in this run, restored parts included."""
+        return max(0, self._num_lost_before + self._num_lost_here)
+
+    @property
+    def _num_lost_here(self) -> int:
+        return 0 if self._writer is None else self._writer.num_lost
+
+    def flush(self, timeout_s: float = CHECKPOINT_PATIENCE_S) -> bool:
+        """Waits until all rows are written, or lost; False if that takes longer.
+
+        Args:
+            timeout_s: In seconds, at least 0.
+        """
+        return self._writer is None or self._writer.flush(timeout_s)
+
+    # ---- events
+
+    def on_algorithm_init(self, *, algorithm: AlgorithmView, **_: Any) -> None:
+        """Refuses to share a file: two loggers would take each other's rows for damage."""
+        path = getattr(self.sink, "path", None)
+        loggers = objects_beside(algorithm, ResultLogger)
+        shared = [other for other in loggers if getattr(other.sink, "path", None) == path]
+        if path is not None and len(shared) > 1:
+            names = " and ".join(name_of(type(other)) for other in shared)
+            raise CallbackConfigError(
+                [f"{names} write to the same place, {path}. Give each a path of its own"]
+            )
+
+    def on_train_result(self, *, algorithm: AlgorithmView, **_: Any) -> None:
+        """Writes when the result is complete, after all who may still change it by then."""
+        algorithm.after_train_result(partial(self._on_complete, algorithm))
+
+    def _on_complete(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
+        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost)
+        self._refuse_path_of_others(algorithm)
+        self._unwritten = result
+        algorithm.after_train_result(partial(self._on_decided, algorithm))
+
+    def _on_decided(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
+        """Checkpoints are saved in this round; a row is to say whether that failed."""
+        del result
+        algorithm.after_train_result(self._on_saved)
+
+    def _on_saved(self, result: Mapping[str, Any]) -> None:
+        before = self.num_rows_lost
+        self._write(result)
+        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost - before)
+
+    def _refuse_path_of_others(self, algorithm: AlgorithmView) -> None:
+        """Keeps a new run away from where another algorithm of this process still writes."""
+        path = getattr(self.sink, "path", None)
+        if self._is_refused is None and isinstance(path, Path):
+            self._is_refused = not claim_path(path, algorithm, takes_over=not self._must_start_anew)
+
+    def on_checkpoint_loaded(self, **_: Any) -> None:
+        """From now on, rows replace those that are there.
+
+        Nothing is dropped yet: who loads a checkpoint to look at it or to evaluate loses no rows.
+        """
+        self._unwritten = self._written_early = None
+        self._must_start_anew = False
+        self._is_refused = None
+
+    def on_checkpoint_saved(self, **_: Any) -> None:
+        """Waits for the rows that the checkpoint counts, as far as that is not in vain."""
+        if self._writer is not None and not self._writer.is_behind:
+            self._writer.flush(CHECKPOINT_PATIENCE_S)
+
+    # ---- state
+
+    def get_state(self) -> dict[str, Any]:
+        """How many rows were lost; what is written, the file itself knows.
+
+        A checkpoint that is saved by a callback before this one in the list gets here while the
+        newest result is not written yet. It is written now, or a kill after that checkpoint would
+        lose it for ever; when the result is complete, it is written again if it has changed.
+        """
+        if self._unwritten is not None:
+            self._write(self._unwritten, is_early=True)
+        return {"num_rows_lost": self.num_rows_lost}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """The iteration under way is void: it was undone, or a checkpoint was loaded."""
+        self._num_lost_before = state.get("num_rows_lost", 0) - self._num_lost_here
+        self._unwritten = self._written_early = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, such as that for an env runner, begins without a thread."""
+        started = {"_writer": None, "_unwritten": None, "_written_early": None}
+        return {**self.__dict__, **started, "_num_lost_before": self.num_rows_lost}
+
+    # ---- writing
+
+    def _write(self, result: Mapping[str, Any], *, is_early: bool = False) -> None:
+        """Hands a result over, and waits for it as long as that is affordable.
+
+        A row that was written early and has not changed since is not written again.
+        """
+        if self._writer is None:
+            name = str(getattr(self.sink, "path", type(self.sink).__name__))
+            self._writer = BackgroundWriter(
+                self._write_row, name=name, max_waiting=self._max_waiting
+            )
+            self._began_at = time.monotonic()
+        early, self._unwritten, self._written_early = self._written_early, None, None
+        if self._is_refused:
+            self._writer.lose(
+                "another algorithm of this process writes there; stop() it before the next one "
+                "begins, or give every run a path of its own"
+            )
+            return
+        try:
+            row = row_of(result)
+            content = jsonable(row) if is_early or early is not None else None
+        except Exception as error:  # noqa: BLE001  a value of the user may raise; it is reported
+            self._writer.lose(error)
+            return
+        self._written_early = content if is_early else None
+        if early is None or content != early:
+            self._writer.submit(row)
+            self._wait(self._writer)
+
+    def _wait(self, writer: BackgroundWriter) -> None:
+        began_at = time.monotonic()
+        allowed_s = ROW_PATIENCE_S + ROW_PATIENCE_SHARE * (began_at - self._began_at)
+        if allowed_s > self._waited_s and not writer.is_behind:
+            writer.flush(allowed_s - self._waited_s)
+            self._waited_s += time.monotonic() - began_at
+
+    def _write_row(self, row: Mapping[str, Any]) -> None:
+        """Runs on the thread."""
+        if self._must_start_anew:
+            self.sink.start_anew(row)
+            self._must_start_anew = False  # not before it worked: nothing may be written over
+        self.sink.append(row)
+
+
+class JSONLinesLogger(ResultLogger):
+    """Writes every result as a line of JSON; RLlib's `JsonLoggerCallback`.
+
+    Args:
+        path: The file, `results.jsonl` in the current folder by default. A run that goes on with a
+            checkpoint goes on with the file; one that begins gives an older file another name.
+    """
+
+    def __init__(self, path: str | Path = "results.jsonl") -> None:
+        _check_path("JSONLinesLogger", path, is_directory=False)
+        super().__init__(JSONLinesResults(path))
+
+
+class CSVLogger(ResultLogger):
+    """Writes every result as a line of a table; RLlib's `CSVLoggerCallback`.
+
+    A metric that appears late gets its column then, and the earlier rows stay.
+
+    Args:
+        path: The file, `results.csv` in the current folder by default; see `JSONLinesLogger`.
+    """
+
+    def __init__(self, path: str | Path = "results.csv") -> None:
+        _check_path("CSVLogger", path, is_directory=False)
+        super().__init__(CSVResults(path))
+
+
+class TensorBoardLogger(ResultLogger):
+    """Writes the numbers of every result for TensorBoard, over env steps.
+
+    RLlib's `TBXLoggerCallback`. Needs `pip install 'local-trainer[tensorboard]'`.
+
+    Args:
+        directory: Where the event files go, `tensorboard` in the current folder by default.
+
+    Raises:
+        ImportError: tensorboardX is not installed.
+    """
+
+    def __init__(self, directory: str | Path = "tensorboard") -> None:
+        _check_path("TensorBoardLogger", directory, is_directory=True)
+        super().__init__(TensorBoardResults(directory))
+
+
+def _check_path(user: str, path: object, *, is_directory: bool) -> None:
+    """Refuses what can never be written to, when the run is configured."""
+    kind = "directory" if is_directory else "file"
+    if not isinstance(path, str | Path) or str(path) in ("", "."):
+        raise CallbackConfigError(
+            [f"{user} got {path!r}; expected the path of a {kind}, as text or pathlib.Path"]
+        )
+    there = Path(path).expanduser()
+    if there.exists() and not (there.is_dir() if is_directory else is_file_or_pipe(there)):
+        raise CallbackConfigError(
+            [f"{user} got {str(path)!r}, which is no {kind}; give the path of a {kind}"]
+        )

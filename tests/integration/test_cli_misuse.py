@@ -1,0 +1,197 @@
+"""The command line used wrongly, twice at a time, or with nobody watching."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import ENV, SMALL, command, rows, run, train
+from trainer.cli import main
+from trainer.testing.waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+# ---- arguments
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "--env", ENV, "--stop-iterations", "-1"], "'-1' is not a whole number of at"),
+        (["train", "--env", ENV, "--stop-env-steps", "1e6"], "'1e6' is not a whole number of at"),
+        (["train", "--env", ENV, "--stop-return", "nan"], "'nan' is not a finite number"),
+        (["train", "--env", ENV, "--stop-time-s", "0"], "is not a number of seconds above 0"),
+        (["train", "--env", ENV, "--checkpoint-every", "0"], "--checkpoint-every: '0' is not"),
+        (["train", "--env", ENV, "--keep", "0"], "--keep: '0' is not a whole number of at least 1"),
+        (["train", "--env", ENV, "--num-env-runners", "-1"], "a whole number of at least 0"),
+        (["train", "--env", ENV, "--seed", "-1"], "--seed: '-1' is not a whole number"),
+        (["evaluate", "run", "--episodes", "0"], "--episodes: '0' is not a whole number"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_all_problems_with_settings_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["gama=0.9", "lr=fast", "minibatch_sise=3", "num_epochs=0"]
+    settings = [part for word in words for part in ("--set", word)]
+    assert main(["train", "--env", ENV, "--run-dir", str(tmp_path / "run"), *settings]) == 1
+    error = capsys.readouterr().err
+    for text in ("`gama=0.9`", "`minibatch_sise=3`", "lr='fast'", "num_epochs=0"):
+        assert error.count(text) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["resume", "--help"]])
+def test_the_help_tells_the_exit_codes(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    out = capsys.readouterr().out
+    assert "\n  130  stopped by Ctrl-C or SIGTERM" in out
+
+
+@pytest.mark.parametrize("name", ["file", "file/x", "loop", "x" * 300, "/proc/nothing"])
+def test_an_unusable_run_directory_is_one_clear_error(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    assert main(["train", "--env", ENV, "--run-dir", str(tmp_path / name)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("ConfigError: ")
+    assert error.count("\n") == 1
+    assert "--run-dir" in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "loop"]
+
+
+# ---- resuming
+
+
+def test_a_run_is_resumed_from_inside_its_directory(tmp_path: Path) -> None:
+    train(tmp_path, "--stop-iterations", 1)
+    out = run("resume", ".", "--stop-iterations", 2, folder=tmp_path / "run").stdout
+    assert f"results in {(tmp_path / 'run').resolve()}" in out
+    assert "local-trainer resume . --stop-iterations 12" in out
+    assert len(rows(tmp_path)) == 2
+
+
+def test_a_run_without_a_checkpoint_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.json").write_text('{"stop": {}}')
+    monkeypatch.chdir(tmp_path)
+    assert main(["resume", "."]) == 1
+    assert "is the directory of a run without a checkpoint" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_stop_criteria_that_make_no_sense_in_the_file_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path, "--stop-iterations", 1)
+    (tmp_path / "run" / "run.json").write_text('{"stop": {"iterations": "many"}}')
+    assert main(["resume", str(tmp_path / "run")]) == 1
+    assert "run.json does not say when to stop: `max_iterations='many'`" in capsys.readouterr().err
+
+
+def test_checkpoints_after_the_one_that_is_resumed_are_set_aside(tmp_path: Path) -> None:
+    train(tmp_path, "--stop-iterations", 3, "--checkpoint-every", 1)
+    out = run(
+        "resume", "run/checkpoints/000001", "--stop-iterations", 2, "--keep", 1, folder=tmp_path
+    ).stdout  # fmt: skip
+    aside = tmp_path / "run" / "checkpoints-set-aside-1"
+    assert str(aside.resolve()) in out
+    assert sorted(path.name for path in aside.iterdir()) == ["000002", "000003"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["000002"]
+    again = run("resume", "run", "--stop-iterations", 3, folder=tmp_path).stdout
+    assert "(iteration 2)" in again
+    assert "set-aside" not in again
+
+
+def test_a_run_may_end_after_some_time(tmp_path: Path) -> None:
+    out = train(tmp_path, "--stop-time-s", 0.001)
+    assert len(rows(tmp_path)) == 1
+    assert "ETA 0:00" in out
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["stop"]["time_s"] == 0.001
+
+
+def test_a_goal_is_told_in_every_line(tmp_path: Path) -> None:
+    out = train(tmp_path, "--stop-return", 2.5)
+    assert "until return ≥ 2.5" in out
+    assert "Goal reached after 40 env steps: env_runners/episode_return_mean is" in out
+
+
+# ---- one run per directory, and nobody who watches
+
+
+def started(folder: Path, **streams: Any) -> subprocess.Popen[str]:
+    """A run without an end, after its second result."""
+    words = ["train", "--env", ENV, *SMALL, "--num-env-runners", 0, "--run-dir", "run"]
+    process = subprocess.Popen(
+        command(*words, "--checkpoint-every", 1), cwd=folder, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, **streams,
+    )  # fmt: skip
+    results = folder / "run" / "results.jsonl"
+    assert wait_until(lambda: results.exists() and results.read_text().count("\n") >= 2)
+    return process
+
+
+def test_two_processes_never_write_to_one_run(tmp_path: Path) -> None:
+    with started(tmp_path, stdout=subprocess.DEVNULL) as owner:
+        try:
+            for words in (["resume", "run"], ["train", "--env", ENV, "--run-dir", "run"]):
+                refused = run(*words, folder=tmp_path, code=1).stderr
+                assert f"is in use: process {owner.pid} trains there" in refused
+        finally:
+            owner.kill()
+    assert (tmp_path / "run" / "run.lock").exists(), "nobody was left to remove it"
+    run("resume", "run", "--stop-iterations", 1, folder=tmp_path)
+    assert not (tmp_path / "run" / "run.lock").exists()
+
+
+def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
+    process = started(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    before = len(rows(tmp_path))
+    assert wait_until(lambda: len(rows(tmp_path)) >= before + 3)
+    process.terminate()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=20) == 130
+    assert "Progress is not shown any more" in errors
+    assert "Traceback" not in errors
+    assert "Exception ignored" not in errors
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_command_whose_output_nobody_reads_ends_in_silence(
+    unbuffered: str, tmp_path: Path
+) -> None:
+    train(tmp_path, "--stop-iterations", 1)
+    paths = {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": unbuffered}
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            command("inspect", "run"), cwd=tmp_path, env={**os.environ, **paths}, stdout=writing,
+            stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")

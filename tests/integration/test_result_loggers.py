@@ -1,0 +1,324 @@
+"""Result loggers in real runs: resumed, undone, blocked, killed; and those of the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks.ready_made import result_logging
+from callbacks.ready_made.line_file import LineFile
+from trainer import (
+    PPO,
+    CSVLogger,
+    JSONLinesLogger,
+    PPOConfig,
+    RLlibCallback,
+    latest_checkpoint,
+)
+from trainer.cli import main
+from trainer.metrics import comparable
+from trainer.metrics.keys import describe
+
+ROOT = Path(__file__).parents[2]
+
+
+class Late(RLlibCallback):
+    """Logs a metric from iteration 5 on."""
+
+    def on_train_result(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        if algorithm.training_iteration >= 5:
+            metrics_logger.log_value("late", algorithm.training_iteration, window=1)
+
+
+def config(*callbacks: Any, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=1)
+        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
+        .training(model={"fcnet_hiddens": [8]})
+        .callbacks(list(callbacks))
+        .debugging(seed=5)
+    )
+    made.update_from_dict(settings)
+    return made
+
+
+def loggers(folder: Path) -> list[Any]:
+    return [Late, JSONLinesLogger(folder / "results.jsonl"), CSVLogger(folder / "results.csv")]
+
+
+def train(algo: PPO, iterations: int) -> list[Any]:
+    return [algo.train() for _ in range(iterations)]
+
+
+def rows(folder: Path) -> list[str]:
+    """The rows of the JSON lines without times, as text."""
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    return [json.dumps(comparable(json.loads(line))) for line in lines]
+
+
+def table(folder: Path) -> list[list[str]]:
+    """The cells of the table, header included, without the columns that depend on the clock."""
+    with (folder / "results.csv").open(newline="") as file:
+        cells = list(csv.reader(file, strict=True))
+    known = [describe(name) for name in cells[0]]
+    kept = [
+        index
+        for index, key in enumerate(known)
+        if key is None or not (key.is_wall_clock or key.is_disturbance)
+    ]
+    return [[line[index] for index in kept] for line in cells]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a run of seven iterations that nothing happened to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with config(*loggers(folder)).build_algo() as algo:
+        results = train(algo, 7)
+    assert rows(folder) == [json.dumps(comparable(result)) for result in as_json(results)]
+    return folder
+
+
+def as_json(results: list[Any]) -> list[Any]:
+    return json.loads(json.dumps(results, default=str).replace("NaN", "null"))  # type: ignore[no-any-return]
+
+
+def test_a_metric_of_iteration_5_has_its_column_and_earlier_rows_stay(undisturbed: Path) -> None:
+    header, *lines = table(undisturbed)
+    assert [line[header.index("training_iteration")] for line in lines] == list("1234567")
+    late = [line[header.index("late")] for line in lines]
+    assert late[:4] == ["", "", "", ""]
+    assert [float(cell) for cell in late[4:]] == [5, 6, 7]
+    assert "config" not in json.loads((undisturbed / "results.jsonl").read_text().splitlines()[0])
+    assert not any(name.startswith("config") for name in header)
+
+
+@pytest.mark.parametrize("runners", [0, pytest.param(1, marks=pytest.mark.process)])
+def test_files_of_a_resumed_run_equal_those_of_an_undisturbed_one(
+    undisturbed: Path, runners: int, tmp_path: Path
+) -> None:
+    with config(*loggers(tmp_path), num_env_runners=runners).build_algo() as algo:
+        train(algo, 3)
+        algo.save_to_path(tmp_path / "checkpoint")
+        train(algo, 3)
+    with (tmp_path / "results.jsonl").open("a") as file:
+        file.write('{"training_iteration": 7, "torn')
+    with PPO.from_checkpoint(tmp_path / "checkpoint", callbacks=loggers(tmp_path)) as algo:
+        assert isinstance(algo, PPO)
+        assert len(rows_or_torn(tmp_path)) == 7, "loading alone drops nothing"
+        train(algo, 4)
+    assert rows(tmp_path) == rows(undisturbed)
+    assert table(tmp_path) == table(undisturbed)
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["checkpoint", "results.csv", "results.jsonl"]
+
+
+def rows_or_torn(folder: Path) -> list[str]:
+    return (folder / "results.jsonl").read_text().splitlines()
+
+
+def test_a_restore_into_an_older_state_in_the_same_process_replaces_rows(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    with config(*loggers(tmp_path)).build_algo() as algo:
+        train(algo, 2)
+        algo.save_to_path(tmp_path / "checkpoint")
+        train(algo, 4)
+        algo.restore_from_path(tmp_path / "checkpoint")
+        train(algo, 5)
+    assert rows(tmp_path) == rows(undisturbed)
+    assert table(tmp_path) == table(undisturbed)
+
+
+class FailsOnce(RLlibCallback):
+    """Raises behind the loggers, in the third iteration, the first time."""
+
+    has_failed: list[bool]
+
+    def __init__(self, has_failed: list[bool]) -> None:
+        self.has_failed = has_failed
+
+    def __deepcopy__(self, memo: Any) -> FailsOnce:
+        return self  # what it remembers must not be undone
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+    def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
+        def after(function: Any) -> Any:
+            return lambda _: algorithm.after_train_result(function)
+
+        algorithm.after_train_result(after(after(self.fail)))
+
+    def fail(self, result: Any) -> None:
+        if result["training_iteration"] == 3 and not self.has_failed:
+            self.has_failed.append(True)
+            raise RuntimeError("once")
+
+
+def test_an_iteration_that_is_undone_and_made_again_has_one_row(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    with config(*loggers(tmp_path), FailsOnce([])).build_algo() as algo:
+        train(algo, 2)
+        with pytest.raises(RuntimeError, match="once"):
+            algo.train()
+        train(algo, 5)
+    assert rows(tmp_path) == rows(undisturbed)
+    assert table(tmp_path) == table(undisturbed)
+
+
+def test_a_fresh_run_moves_the_file_of_an_older_one_aside(tmp_path: Path) -> None:
+    for _ in range(2):
+        with config(JSONLinesLogger(tmp_path / "results.jsonl")).build_algo() as algo:
+            train(algo, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.jsonl", "results.jsonl.1"]
+    old = (tmp_path / "results.jsonl.1").read_text().splitlines()
+    assert [json.loads(line)["training_iteration"] for line in old] == [1, 2]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are a thing of POSIX")
+def test_a_blocked_logger_stops_neither_training_nor_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_logging, "ROW_PATIENCE_S", 0.05)
+    monkeypatch.setattr(result_logging, "CHECKPOINT_PATIENCE_S", 0.05)
+    pipe = tmp_path / "results.jsonl"
+    os.mkfifo(pipe)  # nobody reads: whoever opens it hangs
+    began_at = time.monotonic()
+    with config(JSONLinesLogger(pipe), CSVLogger(tmp_path / "results.csv")).build_algo() as algo:
+        train(algo, 4)
+        algo.save_to_path(tmp_path / "checkpoint")
+        train(algo, 1)
+        (blocked, works) = algo.callbacks.objects
+    assert time.monotonic() - began_at < 20, "far less than for ever"
+    assert not blocked.flush(0.0)
+    assert works.flush(10)
+    assert len(table(tmp_path)) == 1 + 5
+    pipe.rename(tmp_path / "pipe")
+    (tmp_path / "pipe").write_bytes(b"")  # lets the thread go on
+    assert blocked.flush(10)
+    assert [json.loads(row)["training_iteration"] for row in rows(tmp_path)] == [1, 2, 3, 4, 5]
+    assert blocked.num_rows_lost == 0
+
+
+@pytest.mark.process
+def test_a_kill_between_row_and_checkpoint_leaves_the_row_of_the_checkpoint(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    """With the saving callback first in the list, which is the harder order."""
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from tests.integration.test_result_loggers import *\n"
+        "from trainer import PeriodicCheckpoint\n"
+        "class Kill(RLlibCallback):\n"
+        "    def on_checkpoint_saved(self, *, algorithm, **kwargs):\n"
+        "        if algorithm.training_iteration == 4:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "folder = Path(sys.argv[1])\n"
+        "saver = PeriodicCheckpoint(folder / 'checkpoints', every=2)\n"
+        "with config(Kill, saver, *loggers(folder)).build_algo() as algo:\n"
+        "    train(algo, 7)\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(rows(tmp_path)) == 4
+    saved = latest_checkpoint(tmp_path / "checkpoints")
+    assert saved is not None
+    with PPO.from_checkpoint(saved, callbacks=loggers(tmp_path)) as algo:
+        assert isinstance(algo, PPO)
+        assert algo.training_iteration == 4
+        train(algo, 3)
+    assert table(tmp_path) == table(undisturbed)
+    assert [json.loads(row)["training_iteration"] for row in rows(tmp_path)] == list(range(1, 8))
+
+
+# ---- the command line
+
+
+SMALL = [
+    "--env", "CartPole-v1", "--num-env-runners", "0", "--seed", "5", "--checkpoint-every", "1",
+    "--set", "train_batch_size=40", "--set", "minibatch_size=20", "--set", "num_epochs=1",
+    "--set", 'model={"fcnet_hiddens": [8]}',
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *SMALL, "--run-dir", "run", "--stop-iterations", "2"]) == 0
+    return tmp_path / "run"
+
+
+def resume() -> None:
+    assert main(["resume", "run", "--stop-iterations", "3"]) == 0
+
+
+def test_a_deleted_results_file_is_told_when_a_run_is_resumed(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (run / "results.jsonl").unlink()
+    resume()
+    (message,) = caplog.messages
+    assert "results.jsonl is gone: the results of iterations 1 to 2" in message
+    assert "goes on exactly from iteration 3" in message
+    assert [json.loads(row)["training_iteration"] for row in rows(run)] == [3]
+
+
+def test_bytes_that_are_no_text_are_dropped_when_a_run_is_resumed(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = rows(run)
+    with (run / "results.jsonl").open("ab") as file:
+        file.write(b"\xff\xfe torn")
+    resume()
+    assert rows(run)[:2] == before
+    assert len(rows(run)) == 3
+    (message,) = caplog.messages
+    assert "not written to its end" in message
+
+
+def test_damage_within_the_results_is_told_when_a_run_is_resumed(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = run / "results.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"\xff" + lines[0] + lines[1])
+    resume()
+    assert [json.loads(row)["training_iteration"] for row in rows(run)] == [2, 3]
+    (message,) = caplog.messages
+    assert "1 of its 2 lines cannot be read" in message
+    assert (run / "results.jsonl.damaged").read_bytes() == b"\xff" + lines[0] + lines[1]
+
+
+def test_results_that_cannot_be_written_end_the_run_with_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(self: LineFile, iteration: int, line: bytes) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(LineFile, "append", refuse)
+    assert main(["train", *SMALL, "--run-dir", "run", "--stop-iterations", "1"]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("TrainerError: Results cannot be kept in")
+    assert "no space left on device" in message
+    assert "local-trainer resume run" in message

@@ -1,0 +1,113 @@
+"""A stand-in for an algorithm: tells results to callbacks as `train()` does, and saves small files.
+
+It has no envs and no learner, so that tests of callbacks can say which results there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from callbacks import CallbackChain, CallbackSpec
+from callbacks.ready_made.metric_values import RETURN
+from checkpoints import write_checkpoint
+
+
+class SteeredAlgorithm:
+    """Life: `tell(result)` as often as wanted; `chain` holds the copies of the callbacks.
+
+    Attributes:
+        num_failures_to_come: so many saves fail, with `failure`.
+        saved: names of what was saved, in order.
+    """
+
+    def __init__(self, *callbacks: Any, evaluation_interval: int | None = None) -> None:
+        self.training_iteration = 0
+        self.is_stopped = False
+        self.config: Any = SimpleNamespace(evaluation_interval=evaluation_interval)
+        self.metrics: Any = None
+        self.env_runner_group: Any = None
+        self.eval_env_runner_group: Any = None
+        self.weights: dict[str, Any] = {"default_policy": {"pi": np.ones((2, 3), np.float32)}}
+        self.num_failures_to_come = 0
+        self.failure: Exception = OSError(28, "no space left")
+        self.saved: list[str] = []
+        self._waiting: list[Callable[[Any], object]] = []
+        self.callbacks = CallbackChain(CallbackSpec(list(callbacks)))
+        self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=None)
+
+    @property
+    def first(self) -> Any:
+        """The copy of the first callback."""
+        return self.callbacks.objects[0]
+
+    def tell(self, result: dict[str, Any] | None = None, /, **changes: Any) -> dict[str, Any]:
+        """Makes an iteration with this result (default: `result_of`), and returns it."""
+        self.training_iteration += 1
+        told = result_of(self.training_iteration, **changes) if result is None else result
+        self._waiting = []
+        self.callbacks.fire(
+            "on_train_result", algorithm=self, metrics_logger=self.metrics, result=told
+        )
+        for function in self._waiting:
+            function(told)
+        return told
+
+    def tell_returns(self, values: Sequence[float]) -> list[dict[str, Any]]:
+        """An iteration for each mean return."""
+        return [self.tell(mean=value) for value in values]
+
+    def after_train_result(self, function: Callable[[Any], object]) -> None:
+        self._waiting.append(function)
+
+    def save_to_path(self, path: Any = None) -> str:
+        if self.num_failures_to_come:
+            self.num_failures_to_come -= 1
+            raise self.failure
+        write_checkpoint(
+            path,
+            components={"callbacks": self.callbacks.get_state()},
+            metadata={"training_iteration": self.training_iteration},
+        )
+        self.saved.append(Path(path).name)
+        return str(path)
+
+    def evaluate(self) -> Any:
+        raise NotImplementedError
+
+    def get_module(self, module_id: str = "default_policy", /) -> Any:
+        raise NotImplementedError
+
+    def get_weights(self) -> Any:
+        return self.weights
+
+
+def result_of(
+    iteration: int,
+    *,
+    mean: float = 1.0,
+    steps_per_iteration: int = 100,
+    episodes_per_iteration: int = 5,
+    **more: Any,
+) -> dict[str, Any]:
+    """What `train()` would return after so many equal iterations of 2 seconds each."""
+    return {
+        "training_iteration": iteration,
+        "done": False,
+        "num_env_steps_sampled_lifetime": iteration * steps_per_iteration,
+        "time_total_s": 2.0 * iteration,
+        "time_this_iter_s": 2.0,
+        "env_runners": {
+            RETURN.rpartition("/")[2]: mean,
+            "num_env_steps_sampled": steps_per_iteration,
+            "num_episodes": episodes_per_iteration,
+            "num_episodes_lifetime": iteration * episodes_per_iteration,
+        },
+        "learners": {"default_policy": {"total_loss": 0.5}},
+        "fault_tolerance": {},
+        **more,
+    }

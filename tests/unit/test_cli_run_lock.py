@@ -1,0 +1,110 @@
+"""One run per directory: held by one, given back at the end or by the system, refused by name."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import ConfigError
+from trainer.cli.run_lock import LOCK_FILE, RunLock
+
+
+def test_a_second_owner_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+    with (
+        RunLock(tmp_path),
+        pytest.raises(ConfigError, match=f"in use: process {os.getpid()} trains there"),
+        RunLock(tmp_path),
+    ):
+        pytest.fail("two owners")
+
+
+def test_it_is_given_back_and_leaves_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        with RunLock(tmp_path / "a" / "b"):
+            assert (tmp_path / "a" / "b" / LOCK_FILE).exists()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_in_use_stay(tmp_path: Path) -> None:
+    with RunLock(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "b" / "results.jsonl").touch()
+    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["results.jsonl"]
+
+
+def test_the_refused_one_does_not_remove_the_owners_file(tmp_path: Path) -> None:
+    with RunLock(tmp_path):
+        for _ in range(2):
+            with pytest.raises(ConfigError), RunLock(tmp_path):
+                pytest.fail("two owners")
+
+
+def test_a_file_left_by_a_crash_means_nothing(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).write_text("1\n")
+    with RunLock(tmp_path):
+        assert (tmp_path / LOCK_FILE).read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.process
+def test_the_system_gives_it_back_when_the_owner_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from trainer.cli.run_lock import RunLock\n"
+        "with RunLock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "locked\n"
+        with pytest.raises(ConfigError, match=f"process {owner.pid} "), RunLock(tmp_path):
+            pytest.fail("two owners")
+        owner.kill()
+    with RunLock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["file", "file/x", "x" * 300])
+def test_a_path_that_cannot_be_a_directory_is_one_clear_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be used as the directory of a run"):
+        RunLock(tmp_path / name).__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_lock_file_removed_while_waiting_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+    removed: list[int] = []
+
+    def remove_first(descriptor: int, operation: int) -> None:
+        if not removed:  # its owner ends between opening and locking
+            removed.append(descriptor)
+            (tmp_path / LOCK_FILE).unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with RunLock(tmp_path), pytest.raises(ConfigError), RunLock(tmp_path):
+        pytest.fail("two owners")
+
+
+def test_where_files_cannot_be_locked_a_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with RunLock(tmp_path):
+        pass
+    assert "make sure that no other process trains there" in caplog.text

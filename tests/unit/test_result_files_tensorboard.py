@@ -1,0 +1,212 @@
+"""Event files of TensorBoard, read back record by record with their checksums."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import math
+import os
+import pickle
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks.ready_made.result_logging import TensorBoardLogger
+from callbacks.ready_made.tensorboard_results import TensorBoardResults
+
+
+@pytest.fixture
+def library() -> Any:
+    pytest.importorskip("tensorboardX")
+    return importlib.import_module("tensorboardX.record_writer")
+
+
+def event_files(directory: Path) -> list[Path]:
+    """In the order in which TensorBoard reads them."""
+    return sorted(directory.glob("events.out.tfevents.*"))
+
+
+def events(directory: Path) -> list[Any]:
+    """All events of a directory; a wrong length or checksum fails."""
+    checksum = importlib.import_module("tensorboardX.record_writer").masked_crc32c
+    event = importlib.import_module("tensorboardX.proto.event_pb2").Event
+    found = []
+    for file in event_files(directory):
+        data = file.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            body = data[12 : 12 + length]
+            checks = data[8:12] + data[12 + length : 16 + length]
+            assert checks == struct.pack("<II", checksum(data[:8]), checksum(body))
+            found.append(event.FromString(body))
+            data = data[16 + length :]
+    return found
+
+
+def curves(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    """Tag to its points, with steps that were taken back removed, as TensorBoard shows them."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for event in events(directory):
+        if event.HasField("session_log"):
+            assert event.session_log.status == event.session_log.START
+            found = {
+                tag: [point for point in points if point[0] < event.step]
+                for tag, points in found.items()
+            }
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def row(iteration: int, *, steps: int = 100, **values: Any) -> dict[str, Any]:
+    return {
+        "env_runners": {"num_env_steps_sampled": steps},
+        "training_iteration": iteration,
+        "num_env_steps_sampled_lifetime": iteration * steps,
+        "timestamp": 1_700_000_000 + iteration,
+        **values,
+    }
+
+
+@pytest.mark.usefixtures("library")
+def test_numbers_are_curves_over_env_steps(tmp_path: Path) -> None:
+    results = TensorBoardResults(tmp_path / "a" / "b")
+    values: dict[str, Any] = {
+        "nested": {"loss": np.float32(0.5)}, "nan": math.nan, "inf": math.inf, "none": None,
+        "text": "x", "flag": True, "pid": 5, "words": ["a"], "ragged": [[1], [1, 2]], "empty": [],
+    }  # fmt: skip
+    results.append(row(1, **values))
+    results.append(row(2, count=3))
+    assert curves(results.path) == {
+        "nested/loss": [(100, 0.5)],
+        "count": [(200, 3.0)],
+        "training_iteration": [(100, 1.0), (200, 2.0)],
+        "num_env_steps_sampled_lifetime": [(100, 100.0), (200, 200.0)],
+        "env_runners/num_env_steps_sampled": [(100, 100.0), (200, 100.0)],
+    }
+    first, *_, last = events(results.path)
+    assert first.file_version == "brain.Event:2"
+    assert last.wall_time == 1_700_000_002
+
+
+@pytest.mark.usefixtures("library")
+def test_lists_of_numbers_are_histograms(tmp_path: Path) -> None:
+    results = TensorBoardResults(tmp_path)
+    numbers = [1.0, 2.0, 2.0, 31.0, math.nan]
+    results.append(row(1, hist_stats={"returns": numbers}, same=np.ones((2, 2))))
+    values = {value.tag: value.histo for value in events(tmp_path)[-1].summary.value}
+    histogram = values["hist_stats/returns"]
+    assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (1, 31, 4, 36)
+    assert histogram.sum_squares == 1 + 4 + 4 + 961
+    assert list(histogram.bucket) == [1, 2, *[0] * 27, 1]
+    assert list(histogram.bucket_limit) == pytest.approx(range(2, 32))
+    assert sum(values["same"].bucket) == 4
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("is_same_process", [True, False])
+def test_an_iteration_that_is_made_again_takes_back_its_steps_and_later_ones(
+    tmp_path: Path, is_same_process: bool
+) -> None:
+    results = TensorBoardResults(tmp_path)
+    for iteration in (1, 2, 3, 4):
+        results.append(row(iteration, loss=-1.0 if iteration > 2 else iteration))
+    if not is_same_process:
+        results = TensorBoardResults(tmp_path)
+    for iteration in (3, 4, 5):
+        results.append(row(iteration, loss=iteration))
+    assert curves(tmp_path)["loss"] == [(100 * i, float(i)) for i in (1, 2, 3, 4, 5)]
+    assert len(event_files(tmp_path)) == (1 if is_same_process else 2)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_resumed_run_of_another_batch_size_leaves_no_old_points_between(tmp_path: Path) -> None:
+    results = TensorBoardResults(tmp_path)
+    for iteration in (1, 2, 3, 4):
+        results.append(row(iteration))
+    changed = row(2, steps=250) | {"num_env_steps_sampled_lifetime": 350}
+    TensorBoardResults(tmp_path).append(changed)
+    assert curves(tmp_path)["training_iteration"] == [(100, 1.0), (350, 2.0)]
+
+
+@pytest.mark.usefixtures("library")
+def test_processes_that_start_in_one_second_get_files_that_are_read_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.5)
+    for iteration, pid in ((1, 900), (2, 80), (3, 7)):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        TensorBoardResults(tmp_path).append(row(iteration))
+    assert [file.name.rsplit(".", 1)[1] for file in event_files(tmp_path)] == ["900", "80", "7"]
+    assert curves(tmp_path)["training_iteration"] == [(100, 1.0), (200, 2.0), (300, 3.0)]
+
+
+@pytest.mark.usefixtures("library")
+def test_a_new_run_moves_the_event_files_of_an_older_one(tmp_path: Path) -> None:
+    for number in range(3):
+        results = TensorBoardResults(tmp_path / "run")
+        results.start_anew(row(1))
+        results.append(row(1, number=number))
+    shown = [curves(tmp_path / name)["number"][0][1] for name in ("run.1", "run.2", "run")]
+    assert shown == [0.0, 1.0, 2.0]
+    results = TensorBoardResults(tmp_path / "run")
+    results.start_anew(row(2))  # begins where another one ended: goes on with it
+    results.append(row(2))
+    assert len(curves(tmp_path / "run")["training_iteration"]) == 2
+
+
+@pytest.mark.usefixtures("library")
+def test_behind_a_record_that_failed_a_new_file_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = TensorBoardResults(tmp_path)
+    results.append(row(1))
+    (file,) = event_files(tmp_path)
+    whole = file.read_bytes()
+    results.append(row(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            results.append(row(3))
+    file.write_bytes(whole)  # as if the record of 2 had been torn and the reader stopped there
+    results.append(row(4))
+    assert len(event_files(tmp_path)) == 2
+    assert [step for step, _ in curves(tmp_path)["training_iteration"]] == [100, 400]
+
+
+@pytest.mark.usefixtures("library")
+def test_event_files_that_are_deleted_begin_again(tmp_path: Path) -> None:
+    results = TensorBoardResults(tmp_path)
+    results.append(row(1))
+    event_files(tmp_path)[0].unlink()
+    results.append(row(2))
+    assert events(tmp_path)[0].file_version == "brain.Event:2"
+
+
+@pytest.mark.usefixtures("library")
+def test_a_row_without_its_steps_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="num_env_steps_sampled_lifetime=None"):
+        TensorBoardResults(tmp_path).append({"training_iteration": 1})
+
+
+@pytest.mark.usefixtures("library")
+def test_a_logger_can_be_copied_and_sent_where_the_library_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = TensorBoardLogger(tmp_path / "tensorboard")
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    for copied in (copy.deepcopy(logger), pickle.loads(pickle.dumps(logger))):
+        assert str(copied.sink) == str(tmp_path / "tensorboard")
+
+
+def test_a_missing_library_is_told_when_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tensorboardX", "tensorboardX.proto", "tensorboardX.proto.event_pb2"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"TensorBoardLogger .*local-trainer\[tensorboard\]"):
+        TensorBoardLogger()
