@@ -9,12 +9,14 @@ import pickle
 import signal
 from typing import Any
 
+import numpy as np
 import pytest
 
+from callbacks import DefaultCallbacks
 from checkpoints import encode
 from trainer import PPOConfig, ResultDict
 from trainer.metrics import comparable
-from trainer.metrics.keys import describe
+from trainer.metrics.keys import STANDARD_KEYS, describe
 from trainer.metrics.rllib_keys import OLD_KEYS
 from trainer.testing.debug_envs import CountdownEnv
 
@@ -35,17 +37,107 @@ def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
 LONG = {"min_length": 500, "max_length": 500}
 
 
+def always_in(method: str, *owners: str) -> list[str]:
+    """The standard keys that every result of a method has, or that come with some learner."""
+    return [
+        key.pattern.replace("learners/*", "learners/default_policy")
+        for key in STANDARD_KEYS
+        if method in key.always_in or key.owner in owners
+    ]
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_every_key_of_a_result_is_described(num_env_runners: int) -> None:
-    settings = {"evaluation_interval": 1, "evaluation_duration": 2}
+def test_results_hold_exactly_the_standard_keys(num_env_runners: int) -> None:
+    settings = {"evaluation_duration": 2}
     with config(num_env_runners, **settings).build_algo() as algo:
-        paths = algo.train().flat()
-    unknown = [path for path in paths if not path.startswith("config/") and not describe(path)]
-    assert not unknown
-    assert len(paths) > 60
-    for path in ("env_runners/episode_return_mean", "evaluation/env_runners/num_episodes"):
-        assert path in paths
+        results = [algo.train()]
+        evaluation = algo.evaluate()
+        results.append(algo.train())
+    assert "evaluation" not in results[0]
+    assert results[1]["evaluation"] == evaluation
+    for result in results:
+        unknown = [path for path in result.flat() if not describe(path)]
+        assert not unknown
+        for path in always_in("train", "PPO learner"):
+            assert path in result, path
+    flat = ResultDict({"evaluation": evaluation}).flat()
+    assert [path for path in flat if not describe(path)] == []
+    for path in always_in("evaluate"):
+        assert path.removeprefix("evaluation/") in evaluation, path
+
+
+def test_before_anything_was_played_every_key_is_there() -> None:
+    with config(env_config=LONG).build_algo() as algo:
+        result = algo.train()
+    for path in always_in("train", "PPO learner"):
+        assert path in result, path
+
+
+def test_evaluate_returns_a_result_that_answers_paths_and_old_keys() -> None:
+    seen: list[Any] = []
+
+    def look(evaluation_metrics: Any) -> None:
+        seen.append(evaluation_metrics["env_runners/episode_return_mean"])
+        evaluation_metrics["env_runners"]["mine"] = 1
+
+    algo_config = config(evaluation_interval=1, evaluation_duration=2)
+    with algo_config.callbacks(on_evaluate_end=look).build_algo() as algo:
+        evaluation = algo.evaluate()
+        result = algo.train()
+    assert isinstance(evaluation, ResultDict)
+    assert evaluation["env_runners/episode_return_mean"] == seen[0]
+    assert evaluation["episode_reward_mean"] == seen[0]
+    assert evaluation.flat()["env_runners/mine"] == 1
+    assert result["evaluation/env_runners/mine"] == 1
+    assert result["evaluation/episode_reward_mean"] == seen[1]
+    assert result["evaluation"]["episodes_this_iter"] == 2
+    assert type(result["config"]) is dict
+    assert evaluation["env_runners/num_episodes"] == 2
+    assert str(evaluation).startswith("env_runners/episode_return_mean")
+
+
+class OldMetrics(DefaultCallbacks):
+    """Reports in the way of RLlib's old stack."""
+
+    def on_episode_start(self, *, episode: Any, **_: Any) -> None:
+        episode.user_data["steps"] = []
+
+    def on_episode_step(self, *, episode: Any, **_: Any) -> None:
+        episode.user_data["steps"].append(episode.length)
+
+    def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+        episode.custom_metrics["last_step"] = episode.user_data["steps"][-1]
+        episode.hist_data["steps"] = episode.user_data["steps"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_old_custom_metrics_come_out_in_both_places(num_env_runners: int) -> None:
+    with config(num_env_runners).callbacks(OldMetrics).build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+        evaluation = algo.evaluate()
+    lengths = [n for r in results for n in r["hist_stats"]["episode_lengths"]]
+    result = results[-1]
+    assert result["env_runners"]["custom_metrics"] == {
+        "last_step_mean": math.fsum(lengths) / len(lengths),
+        "last_step_min": min(lengths),
+        "last_step_max": max(lengths),
+    }
+    assert result["custom_metrics"] == result["env_runners/custom_metrics"]
+    assert result["custom_metrics/last_step_max"] == max(lengths)
+    of_this_iteration = result["hist_stats/episode_lengths"]
+    steps = [step for length in of_this_iteration for step in range(1, length + 1)]
+    assert result["env_runners/hist_stats/steps"] == steps
+    assert evaluation["custom_metrics"]["last_step_mean"] == evaluation["episode_len_mean"]
+
+
+def test_old_custom_metrics_can_be_kept_as_lists() -> None:
+    algo_config = config(keep_per_episode_custom_metrics=True).callbacks(OldMetrics)
+    with algo_config.build_algo() as algo:
+        result = algo.train()
+    lengths = result["hist_stats/episode_lengths"]
+    assert result["custom_metrics"] == {"last_step": lengths}
 
 
 def test_negative_control_a_users_key_is_not_described() -> None:
@@ -113,6 +205,49 @@ def test_values_logged_in_on_train_result_appear_in_the_same_result() -> None:
     assert [r["total"] for r in results] == [1, 2, 3]
     assert [r["env_runners/beside_the_others"] for r in results] == [7, 7, 7]
     assert results[0]["env_runners/num_env_steps_sampled"] == 40
+
+
+@pytest.mark.process
+def test_images_and_percentiles_travel_from_runners_to_results() -> None:
+    def log(metrics_logger: Any, episode: Any, env_runner: Any) -> None:
+        image = np.full((4, 3), env_runner.worker_index, np.uint8)
+        metrics_logger.log_value(("maps", "heat"), image, reduce=None)
+        metrics_logger.log_value(
+            "length", episode.t, reduce=None, window=1000, percentiles=[0, 100]
+        )
+
+    with config(2).callbacks(on_episode_end=log).build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+    lengths: list[int] = []
+    for result in results:
+        heat = result["env_runners/maps/heat"]
+        assert len(heat) == result["env_runners/num_episodes"]
+        assert {(image.shape, image.dtype.name) for image in heat} == {((4, 3), "uint8")}
+        owners = [int(image[0, 0]) for image in heat]
+        assert owners == sorted(owners)
+        assert set(owners) == {1, 2}
+        lengths += result["hist_stats/episode_lengths"]
+        assert result["env_runners/length/100"] == max(lengths)
+    assert "maps" not in str(results[0])
+
+
+def test_users_keys_stand_beside_the_standard_ones_of_every_section() -> None:
+    sections = ("env_runners", "learners/default_policy", "timers", "fault_tolerance", "evaluation",
+                "evaluation/env_runners")  # fmt: skip
+
+    def log(metrics_logger: Any) -> None:
+        for section in sections:
+            metrics_logger.log_value(f"{section}/mine", 1, min_max=False)
+        metrics_logger.log_value("timers/training_iteration", -1, min_max=False)
+
+    algo_config = config(evaluation_interval=2, evaluation_duration=1)
+    with algo_config.callbacks(on_algorithm_init=log).build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+    for section in sections:
+        assert results[0][f"{section}/mine"] == 1
+        assert f"{section}/mine" in results[1]
+    assert results[1]["evaluation/env_runners/num_episodes"] == 1
+    assert results[0]["timers/training_iteration"] > 0  # a standard value stays
 
 
 def test_changes_of_a_result_are_returned_and_do_not_leak_into_the_next() -> None:

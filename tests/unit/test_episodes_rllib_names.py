@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import pickle
+from typing import Any
 
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer import PPOConfig
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
+from trainer.metrics import EpisodeRecord
+from trainer.testing.debug_envs import CountdownEnv
 
 
 def played() -> SingleAgentEpisode:
@@ -43,19 +51,59 @@ def test_newest_items(agent: str | None) -> None:
     assert episode.rnn_state_for(agent) == []
 
 
-def test_newest_items_of_a_fresh_episode_are_none() -> None:
-    episode = SingleAgentEpisode("e")
+def test_a_fresh_episode_has_no_newest_observation_and_zeros_for_the_rest() -> None:
+    box = spaces.Box(-1, 1, (2,))
+    episode = SingleAgentEpisode("e", action_space=box)
     assert episode.last_info_for() is None
-    assert episode.last_observation_for() is None
-    assert episode.last_reward_for() is None
-    assert episode.prev_action_for() is None
+    assert episode.last_observation_for() is episode.last_raw_obs_for() is None
+    assert episode.last_extra_action_outs_for() == {}
+    assert (episode.last_reward_for(), episode.prev_reward_for()) == (0.0, 0.0)
+    assert episode.last_action_for().tolist() == episode.prev_action_for().tolist() == [0, 0]
+    assert SingleAgentEpisode("e").last_action_for() == 0  # no space, no form
+    episode.add_env_reset(np.ones(1))
+    episode.add_env_step(np.ones(1), np.ones(2, np.float32), 5.0)
+    assert (episode.last_reward_for(), episode.prev_reward_for()) == (5.0, 0.0)
+    assert episode.last_action_for().tolist() == [1, 1]
+    assert episode.prev_action_for().tolist() == [0, 0]
+
+
+class Runner:
+    """Whatever steps the env."""
+
+
+def test_the_worker_is_known_where_it_plays_and_is_not_kept_alive() -> None:
+    runner, episode = Runner(), played()
+    assert (episode.worker, episode.env_id) == (None, None)
+    episode.note_player(runner, 3)
+    successor = episode.cut()
+    for chunk in (episode, successor, successor[0:0]):
+        assert chunk.worker is runner
+        assert chunk.env_id == 3
+    elsewhere = pickle.loads(pickle.dumps(episode))
+    assert (elsewhere.worker, elsewhere.env_id) == (None, 3)
+    restored = SingleAgentEpisode.from_state(episode.get_state())
+    assert (restored.worker, restored.env_id) == (None, None)
+    del runner
+    assert episode.worker is None
+
+
+def test_data_that_is_reported_can_be_changed_in_place_or_replaced() -> None:
+    episode = played()
+    assert (episode.user_data, episode.media, episode.hist_data) == ({}, {}, {})
+    episode.custom_metrics["score"] = 1.0
+    episode.hist_data["speeds"] = [1.0, 2.0]
+    episode.media = {"clip": b"..."}  # RLlib loses what is bound anew; here it counts
+    record = EpisodeRecord.from_episode(episode)
+    assert record.custom_metrics == {"score": 1.0}
+    assert record.hist_data == {"speeds": [1.0, 2.0]}
+    assert record.media == {"clip": b"..."}
 
 
 def test_an_info_is_found_right_after_a_cut() -> None:
     successor = played().cut(1)
     assert successor.last_info_for() == {"i": 2}
-    assert successor.last_action_for() == "a2"
-    assert successor.prev_action_for() is None
+    assert (successor.last_action_for(), successor.last_reward_for()) == ("a2", 2.0)
+    assert (successor.prev_action_for(), successor.prev_reward_for()) == (0, 0.0)
 
 
 def test_an_unknown_agent_is_an_error() -> None:
@@ -71,3 +119,22 @@ def test_finalize_is_to_numpy() -> None:
     assert episode.is_finalized
     episode.add_env_step(2, 0, 1.0)
     assert episode.get_observations().tolist() == [0, 1, 2]
+
+
+def test_callbacks_find_worker_and_sub_env_also_when_an_episode_goes_on() -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def note(episode: Any, env_runner: Any, env_index: int) -> None:
+        seen.append((episode.worker is env_runner, episode.env_id == env_index))
+
+    config = PPOConfig().environment(CountdownEnv).debugging(seed=1)
+    config.env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+    config.training(train_batch_size=20, minibatch_size=10, model={"fcnet_hiddens": [2]})
+    config.callbacks(on_episode_created=note, on_episode_step=note, on_episode_end=note)
+    with config.build_algo() as algo:
+        for _ in range(3):
+            algo.env_runner.sample(num_timesteps=5)
+        algo.set_state(algo.get_state())  # the running episodes are made anew
+        algo.env_runner.sample(num_timesteps=5)
+    assert len(seen) > 20
+    assert set(seen) == {(True, True)}

@@ -9,6 +9,8 @@ import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trainer.metrics import ResultDict, comparable
 from trainer.metrics.keys import STANDARD_KEYS, describe
@@ -88,6 +90,9 @@ def test_three_spellings_of_a_key() -> None:
         ("agent_timesteps_total", 40000),
         ("num_agent_steps_sampled_this_iter", 4000),
         ("policy_reward_mean", {"default_policy": 20.5}),
+        ("policy_reward_min", {"default_policy": 9.0}),
+        ("policy_reward_max", {"default_policy": 31.0}),
+        ("num_agent_steps_trained", 40000),
         ("custom_metrics", {"angle_mean": 0.5}),
         ("hist_stats", {"episode_reward": [1.0, 2.0]}),
         ("num_healthy_workers", 2),
@@ -98,6 +103,7 @@ def test_three_spellings_of_a_key() -> None:
                 "num_env_steps_sampled": 40000,
                 "num_env_steps_trained": 40000,
                 "num_agent_steps_sampled": 40000,
+                "num_agent_steps_trained": 40000,
             },
         ),
     ],
@@ -121,6 +127,14 @@ def test_old_keys_resolve_inside_the_evaluation() -> None:
     assert result["evaluation"]["custom_metrics"] == {}
     assert result["env_runners"]["episode_reward_mean"] == 20.5
     assert "info" not in result["evaluation"]
+
+
+def test_extremes_by_module_are_known_only_of_a_single_module() -> None:
+    result = ResultDict(example())
+    result["env_runners"]["module_episode_return_mean"]["another"] = 1.0
+    assert "policy_reward_min" not in result
+    assert result["policy_reward_mean"] == {"default_policy": 20.5, "another": 1.0}
+    assert "policy_reward_max" not in ResultDict({"a": 1})
 
 
 def test_every_old_key_has_a_place() -> None:
@@ -192,6 +206,56 @@ def test_flat_has_one_entry_per_leaf() -> None:
     assert flat == {"a/b/c": 1, "d": [2]}
 
 
+NAMES = st.sampled_from(["a", "b", "a/b", "b/a/b", 0, 0.5, "0"])
+TREES = st.recursive(
+    st.integers(), lambda below: st.dictionaries(NAMES, below, min_size=1, max_size=3), max_leaves=9
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(tree=st.dictionaries(NAMES, TREES, max_size=4))
+def test_every_path_that_flat_lists_is_answered(tree: dict[Any, Any]) -> None:
+    """Also with ids that are numbers, percentiles, and slashes in keys."""
+    result = ResultDict(tree)
+    flat = result.flat()
+    assert flat == ResultDict.flatten(tree)
+    texts = all_texts(tree)
+    for path in flat:
+        assert path in result
+        if texts.count(path) == 1:  # else two keys look alike, and either will do
+            assert result[path] == flat[path]
+
+
+def all_texts(tree: dict[Any, Any], prefix: str = "") -> list[str]:
+    """The slash paths of all leaves and of all dicts on the way."""
+    found = [f"{prefix}{key}" for key in tree]
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            found += all_texts(value, f"{prefix}{key}/")
+    return found
+
+
+def test_any_nested_dict_can_be_flattened() -> None:
+    flat = ResultDict.flatten({"env_runners": {"x": 1, "p": {5: 0.5}}, "agents": {0: {1: 2}}})
+    assert flat == {"env_runners/x": 1, "env_runners/p/5": 0.5, "agents/0/1": 2}
+
+
+def test_metrics_of_users_are_printed_and_internals_are_not() -> None:
+    source = example()
+    source["num_crashes"] = 3
+    source["env_runners"]["num_crashes"] = 4
+    source["evaluation"]["env_runners"]["angle"] = 0.5
+    source["stop_reason"] = "enough"
+    rows = [line.split()[0] for line in str(ResultDict(source)).splitlines()]
+    assert {"num_crashes", "env_runners/num_crashes", "evaluation/env_runners/angle"} <= set(rows)
+    assert "env_runners/custom_metrics/angle_mean" in rows
+    assert rows.index("stop_reason") == 1
+    assert rows.index("num_crashes") < rows.index("learners/default_policy/policy_loss")
+    assert len(set(rows)) == len(rows)
+    for hidden in ("pid", "env_runners/num_env_steps_sampled", "timers/training_iteration"):
+        assert hidden not in rows
+
+
 def test_the_printed_form_is_short_and_shows_what_matters() -> None:
     source = example()
     source["env_runners"].update({f"user_{number}": float(number) for number in range(40)})
@@ -254,10 +318,11 @@ def test_standard_keys_are_listed_once_with_owner() -> None:
     assert all(key.owner for key in STANDARD_KEYS)
     found = describe("learners/my_policy/policy_loss")
     assert found is not None
-    assert found.owner == "learner"
+    assert found.owner == "policy learner"
     steps = describe("evaluation/env_runners/num_env_steps_sampled")
     assert steps is not None
-    assert steps.unit == "env steps of this iteration"
+    assert steps.unit == "env steps"
+    assert steps.always_in == {"train", "evaluate"}
     timer = describe("timers/synch_weights")
     assert timer is not None
     assert timer.is_wall_clock

@@ -49,3 +49,24 @@ ACTION_LOGP: Final = "action_logp"
 
 ACTION_DIST_INPUTS: Final = "action_dist_inputs"
 """float32, [T, K]: what the module put into its action distribution, e.g. logits."""
+
+NEW_OBS: Final = "new_obs"
+"""[T, ...]: the observation after each step; row t is row t + 1 of `obs`."""
+
+ACTION_PROB: Final = "action_prob"
+"""float32, [T]: the exponential of `action_logp`."""
+
+AGENT_INDEX: Final = "agent_index"
+"""int64, [T]: the number of the agent in its env; 0 for a single one."""
+
+UNROLL_ID: Final = "unroll_id"
+"""int64, [T]: tells the chunks of an episode apart: the number of steps before the chunk."""
+
+VF_PREDS: Final = "vf_preds"
+"""[T]: the value function's predictions for `obs`."""
+
+ADVANTAGES: Final = "advantages"
+"""float64, [T]: how much better each action was than expected."""
+
+VALUE_TARGETS: Final = "value_targets"
+"""float64, [T]: what the value function is to predict for `obs`."""

@@ -8,7 +8,7 @@ each episode gets its part of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -27,20 +27,24 @@ def to_numpy_together(episodes: Sequence[SingleAgentEpisode]) -> None:
     Raises:
         EpisodeError: the items of a column differ in shape or structure within an episode.
     """
-    growing = [episode for episode in episodes if not episode.is_numpy and len(episode) > 0]
-    names = growing[0].extra_model_outputs.keys() if growing else ()
+    together = [episode for episode in episodes if not episode.is_numpy and len(episode) > 0]
+    names = together[0].extra_model_outputs.keys() if together else ()
+    others: Sequence[SingleAgentEpisode] = episodes
     try:
-        if any(episode.extra_model_outputs.keys() != names for episode in growing):
+        if any(episode.extra_model_outputs.keys() != names for episode in together):
             raise EpisodeError("The episodes have different columns.")
-        _convert([episode.observations for episode in growing], name=OBS)
-        _convert([episode.actions for episode in growing], name=ACTIONS)
-        _convert([episode.rewards for episode in growing], name=REWARDS, dtype=np.float64)
+        _convert([episode.observations for episode in together], name=OBS)
+        _convert([episode.actions for episode in together], name=ACTIONS)
+        _convert([episode.rewards for episode in together], name=REWARDS, dtype=np.float64)
         for name in names:
-            _convert([episode.extra_model_outputs[name] for episode in growing], name=name)
+            _convert([episode.extra_model_outputs[name] for episode in together], name=name)
+        others = [episode for episode in episodes if not episode.is_numpy]
     except EpisodeError:
         # Shapes that differ from episode to episode are allowed, and an error names its episode.
         pass
-    for episode in episodes:
+    for episode in together:
+        episode.stop_growing()
+    for episode in others:
         episode.to_numpy()
 
 
@@ -49,7 +53,7 @@ def add_output(
     name: str,
     *,
     source: str,
-    compute: Callable[[Array, Array], Array],
+    compute: Callable[[Array, Any], Array],
 ) -> None:
     """Adds an extra output that follows from another one and the actions, look-back included.
 
@@ -65,16 +69,23 @@ def add_output(
     chosen = [
         episode
         for episode in episodes
-        if source in episode.extra_model_outputs and name not in episode.extra_model_outputs
+        if source in episode.extra_model_outputs
+        and name not in episode.extra_model_outputs
+        and episode.actions.total > 0
     ]
     if not chosen:
         return
     sources = [np.asarray(episode.extra_model_outputs[source].data) for episode in chosen]
-    actions = [np.asarray(episode.actions.data) for episode in chosen]
-    values = compute(np.concatenate(sources), np.concatenate(actions))
+    actions = [_as_batch(episode.actions.data) for episode in chosen]
+    values = compute(np.concatenate(sources), nested.concatenate(*actions))
     for episode, part in zip(chosen, _parts(sources), strict=True):
         column = values[part] if episode.is_numpy else list(values[part])
         episode.extra_model_outputs[name] = LookbackBuffer(column, lookback=episode.lookback)
+
+
+def _as_batch(data: Any) -> Any:
+    """The items of a column as a batch, without copying what is one already."""
+    return nested.stack(data, name=ACTIONS) if isinstance(data, list) else data
 
 
 def _convert(buffers: Sequence[LookbackBuffer], *, name: str, dtype: Any = None) -> None:
@@ -83,10 +94,11 @@ def _convert(buffers: Sequence[LookbackBuffer], *, name: str, dtype: Any = None)
     lists = [buffer.data for buffer in buffers]
     together = list(chain.from_iterable(lists))
     batch = nested.stack(together, name=name) if dtype is None else np.array(together, dtype)
+    is_plain = isinstance(batch, np.ndarray)
     for buffer, part in zip(buffers, _parts(lists), strict=True):
-        buffer.data = nested.take(batch, part)
+        buffer.data = batch[part] if is_plain else nested.take(batch, part)
 
 
 def _parts(sequences: Sequence[Any]) -> list[slice]:
-    borders = accumulate((len(sequence) for sequence in sequences), initial=0)
-    return [slice(start, stop) for start, stop in pairwise(borders)]
+    borders = accumulate(map(len, sequences), initial=0)
+    return list(starmap(slice, pairwise(borders)))

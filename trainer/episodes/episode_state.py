@@ -1,7 +1,8 @@
 """Episodes as plain data: for checkpoints and for the way between processes.
 
 Spaces are not part of it (they are objects; whoever restores an episode knows them), nor is time
-(so that two equal runs write equal bytes).
+(so that two equal runs write equal bytes), nor who plays (the runner and its sub-env may be others
+afterwards).
 """
 
 from __future__ import annotations
@@ -9,64 +10,110 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from trainer.episodes.episode_columns import EpisodeColumns
-from trainer.episodes.lookback_buffer import LookbackBuffer
-from trainer.errors import EpisodeError
-from trainer.types import Array, State
+import numpy as np
 
-_COLUMNS: Final = frozenset(
-    {"observations", "infos", "actions", "rewards", "extra_model_outputs", "lookback"}
+from trainer.episodes.given_data import copied_data
+from trainer.episodes.growing_episode import GrowingEpisode
+from trainer.errors import EpisodeError
+from trainer.types import State
+
+USER_DATA: Final = (
+    "custom_data",
+    "user_data",
+    "custom_metrics",
+    "hist_data",
+    "media",
+    "temporary_data",
+)
+"""The attributes of an episode that are free for users."""
+
+MOVED_BY_CUT: Final = USER_DATA[1:]
+"""Those that a cut moves to the next chunk; of `custom_data` a copy stays."""
+
+_ATTRIBUTES: Final = (
+    "id_",
+    "agent_id",
+    "module_id",
+    "multi_agent_episode_id",
+    "t_started",
+    "t",
+    "is_terminated",
+    "is_truncated",
+    *USER_DATA,
+)
+_COLUMNS: Final = (
+    "observations",
+    "infos",
+    "actions",
+    "rewards",
+    "extra_model_outputs",
+    "lookback",
+    "earlier_return",
 )
 
 
-def columns_state(columns: EpisodeColumns) -> State:
-    """All columns as the lists or arrays they are; infos that are all empty as None."""
-    infos = columns.infos.data
-    return {
-        "observations": _data(columns.observations),
-        "infos": list(infos) if any(infos) else None,
-        "actions": _data(columns.actions),
-        "rewards": _data(columns.rewards),
-        "extra_model_outputs": {
-            key: _data(column) for key, column in columns.extra_model_outputs.items()
-        },
-        "lookback": columns.lookback,
-        "earlier_return": list(columns.earlier_return),
+def shared_state(episode: GrowingEpisode) -> State:
+    """All there is to know of an episode, with the very objects that it holds.
+
+    Infos that are all empty are None: a list of dicts is dear to send.
+    """
+    state = {name: getattr(episode, name) for name in _ATTRIBUTES}
+    infos = episode.infos.data
+    state["observations"] = episode.observations.data
+    state["infos"] = infos if any(infos) else None
+    state["actions"] = episode.actions.data
+    state["rewards"] = episode.rewards.data
+    state["extra_model_outputs"] = {
+        key: column.data for key, column in episode.extra_model_outputs.items()
     }
+    state["lookback"] = episode.lookback
+    state["earlier_return"] = episode.earlier_return
+    return state
 
 
-def restore_columns(
-    columns: EpisodeColumns, state: State, *, observation_space: Any, action_space: Any
-) -> None:
-    """The inverse of `columns_state`.
+def copied_state(state: State) -> State:
+    """A state that shares no list, dict or array with the one given, nor with its episode.
 
     Raises:
-        EpisodeError: the state lacks a column, or columns do not fit together.
+        EpisodeError: something is missing in it.
     """
-    missing = sorted((_COLUMNS | {"earlier_return"}) - state.keys())
+    missing = sorted({*_ATTRIBUTES, *_COLUMNS} - state.keys())
     if missing:
         raise EpisodeError(
             f"The state of an episode lacks {missing}; it has {sorted(state)}. Without them it "
             "cannot be continued. Pass what `episode.get_state()` returned."
         )
-    arguments = {name: copied_list(state[name]) for name in _COLUMNS}
-    arguments["extra_model_outputs"] = {
-        key: copied_list(data) for key, data in state["extra_model_outputs"].items()
-    }
-    columns.fill_columns(
-        **arguments, observation_space=observation_space, action_space=action_space
+    copied = {name: state[name] for name in (*_ATTRIBUTES, "lookback")}
+    for name in USER_DATA:
+        copied[name] = copied_containers(state[name])
+    for name in ("observations", "infos", "actions", "rewards", "earlier_return"):
+        copied[name] = copied_data(state[name])
+    outputs = state["extra_model_outputs"]
+    copied["extra_model_outputs"] = {key: copied_data(data) for key, data in outputs.items()}
+    return copied
+
+
+def take_state(
+    episode: GrowingEpisode, state: State, *, observation_space: Any, action_space: Any
+) -> None:
+    """Makes the episode the one that `shared_state` described; it keeps the state's objects.
+
+    Raises:
+        EpisodeError: columns do not fit together.
+    """
+    for name in _ATTRIBUTES:
+        setattr(episode, name, state[name])
+    episode.fill_columns(
+        observations=state["observations"],
+        infos=state["infos"],
+        actions=state["actions"],
+        rewards=state["rewards"],
+        extra_model_outputs=state["extra_model_outputs"],
+        lookback=state["lookback"],
+        observation_space=observation_space,
+        action_space=action_space,
     )
-    columns.earlier_return = list(state["earlier_return"])
-    columns.validate()
-
-
-def _data(column: LookbackBuffer) -> Any:
-    return copied_list(column.data)
-
-
-def copied_list(data: Any) -> Any:
-    """A copy of a list, so that two episodes never grow the same one; arrays are shared."""
-    return list(data) if isinstance(data, list) else data
+    episode.earlier_return = state["earlier_return"]
 
 
 def copied_containers(value: Any) -> Any:
@@ -81,12 +128,7 @@ def copied_containers(value: Any) -> Any:
         return type(value)(copied_containers(item) for item in value)
     if isinstance(value, set):
         return set(value)
-    return _copied_array(value) if hasattr(value, "__array_interface__") else value
-
-
-def _copied_array(value: Array) -> Array:
-    copied: Array = value.copy()
-    return copied
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def deep_copied(custom_data: dict[Any, Any]) -> dict[Any, Any]:

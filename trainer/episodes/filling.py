@@ -21,10 +21,13 @@ def filled_item(space: Any, fill: Any, *, one_hot: bool, example: Any) -> Any:
 
     Args:
         space: the space of the items, or None if it is not known.
-        fill: the value; returned as it is where the form of an item is a plain number.
+        fill: the value; returned as it is where the form of an item is a plain number. A dict or
+            tuple is taken for a whole item.
         one_hot: whether discrete leaves are coded; their stand-in is then the all-zero vector.
         example: an item, whose form is used where there is no space; None if there is none.
     """
+    if isinstance(fill, dict | tuple):
+        return fill
     if isinstance(space, spaces.Dict):
         children = example if isinstance(example, dict) else dict.fromkeys(space.keys())
         return {

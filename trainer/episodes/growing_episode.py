@@ -58,6 +58,20 @@ class GrowingEpisode(EpisodeColumns):
         """The number of agent steps of this chunk: the same, as there is one agent."""
         return len(self)
 
+    def validate(self) -> None:
+        """Checks that all columns fit together and that as many steps are counted as they hold.
+
+        Raises:
+            EpisodeError: they do not; says what was found.
+        """
+        super().validate()
+        if self.t - self.t_started != len(self.rewards) or self.t_started < 0:
+            raise EpisodeError(
+                f"{self!r} holds {len(self.rewards)} steps, but counts from t_started="
+                f"{self.t_started} to t={self.t}. `t` grows by one with each step. Add steps with "
+                "`add_env_step()` only."
+            )
+
     def get_duration_s(self) -> float:
         """Seconds played so far, earlier chunks included; 0 before the first step."""
         return self.stopwatch.elapsed_s if self.t else 0.0
@@ -149,27 +163,34 @@ class GrowingEpisode(EpisodeColumns):
         if terminated or truncated:
             self._end(terminated, truncated)
 
-    def step_recorder(self, output: str) -> Callable[[Any, Any, Any, dict[str, Any], Any], None]:
+    def step_recorder(
+        self, output: str, *more: str
+    ) -> Callable[[Any, Any, Any, dict[str, Any], Any], None]:
         """A function that appends a step, for the sampling loop, which calls it once per env step.
 
         It takes (observation, action, reward, infos, output) and checks nothing; the caller calls
         `end` after the last step. Measured: 0.2 µs per step, a third of `add_env_step`. It is valid
-        until the chunk ends. Extra outputs other than `output` are removed from the look-back.
+        until the chunk ends. Other extra outputs are removed from the look-back.
 
         Args:
-            output: name of the one extra output that every step brings.
+            output: name of the extra output that every step brings.
+            more: names of further ones; the function then takes a tuple of all of them.
         """
         self.resume()
         columns = self.extra_model_outputs
-        if output not in columns:
-            self._open_columns((output,))
-        for name in [name for name in columns if name != output]:
-            del columns[name]
+        outputs = (output, *more)
+        if any(name not in columns for name in outputs):
+            self._open_columns(outputs)
+        if len(columns) > len(outputs):
+            for name in columns.keys() - set(outputs):
+                del columns[name]
         add_observation = self.observations.data.append
         add_infos = self.infos.data.append
         add_action = self.actions.data.append
         add_reward = self.rewards.data.append
         add_output = columns[output].data.append
+        if more:
+            add_output = _spread([columns[name].data.append for name in outputs])
 
         def record(
             observation: Any, action: Any, reward: Any, infos: dict[str, Any], value: Any
@@ -223,10 +244,12 @@ class GrowingEpisode(EpisodeColumns):
                 "same outputs in every step, or add a column for all steps with "
                 "`set_extra_model_outputs`."
             )
-        self.drop_lookback()
-        self.extra_model_outputs.clear()
+        if self.lookback:
+            self.drop_lookback()
+        columns = self.extra_model_outputs
+        columns.clear()
         for key in outputs:
-            self.extra_model_outputs[key] = LookbackBuffer()
+            columns[key] = LookbackBuffer()
 
     def _append_to_arrays(
         self, observation: Any, action: Any, reward: Any, infos: Any, outputs: Mapping[str, Any]
@@ -246,3 +269,13 @@ class GrowingEpisode(EpisodeColumns):
         self.is_truncated = bool(truncated)
         self._is_growing = False
         self.stopwatch.stop()
+
+
+def _spread(adders: list[Callable[[Any], None]]) -> Callable[[Any], None]:
+    """A function that hands each item of a tuple to its own function."""
+
+    def add(values: Any) -> None:
+        for add_one, value in zip(adders, values, strict=True):
+            add_one(value)
+
+    return add

@@ -14,9 +14,13 @@ fill them.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from trainer.errors import EpisodeIndexError
 
 Indices = int | slice | Sequence[int] | None
 """One index, a slice, a list of indices, or None for all steps without the look-back."""
@@ -32,15 +36,20 @@ def position(index: int, *, total: int, lookback: int, neg_index_as_lookback: bo
         neg_index_as_lookback: whether -1 is the last item of the look-back rather than the newest
             item.
     """
-    if index < 0 and not neg_index_as_lookback:
-        return total + index
-    return lookback + index
+    number = whole_number(index)
+    if number < 0 and not neg_index_as_lookback:
+        return total + number
+    return lookback + number
 
 
 def positions(
     indices: slice | Sequence[int], *, total: int, lookback: int, neg_index_as_lookback: bool
 ) -> range | list[int]:
-    """The positions that a slice (as a range) or a list of indices (as a list) means."""
+    """The positions that a slice (as a range) or a list of indices (as a list) means.
+
+    Raises:
+        EpisodeIndexError: there is something else than whole numbers, or a step of 0.
+    """
 
     def place(index: int) -> int:
         return position(
@@ -48,8 +57,12 @@ def positions(
         )
 
     if not isinstance(indices, slice):
-        return [place(int(index)) for index in indices]
-    step = 1 if indices.step is None else indices.step
+        if not np.iterable(indices):
+            raise _no_index(indices)
+        return [place(index) for index in indices]
+    step = 1 if indices.step is None else whole_number(indices.step)
+    if step == 0:
+        raise _no_index(indices)
     first, end = (lookback, total) if step > 0 else (total - 1, lookback - 1)
     start = first if indices.start is None else place(indices.start)
     stop = end if indices.stop is None else place(indices.stop)
@@ -80,3 +93,27 @@ def as_slice(where: range) -> slice:
 def is_one_index(indices: object) -> bool:
     """Whether `indices` is a single number (Python's or NumPy's)."""
     return isinstance(indices, int | np.integer)
+
+
+def whole_number(index: Any) -> int:
+    """The index as Python's int.
+
+    Raises:
+        EpisodeIndexError: it is not a whole number. Truth values are refused as well: a mask would
+            otherwise pick the items 0 and 1 again and again.
+    """
+    if type(index) is int:
+        return index
+    if isinstance(index, bool | np.bool_):
+        raise _no_index(index)
+    try:
+        return operator.index(index)
+    except TypeError as cause:
+        raise _no_index(index) from cause
+
+
+def _no_index(index: Any) -> EpisodeIndexError:
+    return EpisodeIndexError(
+        f"{index!r} is not an index into an episode. Items are picked by whole numbers. Give an "
+        "int, a list of ints, a slice of ints with a step other than 0, or None for all steps."
+    )

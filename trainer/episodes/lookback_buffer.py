@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.episodes import filling, nested
+from trainer.episodes import filling, nested, overwriting
 from trainer.episodes.indexing import (
     Indices,
     as_slice,
@@ -19,7 +19,7 @@ from trainer.episodes.indexing import (
     position,
     positions,
 )
-from trainer.types import Array
+from trainer.errors import EpisodeIndexError
 
 
 class LookbackBuffer:
@@ -150,8 +150,12 @@ class LookbackBuffer:
             An item, or several: a list in list mode, a batch in array mode.
 
         Raises:
-            IndexError: an index lies outside the data and there is no `fill`.
+            EpisodeIndexError: an index is none, or lies outside the data and there is no `fill`.
         """
+        if indices is None and not one_hot_discrete:
+            data, start = self.data, self.lookback
+            steps = slice(start, None)
+            return data[start:] if isinstance(data, list) else nested.take(data, steps)
         total = self.total
         if is_one_index(indices):
             where = position(
@@ -160,7 +164,11 @@ class LookbackBuffer:
                 lookback=self.lookback,
                 neg_index_as_lookback=neg_index_as_lookback,
             )
-            return self._item(where, indices, fill=fill, one_hot=one_hot_discrete)
+            if not 0 <= where < total:
+                if fill is None:
+                    raise self._out_of_range(indices, neg_index_as_lookback=neg_index_as_lookback)
+                return self._filler(fill, one_hot=one_hot_discrete)
+            return self._item(where, one_hot=one_hot_discrete)
         several: Any = slice(None) if indices is None else indices
         places = positions(
             several,
@@ -173,14 +181,11 @@ class LookbackBuffer:
         if isinstance(places, range):
             chosen = self._range(clipped(places, total))
         else:
-            chosen = self._picked(self._checked(places, several))
+            flag = neg_index_as_lookback
+            chosen = self._picked(self._checked(places, several, neg_index_as_lookback=flag))
         return self._coded(chosen) if one_hot_discrete else chosen
 
-    def _item(self, where: int, index: Any, *, fill: Any, one_hot: bool) -> Any:
-        if not 0 <= where < self.total:
-            if fill is None:
-                raise self._out_of_range(index)
-            return self._filler(fill, one_hot=one_hot)
+    def _item(self, where: int, *, one_hot: bool) -> Any:
         item = self.data[where] if isinstance(self.data, list) else nested.take(self.data, where)
         return filling.one_hot(self.space, item, batched=False) if one_hot else item
 
@@ -227,12 +232,13 @@ class LookbackBuffer:
 
         Args:
             new_data: one item for an int, otherwise as many items (list or batch) as there are
-                indices.
+                indices. Numbers that an array's dtype cannot hold give it a wider one.
             at_indices: where; None means all steps after the look-back.
             neg_index_as_lookback: count negative indices backwards from the first step.
 
         Raises:
-            IndexError: an index lies outside the data, or the number of items is wrong.
+            EpisodeIndexError: an index lies outside the data, or the number of items is wrong.
+            EpisodeError: the items have another form than those that stay in the array.
         """
         several: Any = slice(None) if at_indices is None else at_indices
         one = is_one_index(several)
@@ -244,42 +250,45 @@ class LookbackBuffer:
         )
         if isinstance(places, range):
             places = clipped(places, self.total)
-        self._checked(places, at_indices)
-        items = [new_data] if one else _items_of(new_data)
-        if len(items) != len(places):
-            raise IndexError(
-                f"{len(items)} new items were given for {len(places)} places ({at_indices!r} in "
+        self._checked(places, at_indices, neg_index_as_lookback=neg_index_as_lookback)
+        new_items = [new_data] if one else new_data
+        count = overwriting.num_items(new_items)
+        if count != len(places):
+            raise EpisodeIndexError(
+                f"{count} new items were given for {len(places)} places ({at_indices!r} in "
                 f"{self!r}). Setters replace items one by one and never change the length. Give "
                 f"exactly {len(places)} items."
             )
-        for place, item in zip(places, items, strict=True):
-            self._put(place, item)
+        if count:
+            self.data = overwriting.overwritten(self.data, places, new_items, total=self.total)
 
-    def _put(self, place: int, item: Any) -> None:
-        if isinstance(self.data, list):
-            self.data[place] = item
-            return
-
-        def write(leaf: Array, value: Any) -> None:
-            leaf[place] = value
-
-        nested.map_leaves(write, self.data, item)
-
-    def _checked(self, places: Sequence[int], indices: Any) -> Sequence[int]:
+    def _checked(
+        self, places: Sequence[int], indices: Any, *, neg_index_as_lookback: bool
+    ) -> Sequence[int]:
         total = self.total
-        if any(not 0 <= place < total for place in places):
-            raise self._out_of_range(indices)
+        for number, place in enumerate(places):
+            if not 0 <= place < total:
+                index = indices if is_one_index(indices) else indices[number]
+                raise self._out_of_range(index, neg_index_as_lookback=neg_index_as_lookback)
         return places
 
-    def _out_of_range(self, indices: Any) -> IndexError:
-        return IndexError(
-            f"Index {indices!r} lies outside the data: {self.lookback} items of look-back and "
-            f"{len(self)} from step 0 on. Use a smaller index, or pass `fill=` to get a stand-in "
-            "for what does not exist."
+    def _out_of_range(self, index: Any, *, neg_index_as_lookback: bool) -> EpisodeIndexError:
+        first = -(self.lookback if neg_index_as_lookback else self.total)
+        known = f"{first} to {len(self) - 1}" if self.total else "none"
+        return EpisodeIndexError(
+            f"Index {index!r} lies outside the data: {self.lookback} items of look-back and "
+            f"{len(self)} from step 0 on; indices that exist: {known}. Use one of them, or let a "
+            "getter give a stand-in with `fill=`."
         )
 
 
-def _items_of(new_data: Any) -> list[Any]:
-    if isinstance(new_data, list):
-        return new_data
-    return nested.unstack(new_data, nested.batch_length(new_data))
+class InfoBuffer(LookbackBuffer):
+    """Info dicts: a list that never becomes an array.
+
+    Their keys differ from step to step, so there is no form to fill: `fill` stands in as it is.
+    """
+
+    __slots__ = ()
+
+    def _filler(self, fill: Any, **_: bool) -> Any:
+        return fill

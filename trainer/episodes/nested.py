@@ -141,15 +141,59 @@ def unstack(batch: Any, length: int) -> list[Any]:
     return [take(batch, row) for row in range(length)]
 
 
-def concatenate(first: Any, second: Any) -> Any:
-    """Two batches of the same structure, one after the other."""
-    return map_leaves(lambda a, b: np.concatenate([a, b]), first, second)
+def concatenate(first: Any, *others: Any) -> Any:
+    """Batches of the same structure, one after the other."""
+    return map_leaves(lambda *leaves: np.concatenate(leaves), first, *others)
+
+
+def batch_copy(data: Any, *, name: str) -> Any:
+    """A batch with memory of its own, from a batch or a list of at least one item.
+
+    Raises:
+        EpisodeError: see `stack`.
+    """
+    return stack(data, name=name) if isinstance(data, list) else map_leaves(np.array, data)
 
 
 def batch_length(batch: Any) -> int:
     """The number of rows of a batch."""
     leaf = first_leaf(batch)
     return 0 if leaf is None else len(leaf)
+
+
+def checked_length(batch: Any, *, name: str) -> int:
+    """The number of rows of a batch that a user gave.
+
+    Args:
+        batch: arrays, in dicts and tuples or not.
+        name: what it holds, for the error text.
+
+    Raises:
+        EpisodeError: a leaf is not an array with a leading dimension, or they differ in length.
+    """
+    lengths: set[int] = set()
+
+    def note(leaf: Any) -> None:
+        if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or leaf.dtype.hasobject:
+            raise EpisodeError(
+                f"`{name}` is {describe(batch)} with {describe(leaf)} in it, which is neither a "
+                "list of items nor a batch. A batch is an array with one row per item, or a dict "
+                "or tuple of such arrays. Give a list with one item per step."
+            )
+        lengths.add(len(leaf))
+
+    map_leaves(note, batch)
+    if len(lengths) > 1:
+        raise EpisodeError(
+            f"The arrays of `{name}` have {sorted(lengths)} rows. A batch has one row per item in "
+            "every array. Give arrays of one length."
+        )
+    return lengths.pop() if lengths else 0
+
+
+def form(batch: Any) -> Any:
+    """The structure of a batch with the shape of an item at each leaf."""
+    return map_leaves(lambda leaf: np.shape(leaf)[1:], batch)
 
 
 def equal(first: Any, second: Any) -> bool:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from trainer.episodes import nested
+from trainer.episodes.columns import (
+    ACTIONS,
+    EPISODE_IDS,
+    INFOS,
+    OBS,
+    REWARDS,
+    TERMINATEDS,
+    TIMESTEPS,
+    TRUNCATEDS,
+)
 from trainer.episodes.episode_columns import EpisodeColumns
 from trainer.episodes.growing_episode import GrowingEpisode
 from trainer.episodes.lookback_buffer import LookbackBuffer
@@ -46,6 +58,25 @@ def tail(columns: EpisodeColumns, length: int) -> dict[str, Any]:
         "lookback": length,
         "observation_space": columns.observation_space,
         "action_space": columns.action_space,
+    }
+
+
+def data_rows(episode: GrowingEpisode, id_: str) -> dict[str, Any]:
+    """One row per step in every column; see `SingleAgentEpisode.get_data_dict`."""
+    steps = len(episode)
+    terminateds, truncateds = np.zeros(steps, bool), np.zeros(steps, bool)
+    if steps:
+        terminateds[-1], truncateds[-1] = episode.is_terminated, episode.is_truncated
+    return {
+        EPISODE_IDS: np.array([id_] * steps, np.str_),
+        TIMESTEPS: np.arange(episode.t_started, episode.t),
+        OBS: episode.get_observations(slice(0, steps)),
+        INFOS: episode.get_infos(slice(0, steps)),
+        ACTIONS: episode.get_actions(),
+        REWARDS: episode.get_rewards(),
+        TERMINATEDS: terminateds,
+        TRUNCATEDS: truncateds,
+        **episode.get_extra_model_outputs(),
     }
 
 

@@ -6,6 +6,7 @@ For code written for RLlib's old API stack, whose callbacks read `episode.total_
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Final
 
 from trainer.episodes.episode_columns import EpisodeColumns
@@ -17,8 +18,14 @@ _OLD_DEFAULT_AGENT_ID: Final = "agent0"
 
 
 class RllibEpisodeNames(EpisodeColumns):
-    """The old names, each one line on top of the new ones."""
+    """The old names, each one line on top of the new ones.
 
+    Attributes:
+        env_id: the index of the sub-env that is played, or None.
+    """
+
+    env_id: int | None = None
+    _worker: weakref.ref[Any] | None = None
     id_: str
     t: int
     agent_id: Any
@@ -29,6 +36,20 @@ class RllibEpisodeNames(EpisodeColumns):
     def episode_id(self) -> str:
         """Old name of `id_`."""
         return self.id_
+
+    @property
+    def worker(self) -> Any:
+        """The env runner that plays, in its own process only; None elsewhere."""
+        return None if self._worker is None else self._worker()
+
+    def note_player(self, worker: Any, env_id: int) -> None:
+        """Tells the episode who plays it; the runner is not kept alive by that."""
+        self._worker = weakref.ref(worker)
+        self.env_id = env_id
+
+    def share_player(self, other: RllibEpisodeNames) -> None:
+        """Tells another chunk of this episode who plays it."""
+        other._worker, other.env_id = self._worker, self.env_id
 
     @property
     def length(self) -> int:
@@ -89,22 +110,20 @@ class RllibEpisodeNames(EpisodeColumns):
         return self._newest(self.infos, agent_id)
 
     def last_action_for(self, agent_id: Any = None) -> Any:
-        """The newest action (None before the first step)."""
-        return self._newest(self.actions, agent_id)
+        """The newest action (zeros before the first step)."""
+        return self._newest(self.actions, agent_id, fill=0)
 
     def prev_action_for(self, agent_id: Any = None) -> Any:
-        """The action before the newest one (None if there is none)."""
-        return self._newest(self.actions, agent_id, back=2)
+        """The action before the newest one (zeros if there is none)."""
+        return self._newest(self.actions, agent_id, back=2, fill=0)
 
-    def last_reward_for(self, agent_id: Any = None) -> float | None:
-        """The newest reward (None before the first step)."""
-        reward = self._newest(self.rewards, agent_id)
-        return None if reward is None else float(reward)
+    def last_reward_for(self, agent_id: Any = None) -> float:
+        """The newest reward (0 before the first step)."""
+        return float(self._newest(self.rewards, agent_id, fill=0.0))
 
-    def prev_reward_for(self, agent_id: Any = None) -> float | None:
-        """The reward before the newest one (None if there is none)."""
-        reward = self._newest(self.rewards, agent_id, back=2)
-        return None if reward is None else float(reward)
+    def prev_reward_for(self, agent_id: Any = None) -> float:
+        """The reward before the newest one (0 if there is none)."""
+        return float(self._newest(self.rewards, agent_id, back=2, fill=0.0))
 
     def last_extra_action_outs_for(self, agent_id: Any = None) -> dict[str, Any]:
         """The newest extra outputs of the module, {name: item}."""
@@ -117,9 +136,11 @@ class RllibEpisodeNames(EpisodeColumns):
         self._check_agent(agent_id)
         return []
 
-    def _newest(self, column: LookbackBuffer, agent_id: Any, *, back: int = 1) -> Any:
+    def _newest(
+        self, column: LookbackBuffer, agent_id: Any, *, back: int = 1, fill: Any = None
+    ) -> Any:
         self._check_agent(agent_id)
-        return column.get(-back) if column.total >= back else None
+        return column.get(-back, fill=fill) if column.total >= back or fill is not None else None
 
     def _check_agent(self, agent_id: Any) -> None:
         known = {None, self.agent_id, DEFAULT_AGENT_ID, _OLD_DEFAULT_AGENT_ID}

@@ -8,45 +8,24 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-import numpy as np
-
-from trainer.episodes.columns import (
-    ACTIONS,
-    EPISODE_IDS,
-    INFOS,
-    OBS,
-    REWARDS,
-    TERMINATEDS,
-    TIMESTEPS,
-    TRUNCATEDS,
-)
+from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
 from trainer.episodes.episode_state import (
-    columns_state,
-    copied_containers,
-    copied_list,
+    MOVED_BY_CUT,
+    USER_DATA,
+    copied_state,
     deep_copied,
-    restore_columns,
+    shared_state,
+    take_state,
 )
+from trainer.episodes.given_data import given_columns
 from trainer.episodes.growing_episode import GrowingEpisode
-from trainer.episodes.parts import append_columns, tail, why_not_following, window
+from trainer.episodes.parts import append_columns, data_rows, tail, why_not_following, window
 from trainer.episodes.rllib_names import RllibEpisodeNames
 from trainer.episodes.stopwatch import Stopwatch
 from trainer.errors import EpisodeError
 from trainer.types import State
-
-_IDENTITY: Final = ("id_", "agent_id", "module_id", "multi_agent_episode_id", "env_id")
-_POSITION: Final = ("t_started", "t", "is_terminated", "is_truncated")
-_USER_DATA: Final = (
-    "custom_data",
-    "user_data",
-    "custom_metrics",
-    "hist_data",
-    "media",
-    "temporary_data",
-)
-_MOVED_BY_CUT: Final = _USER_DATA[1:]
 
 
 class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
@@ -69,7 +48,6 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
         agent_id: who plays; None means the single agent.
         module_id: who acts for the agent; None means the only module.
         multi_agent_episode_id: the episode of all agents that this one is part of, or None.
-        env_id: the index of the sub-env that is played, or None.
         custom_data: free for users. A cut leaves a deep copy in the finished chunk.
         user_data: free for users, never copied; may hold objects that cannot be copied. A cut moves
             it on.
@@ -127,29 +105,27 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
         self.agent_id = agent_id
         self.module_id = module_id
         self.multi_agent_episode_id = multi_agent_episode_id
-        self.env_id: int | None = None
         self.is_terminated = bool(terminated)
         self.is_truncated = bool(truncated)
         self._start_empty_user_data()
         self.stopwatch = Stopwatch()
-
-        given = 0 if rewards is None else len(rewards)
-        limit = given if len_lookback_buffer == "auto" else len_lookback_buffer
+        self.t = self.t_started = 0 if t_started is None else t_started
+        is_empty = observations is None and infos is None and actions is None and rewards is None
+        if is_empty and not extra_model_outputs:
+            self.start_columns(observation_space, action_space)
+            return
         self.fill_columns(
-            observations=copied_list(observations),
-            infos=copied_list(infos),
-            actions=copied_list(actions),
-            rewards=copied_list(rewards),
-            extra_model_outputs={k: copied_list(v) for k, v in (extra_model_outputs or {}).items()},
-            lookback=min(limit, given),
+            **given_columns(
+                {OBS: observations, INFOS: infos, ACTIONS: actions, REWARDS: rewards},
+                extra_model_outputs or {},
+                lookback=len_lookback_buffer,
+            ),
             observation_space=observation_space,
             action_space=action_space,
         )
-        if observations is not None or actions is not None or given:
-            self.to_numpy() if self.is_numpy else self.to_lists()
-            self.validate()
-        self.t_started = 0 if t_started is None else t_started
-        self.t = self.t_started + given - self.lookback
+        self.to_numpy() if self.is_numpy else self.to_lists()
+        self.t += self.rewards.total - self.lookback
+        self.validate()
 
     def _start_empty_user_data(self) -> None:
         self.custom_data: dict[Any, Any] = {}
@@ -196,7 +172,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
         successor.t = self.t
         successor.stopwatch = self.stopwatch.successor()
         successor.custom_data, self.custom_data = self.custom_data, snapshot
-        for name in _MOVED_BY_CUT:
+        for name in MOVED_BY_CUT:
             setattr(successor, name, getattr(self, name))
             setattr(self, name, {})
         return successor
@@ -209,7 +185,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
             module_id=self.module_id,
             multi_agent_episode_id=self.multi_agent_episode_id,
         )
-        part.env_id = self.env_id
+        self.share_player(part)
         return part
 
     def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> SingleAgentEpisode:
@@ -275,7 +251,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
         self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
         self._is_growing = False
         self.stopwatch = other.stopwatch
-        for name in _USER_DATA:
+        for name in USER_DATA:
             getattr(self, name).update(getattr(other, name))
 
     # Data out.
@@ -287,36 +263,18 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
             {column: T rows}: lists before `to_numpy()`, arrays afterwards; the names are in
                 `trainer.episodes.columns`.
         """
-        steps = len(self)
-        terminateds, truncateds = np.zeros(steps, bool), np.zeros(steps, bool)
-        if steps:
-            terminateds[-1], truncateds[-1] = self.is_terminated, self.is_truncated
-        return {
-            EPISODE_IDS: np.array([self.id_] * steps),
-            TIMESTEPS: np.arange(self.t_started, self.t),
-            OBS: self.get_observations(slice(0, steps)),
-            INFOS: self.get_infos(slice(0, steps)),
-            ACTIONS: self.get_actions(),
-            REWARDS: self.get_rewards(),
-            TERMINATEDS: terminateds,
-            TRUNCATEDS: truncateds,
-            **self.get_extra_model_outputs(),
-        }
+        return data_rows(self, self.id_)
 
     def get_sample_batch(self) -> dict[str, Any]:
         """Old name of `get_data_dict()`; a plain dict."""
         return self.get_data_dict()
 
     def get_state(self) -> State:
-        """Everything but the spaces and the time, as plain data if users put plain data in."""
-        state = self._own_state()
-        for name in _USER_DATA:
-            state[name] = copied_containers(state[name])
-        return state
+        """A snapshot of everything but the spaces, the time and who plays.
 
-    def _own_state(self) -> State:
-        names = (*_IDENTITY, *_POSITION, *_USER_DATA)
-        return {**{name: getattr(self, name) for name in names}, **columns_state(self)}
+        It is plain data if users put plain data in.
+        """
+        return copied_state(shared_state(self))
 
     @classmethod
     def from_state(
@@ -333,17 +291,21 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
             EpisodeError: the state is incomplete or its columns do not fit together.
         """
         episode = cls.__new__(cls)
-        episode.__setstate__((state, observation_space, action_space, 0.0))
-        for name in _USER_DATA:
-            setattr(episode, name, copied_containers(state[name]))
+        episode.stopwatch = Stopwatch()
+        take_state(
+            episode,
+            copied_state(state),
+            observation_space=observation_space,
+            action_space=action_space,
+        )
+        episode.validate()
         return episode
 
-    def __getstate__(self) -> tuple[State, Any, Any, float]:
-        return self._own_state(), self.observation_space, self.action_space, self.get_duration_s()
+    def __getstate__(self) -> tuple[Any, ...]:
+        played = (self.get_duration_s(), self.env_id)
+        return shared_state(self), self.observation_space, self.action_space, *played
 
-    def __setstate__(self, pickled: tuple[State, Any, Any, float]) -> None:
-        state, observation_space, action_space, elapsed_s = pickled
-        restore_columns(self, state, observation_space=observation_space, action_space=action_space)
-        for name in (*_IDENTITY, *_POSITION, *_USER_DATA):
-            setattr(self, name, state[name])
+    def __setstate__(self, pickled: tuple[Any, ...]) -> None:
+        state, observation_space, action_space, elapsed_s, self.env_id = pickled
+        take_state(self, state, observation_space=observation_space, action_space=action_space)
         self.stopwatch = Stopwatch(elapsed_s)

@@ -34,6 +34,13 @@ class KeptValues:
         """Adds the other's values behind its own."""
         self.values.extend(other.values)
 
+    def drop_newest(self) -> bool:
+        """Forgets the newest value; whether there was one."""
+        if not self.values:
+            return False
+        self.values.pop()
+        return True
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing was added, not even NaN."""
@@ -95,11 +102,8 @@ class KeptValues:
 
     def percentiles(self, wanted: tuple[float, ...]) -> dict[float, float]:
         """{percentile: value}, linear between values; NaN without numbers."""
-        numbers = self.numbers()
-        if not numbers:
-            return dict.fromkeys(wanted, math.nan)
-        found = np.percentile(np.array(numbers, np.float64), wanted)
-        return dict(zip(wanted, found.tolist(), strict=True))
+        numbers = sorted(self.numbers())
+        return {percentile: _percentile(numbers, percentile) for percentile in wanted}
 
     def get_state(self) -> State:
         """Plain data."""
@@ -108,3 +112,16 @@ class KeptValues:
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; the limit stays."""
         self.values = deque(state["values"], maxlen=self.values.maxlen)
+
+
+def _percentile(numbers: list[float], percentile: float) -> float:
+    """A percentile of sorted numbers. NumPy's warns of infinities and makes them NaN."""
+    if not numbers:
+        return math.nan
+    place = (len(numbers) - 1) * percentile / 100.0
+    below = math.floor(place)
+    above = min(below + 1, len(numbers) - 1)
+    weight = place - below
+    if weight == 0.0 or numbers[below] == numbers[above]:
+        return float(numbers[below])
+    return (1.0 - weight) * numbers[below] + weight * numbers[above]

@@ -1,8 +1,9 @@
-"""Every standard key of a result: its unit, who writes it, and whether it depends on the clock.
+"""Every standard key of a result: its unit, who writes it, where it always is, what it depends on.
 
-A pattern is a slash path in which `*` stands for one part, such as a module id. Everything under
-`env_runners` appears under `evaluation/env_runners` as well. Keys that callbacks log are not
-listed; they stand beside these.
+A pattern is a slash path in which `*` stands for one part, such as a module id. The value may be a
+number, a list, or a dict by agent or module id; then everything below is the same key. All that is
+under `env_runners` may appear under `evaluation/env_runners` as well. Keys that callbacks log are
+not listed; they stand beside these. `docs/metrics.md` lists the same keys, which a test compares.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 ENV_RUNNERS: Final = "env_runners"
 LEARNERS: Final = "learners"
+REPLAY_BUFFER: Final = "replay_buffer"
 EVALUATION: Final = "evaluation"
 TIMERS: Final = "timers"
 FAULT_TOLERANCE: Final = "fault_tolerance"
@@ -28,6 +30,10 @@ CUSTOM_METRICS: Final = "custom_metrics"
 HIST_STATS: Final = "hist_stats"
 EPISODE_MEDIA: Final = "episode_media"
 
+TRAIN: Final = frozenset({"train"})
+EVALUATE: Final = frozenset({"evaluate"})
+SOMETIMES: Final[frozenset[str]] = frozenset()
+
 
 @dataclass(frozen=True)
 class ResultKey:
@@ -37,6 +43,8 @@ class ResultKey:
         pattern: its slash path.
         unit: what the number counts or measures; "" if it has no unit.
         owner: who writes it.
+        always_in: the methods in whose every result it is: "train", "evaluate". There, `evaluate()`
+            leaves out the leading `evaluation/`.
         is_wall_clock: it depends on the time of day, or on the speed or name of the machine.
         is_disturbance: it records faults, repairs or restores, which do not change what was learnt.
     """
@@ -44,6 +52,7 @@ class ResultKey:
     pattern: str
     unit: str
     owner: str
+    always_in: frozenset[str] = SOMETIMES
     is_wall_clock: bool = False
     is_disturbance: bool = False
 
@@ -56,91 +65,200 @@ class ResultKey:
 
 
 def _keys(
-    owner: str, prefix: str, /, *, clock: bool = False, disturbance: bool = False, **units: str
+    owner: str,
+    prefix: str,
+    always_in: frozenset[str],
+    /,
+    *,
+    clock: bool = False,
+    disturbance: bool = False,
+    **units: str,
 ) -> tuple[ResultKey, ...]:
     return tuple(
-        ResultKey(f"{prefix}{name}", unit, owner, clock, disturbance)
+        ResultKey(f"{prefix}{name}", unit, owner, always_in, clock, disturbance)
         for name, unit in units.items()
     )
 
 
-STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
+_EPISODES: Final = (
     *_keys(
         "episode statistics",
         f"{ENV_RUNNERS}/",
+        TRAIN | EVALUATE,
         episode_return_mean="reward",
         episode_return_min="reward",
         episode_return_max="reward",
         episode_len_mean="env steps",
         episode_len_min="env steps",
         episode_len_max="env steps",
-        num_episodes="episodes of this iteration",
+        num_episodes="episodes",
         num_episodes_lifetime="episodes",
-        agent_episode_return_mean="reward, by agent id",
-        module_episode_return_mean="reward, by module id",
-        custom_metrics="from episode.custom_metrics",
-        hist_stats="lists, from this iteration's episodes",
-        episode_media="lists, from episode.media",
+        agent_episode_return_mean="reward",
+        module_episode_return_mean="reward",
+        custom_metrics="",
+        hist_stats="",
     ),
+    *_keys("episode statistics", f"{ENV_RUNNERS}/", SOMETIMES, episode_media=""),
     *_keys(
-        "episode statistics", f"{ENV_RUNNERS}/", clock=True, episode_duration_sec_mean="seconds"
+        "episode statistics",
+        f"{ENV_RUNNERS}/",
+        TRAIN | EVALUATE,
+        clock=True,
+        episode_duration_sec_mean="seconds",
     ),
+)
+
+_STEPS: Final = (
+    *_keys("algorithm", f"{ENV_RUNNERS}/", TRAIN | EVALUATE, num_env_steps_sampled="env steps"),
     *_keys(
         "algorithm",
         f"{ENV_RUNNERS}/",
-        num_env_steps_sampled="env steps of this iteration",
+        TRAIN,
         num_env_steps_sampled_lifetime="env steps",
-        num_agent_steps_sampled="agent steps of this iteration, by agent id",
-        num_agent_steps_sampled_lifetime="agent steps, by agent id",
-        num_module_steps_sampled="agent steps of this iteration, by module id",
-        num_module_steps_sampled_lifetime="agent steps, by module id",
+        num_agent_steps_sampled="agent steps",
+        num_agent_steps_sampled_lifetime="agent steps",
+        num_module_steps_sampled="agent steps",
+        num_module_steps_sampled_lifetime="agent steps",
     ),
     *_keys(
         "algorithm",
         f"{ENV_RUNNERS}/",
+        TRAIN,
         clock=True,
         num_env_steps_sampled_lifetime_throughput="env steps per second",
     ),
+)
+
+_LEARNING: Final = (
     *_keys(
         "learner",
         f"{LEARNERS}/*/",
-        policy_loss="",
-        vf_loss="reward²",
-        vf_loss_unclipped="reward²",
-        vf_explained_var="at most 1",
-        entropy="nats",
-        mean_kl_loss="nats",
-        curr_kl_coeff="",
-        curr_entropy_coeff="",
+        TRAIN,
         total_loss="",
         gradients_default_optimizer_global_norm="",
         default_optimizer_learning_rate="",
-        num_module_steps_trained="agent steps of this iteration",
-        num_env_steps_trained="env steps of this iteration",
-        num_env_steps_trained_lifetime="env steps",
+        num_module_steps_trained="agent steps",
         num_trainable_parameters="numbers",
     ),
     *_keys(
+        "policy learner",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        policy_loss="",
+        entropy="nats",
+    ),
+    *_keys("PG learner", f"{LEARNERS}/*/", SOMETIMES, return_to_go_mean="reward"),
+    *_keys(
+        "PPO learner",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        vf_loss="reward²",
+        vf_loss_unclipped="reward²",
+        vf_explained_var="at most 1",
+        mean_kl_loss="nats",
+        curr_kl_coeff="",
+        curr_entropy_coeff="",
+    ),
+    *_keys(
+        "replay learner",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        qf_loss="",
+        qf_mean="reward",
+        qf_min="reward",
+        qf_max="reward",
+        td_error_mean="reward",
+        num_target_updates="updates",
+        last_target_update_ts="env steps",
+    ),
+    *_keys(
+        "SAC learner",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        qf_twin_loss="",
+        alpha_loss="",
+        alpha_value="reward per nat",
+        log_alpha_value="",
+        target_entropy="nats",
+        logps="nats",
+        actor_learning_rate="",
+        alpha_learning_rate="",
+    ),
+    *_keys(
+        "replay buffer",
+        f"{REPLAY_BUFFER}/",
+        SOMETIMES,
+        num_env_steps_stored="env steps",
+        num_episodes_stored="episodes",
+        num_env_steps_added="env steps",
+        num_env_steps_added_lifetime="env steps",
+        num_env_steps_evicted_lifetime="env steps",
+    ),
+    *_keys(
+        "algorithm",
+        f"{LEARNERS}/{ALL_MODULES}/",
+        TRAIN,
+        num_env_steps_trained="env steps",
+        num_env_steps_trained_lifetime="env steps",
+    ),
+)
+
+_EVALUATION: Final = (
+    *_keys(
         "evaluation",
         f"{EVALUATION}/",
+        EVALUATE,
         evaluated_at_iteration="iterations",
         weights_version="updates",
     ),
     *_keys(
+        "env runner group",
+        f"{EVALUATION}/",
+        EVALUATE,
+        disturbance=True,
+        num_healthy_workers="runners",
+        num_remote_worker_restarts="restarts",
+    ),
+)
+
+_RUN: Final = (
+    *_keys(
         "algorithm",
         "",
+        TRAIN,
         training_iteration="iterations",
         num_env_steps_sampled_lifetime="env steps",
         num_training_step_calls_per_iteration="calls",
-        done="whether training is over",
-        config="all settings",
+        done="",
+        config="",
     ),
-    *_keys("algorithm", "", clock=True, timers="seconds, by name"),
+    *_keys("early stopping", "", SOMETIMES, stop_reason="sentence"),
+    *_keys("non-finite guard", "", SOMETIMES, non_finite="places"),
+    *_keys("algorithm", "", TRAIN, clock=True, timers="seconds"),
     *_keys(
-        "trainable",
-        "",
+        "algorithm",
+        f"{TIMERS}/",
+        TRAIN,
         clock=True,
-        date="year-month-day_hour-minute-second, local time",
+        training_iteration="seconds",
+        env_runner_sampling_timer="seconds",
+        learner_update_timer="seconds",
+        synch_weights="seconds",
+    ),
+    *_keys(
+        "algorithm",
+        f"{TIMERS}/",
+        SOMETIMES,
+        clock=True,
+        evaluation_iteration="seconds",
+        replay_buffer_add_timer="seconds",
+    ),
+    *_keys(
+        "run clock",
+        "",
+        TRAIN,
+        clock=True,
+        date="local time",
         timestamp="seconds since 1970",
         time_this_iter_s="seconds",
         time_total_s="seconds",
@@ -148,20 +266,49 @@ STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
         hostname="name",
     ),
     *_keys(
-        "trainable",
+        "run clock",
         "",
+        TRAIN,
         disturbance=True,
         time_since_restore="seconds",
         iterations_since_restore="iterations",
     ),
-    *_keys("env runner group", "", disturbance=True, fault_tolerance="counts"),
+    *_keys("env runner group", "", TRAIN, disturbance=True, fault_tolerance=""),
     *_keys(
         "env runner group",
-        f"{EVALUATION}/",
+        f"{FAULT_TOLERANCE}/",
+        TRAIN,
         disturbance=True,
         num_healthy_workers="runners",
         num_remote_worker_restarts="restarts",
+        num_episodes_lost="episodes",
+        num_env_steps_lost="env steps",
+        num_episodes_lost_lifetime="episodes",
+        num_env_steps_lost_lifetime="env steps",
+        repair_time_s="seconds",
     ),
+    *_keys(
+        "checkpoint callbacks",
+        f"{FAULT_TOLERANCE}/",
+        SOMETIMES,
+        disturbance=True,
+        num_failed_saves_lifetime="saves",
+    ),
+    *_keys(
+        "result loggers",
+        f"{FAULT_TOLERANCE}/",
+        SOMETIMES,
+        disturbance=True,
+        num_lost_rows_lifetime="results",
+    ),
+)
+
+STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
+    *_EPISODES,
+    *_STEPS,
+    *_LEARNING,
+    *_EVALUATION,
+    *_RUN,
 )
 """All standard keys; `describe` looks one up."""
 

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from trainer.metrics.block_timer import BlockTimer
 from trainer.metrics.options import OPTION_DEFAULTS, Reduce
 from trainer.metrics.paths import Key, Path, leaves, nearest, path_of, put, sorting_key, text_of
+from trainer.metrics.rllib_names import MetricsLoggerNames
 from trainer.metrics.statistic import Delta, Stat, Statistic
 from trainer.metrics.statistic_table import StatisticTable
 from trainer.types import State
@@ -16,7 +19,7 @@ from trainer.types import State
 _NO_DEFAULT: Final = object()
 
 
-class MetricsLogger:
+class MetricsLogger(MetricsLoggerNames):
     """Collects values under keys and reduces them to one number each.
 
     Life on a runner: `log_value` … `drain()` after every `sample()`. Life on the driver:
@@ -43,18 +46,21 @@ class MetricsLogger:
     replaced), unless `min_max=False`.
 
     The options of a key are fixed when it is first logged; other options later warn once and change
-    nothing.
+    nothing. Slashes in a key separate its parts: "car/speed" is ("car", "speed").
+
+    Memory is bounded but for what lists, moving averages, and means by index hold of the values
+    since the last result or hand-over.
     """
 
-    def __init__(self, *, root: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, root: bool = False, *, clock: Callable[[], float] = time.monotonic) -> None:
         """An empty logger.
 
         Args:
-            root: RLlib's mark of the algorithm's own logger; no effect, any logger may hand over
-                and take over.
+            root: it belongs to the algorithm: `reduce` gives plain values. Else `reduce` gives what
+                another logger can `aggregate`.
             clock: gives seconds, for `log_time` and throughputs.
         """
-        del root
+        self._is_root = root
         self._clock = clock
         self._table = StatisticTable(clock=clock)
         self._by_key = self._table.by_key
@@ -73,12 +79,13 @@ class MetricsLogger:
         clear_on_reduce: bool = False,
         with_throughput: bool = False,
         throughput_ema_coeff: float | None = None,
+        reduce_per_index_on_aggregate: bool = False,
         min_max: bool = True,
     ) -> None:
         """Adds one value; the class explains the options.
 
         Args:
-            key: a string, or a tuple of strings for nested results.
+            key: a slash path, or a tuple of its parts.
             value: a number; with `reduce=None` also an array or list of numbers.
             reduce: "mean", "sum", "min", "max" or None.
             window: how many of the last values count.
@@ -87,15 +94,19 @@ class MetricsLogger:
             clear_on_reduce: begin anew after every result.
             with_throughput: also give `<key>_throughput`, the growth of a sum per second.
             throughput_ema_coeff: the weight of its newest measurement, 0.05 unless given.
+            reduce_per_index_on_aggregate: the newest values of all runners count as one, those
+                before them as another, and so on.
             min_max: whether results also show the smallest and largest value beside a mean.
 
         Raises:
             MetricsError: the options cannot be combined, the value is no number, or the key is both
                 a value and a group.
         """
+        if isinstance(percentiles, np.ndarray):
+            percentiles = percentiles.tolist()  # options are compared at every call
         given = (
             *(reduce, window, ema_coeff, percentiles, clear_on_reduce),
-            *(with_throughput, throughput_ema_coeff, min_max),
+            *(with_throughput, throughput_ema_coeff, reduce_per_index_on_aggregate, min_max),
         )
         try:
             statistic = self._by_key.get(key)
@@ -103,7 +114,7 @@ class MetricsLogger:
             path_of(key)
             raise
         if statistic is None:
-            statistic = self._table.create(key, given)
+            statistic = self._table.find_or_make(key, given)
         elif given != statistic.given:
             self._table.check_given(statistic, given)
         statistic.log(value)
@@ -141,7 +152,7 @@ class MetricsLogger:
         def report(seconds: float) -> None:
             statistic = self._by_key.get(key)
             if statistic is None:
-                statistic = self._table.create(key, given, is_wall_clock=True)
+                statistic = self._table.find_or_make(key, given, is_wall_clock=True)
             elif given != statistic.given:
                 self._table.check_given(statistic, given)
             statistic.log(seconds)
@@ -156,7 +167,7 @@ class MetricsLogger:
             value: as in `log_value`.
             options: as in `log_value`.
         """
-        statistic = self._by_key.get(key)
+        statistic = self._table.find(key)
         if statistic is None:
             self.log_value(key, value, **options)
         else:
@@ -207,8 +218,10 @@ class MetricsLogger:
 
     @staticmethod
     def peek_results(results: Any, compile: bool = True) -> Any:  # noqa: A002, ARG004
-        """The results themselves: here they are plain values already."""
-        return results
+        """What `reduce` gave, as plain values; what is plain already stays as it is."""
+        if isinstance(results, Mapping):
+            return {key: MetricsLogger.peek_results(value) for key, value in results.items()}
+        return results.read() if isinstance(results, Delta) else results
 
     def __contains__(self, key: Key) -> bool:
         return bool(self._table.below(path_of(key)))
@@ -216,16 +229,19 @@ class MetricsLogger:
     # Results and hand-over.
 
     def reduce(self) -> dict[Any, Any]:
-        """A result: the reduced values as a nested dict, in order of keys; begins the next result.
+        """Ends a result; keys that clear are empty afterwards, the others go on.
 
-        Keys that clear are empty afterwards; the others go on.
+        Returns:
+            a root logger: the reduced values as a nested dict, in order of keys. Any other: the
+            same as `drain()`, which `peek_results` turns into plain values.
         """
-        return self._result({})
+        return self._result({}) if self._is_root else self.drain()
 
     def compile(self) -> dict[Any, Any]:
-        """`reduce()`, with `<key>_throughput`, `<key>_min` and `<key>_max` where they exist.
+        """Ends a result and gives plain values, also of a logger that is not a root.
 
-        A key that was logged under such a name itself wins.
+        Beside the keys stand `<key>_throughput`, `<key>_min` and `<key>_max` where they exist; a
+        key that was logged under such a name itself wins.
         """
         extras: dict[Path, Any] = {}
         for path, statistic in self._table.by_path.items():
@@ -260,23 +276,33 @@ class MetricsLogger:
         """Adds what other loggers drained, as if it had been logged here.
 
         Args:
-            stats_dicts: what `drain()` gave, in the order of the runners (never of arrival). Leaves
-                may also be plain numbers, which are logged.
+            stats_dicts: what `drain()` or `reduce()` gave, in the order of the runners (never of
+                arrival). Leaves may also be plain numbers, which are logged.
             key: what all keys begin with, e.g. "env_runners".
 
         Raises:
             MetricsError: a key is reduced in different ways in different loggers.
         """
         prefix = () if key is None else path_of(key)
+        side_by_side: dict[Path, Delta] = {}
         for stats in stats_dicts:
             for path, leaf in leaves(stats, prefix):
                 if not isinstance(leaf, Delta):
                     self.log_value(path, leaf)
-                    continue
-                statistic = self._table.by_path.get(path) or self._table.add(path, leaf.options)
-                if statistic.options != leaf.options:
-                    self._table.warn_once(statistic, leaf.options)
-                statistic.merge(leaf)
+                elif leaf.options.is_by_index:
+                    path = path_of(path)
+                    before = side_by_side.get(path)
+                    side_by_side[path] = leaf if before is None else before.beside(leaf)
+                else:
+                    self._merge(path_of(path), leaf)
+        for path, delta in side_by_side.items():
+            self._merge(path, delta)
+
+    def _merge(self, path: Path, delta: Delta) -> None:
+        statistic = self._table.by_path.get(path) or self._table.add(path, delta.options)
+        if statistic.options != delta.options:
+            self._table.warn_once(statistic, delta.options)
+        statistic.merge(delta)
 
     # Keys.
 

@@ -24,6 +24,7 @@ OPTION_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "clear_on_reduce": False,
         "with_throughput": False,
         "throughput_ema_coeff": None,
+        "reduce_per_index_on_aggregate": False,
         "min_max": True,
     }
 )
@@ -44,6 +45,8 @@ class Options:
         clear_on_reduce: every result begins anew; so it is for plain means and plain lists.
         with_throughput: also give the amount per second.
         throughput_ema_coeff: the weight of a new measurement of the throughput, in (0, 1].
+        reduce_per_index_on_aggregate: values of parallel loggers at the same index, counted from
+            the newest, become one (`ValuesByIndex`).
         min_max: also show `_min` and `_max` beside a mean.
         is_wall_clock: the values are times; they are left out of states, which must not depend on
             the speed of the machine.
@@ -56,13 +59,26 @@ class Options:
     clear_on_reduce: bool = False
     with_throughput: bool = False
     throughput_ema_coeff: float = 0.05
+    reduce_per_index_on_aggregate: bool = False
     min_max: bool = True
     is_wall_clock: bool = False
 
     @property
     def keeps_values(self) -> bool:
         """Whether single values must be kept, because their order matters."""
-        return self.reduce is None or self.window is not None or self.ema_coeff is not None
+        return (
+            self.reduce is None
+            or self.window is not None
+            or self.ema_coeff is not None
+            or self.is_by_index
+        )
+
+    @property
+    def is_by_index(self) -> bool:
+        """Whether parallel values are reduced by index; lifetime values have no index."""
+        return self.reduce_per_index_on_aggregate and (
+            self.window is not None or self.clear_on_reduce
+        )
 
     @property
     def shows_min_max(self) -> bool:
@@ -80,6 +96,7 @@ def checked_options(
     clear_on_reduce: bool,
     with_throughput: bool,
     throughput_ema_coeff: Any,
+    reduce_per_index_on_aggregate: bool,
     min_max: bool,
     is_wall_clock: bool = False,
 ) -> Options:
@@ -94,6 +111,7 @@ def checked_options(
         clear_on_reduce: ditto.
         with_throughput: ditto.
         throughput_ema_coeff: None means 0.05.
+        reduce_per_index_on_aggregate: ditto.
         min_max: ditto.
         is_wall_clock: ditto.
 
@@ -108,6 +126,12 @@ def checked_options(
             f"window={window!r}. A throughput is the growth of a sum per second. Use "
             "reduce='sum' without window."
         )
+    if reduce_per_index_on_aggregate and (reduce is None or ema_coeff is not None):
+        raise MetricsError(
+            f"{name}: reduce_per_index_on_aggregate=True cannot be combined with "
+            f"reduce={reduce!r}, ema_coeff={ema_coeff!r}. It says that values of equal index are "
+            "reduced to one. Use reduce='mean', 'sum', 'min' or 'max' with a window."
+        )
     is_endless = window == math.inf
     is_plain = window is None and ema_coeff is None and reduce in ("mean", None)
     return Options(
@@ -118,6 +142,7 @@ def checked_options(
         clear_on_reduce=bool(clear_on_reduce) or is_plain or (is_endless and reduce is None),
         with_throughput=bool(with_throughput),
         throughput_ema_coeff=0.05 if throughput_ema_coeff is None else throughput_ema_coeff,
+        reduce_per_index_on_aggregate=bool(reduce_per_index_on_aggregate),
         min_max=bool(min_max),
         is_wall_clock=is_wall_clock,
     )

@@ -9,25 +9,37 @@ from typing import Any
 from trainer.errors import MetricsError
 
 Key = str | tuple[str | int, ...]
-"""A metric's name: one part, or a tuple of parts for nested dicts."""
+"""A metric's name: a slash path such as "car/speed", or a tuple of parts for nested dicts."""
 
 Path = tuple[str | int, ...]
-"""A key in the form of a tuple."""
+"""A key as a tuple of parts without slashes."""
 
 
 def path_of(key: Any) -> Path:
-    """The path that a key means.
+    """The path that a key means: "a/b", ("a", "b") and ("a/b",) are the same.
+
+    One meaning for all, because results are read and written by slash paths, in which the three
+    could not be told apart.
 
     Raises:
-        MetricsError: it is neither a string nor a non-empty tuple of strings and ints.
+        MetricsError: it is neither a string nor a tuple of strings and ints, or a part is empty.
     """
-    path = key if isinstance(key, tuple) else (key,)
-    if not path or not all(isinstance(part, str | int) for part in path):
+    parts = key if isinstance(key, tuple) else (key,)
+    path: list[str | int] = []
+    for part in parts:
+        if isinstance(part, str):
+            path += part.split("/")
+        elif isinstance(part, int):
+            path.append(part)
+        else:
+            path.append("")  # refused below
+    if not path or "" in path:
         raise MetricsError(
             f"{key!r} is no key for a metric. A key is a string, or a tuple of strings for nested "
-            "results. Write for example 'speed' or ('car', 'speed')."
+            "results; slashes separate parts, and no part is empty. Write for example 'speed', "
+            "'car/speed' or ('car', 'speed')."
         )
-    return path
+    return tuple(path)
 
 
 def text_of(path: Path) -> str:

@@ -48,13 +48,14 @@ class ResultDict(dict[str, Any]):
                 return old_value(self, key)
             except KeyError:
                 return _MISSING
-        return _MISSING
+        return _by_text(self, key)
 
     def _at_path(self, path: str) -> Any:
         tree: Any = self
         for part in path.split("/"):
             if not isinstance(tree, Mapping) or part not in tree:
-                return _MISSING
+                # Rarer: ids that are numbers, percentiles, and keys with slashes in them.
+                return _by_text(self, path)
             tree = tree[part]
         return tree
 
@@ -78,7 +79,15 @@ class ResultDict(dict[str, Any]):
 
     def flat(self) -> dict[str, Any]:
         """{"env_runners/episode_return_mean": value, …} of all leaves."""
-        return {text_of(path): value for path, value in leaves(self)}
+        return ResultDict.flatten(self)
+
+    @staticmethod
+    def flatten(result: Mapping[str, Any]) -> dict[str, Any]:
+        """`flat()` for any nested dict, such as what a callback or a file holds.
+
+        Keys that are no strings become text, so that all keys are.
+        """
+        return {text_of(path): value for path, value in leaves(result)}
 
     def summary(self, *, num_rows: int = 25) -> str:
         """The important rows as text, without config, lists and internals.
@@ -90,3 +99,18 @@ class ResultDict(dict[str, Any]):
 
     def __str__(self) -> str:
         return self.summary()
+
+
+def _by_text(tree: Any, path: str) -> Any:
+    """What `ResultDict.flatten` lists under a path, or a dict on the way; keys are told by text."""
+    if not isinstance(tree, Mapping):
+        return _MISSING
+    for key, value in tree.items():
+        text = str(key)
+        if text == path:
+            return value
+        if path.startswith(f"{text}/"):
+            found = _by_text(value, path[len(text) + 1 :])
+            if found is not _MISSING:
+                return found
+    return _MISSING

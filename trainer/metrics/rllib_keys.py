@@ -35,6 +35,8 @@ OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "num_env_steps_trained": ("learners/__all_modules__/num_env_steps_trained_lifetime",),
         "num_env_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
         "num_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
+        "num_agent_steps_trained": ("learners/__all_modules__/num_env_steps_trained_lifetime",),
+        "num_agent_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
         "num_agent_steps_sampled": ("env_runners/num_agent_steps_sampled_lifetime",),
         "num_agent_steps_sampled_this_iter": ("env_runners/num_agent_steps_sampled",),
         "agent_timesteps_total": ("env_runners/num_agent_steps_sampled_lifetime",),
@@ -54,9 +56,17 @@ _SUMMED: Final = frozenset(
     {"num_agent_steps_sampled", "num_agent_steps_sampled_this_iter", "agent_timesteps_total"}
 )
 _MAYBE_EMPTY: Final = frozenset({"custom_metrics", "hist_stats", "episode_media"})
-_COUNTERS: Final = ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled")
+_COUNTERS: Final = (
+    "num_env_steps_sampled",
+    "num_env_steps_trained",
+    "num_agent_steps_sampled",
+    "num_agent_steps_trained",
+)
+_BY_MODULE: Final = MappingProxyType(
+    {"policy_reward_min": "episode_return_min", "policy_reward_max": "episode_return_max"}
+)
 
-OLD_KEYS: Final = frozenset({*OLD_PATHS, "info", "counters"})
+OLD_KEYS: Final = frozenset({*OLD_PATHS, *_BY_MODULE, "info", "counters"})
 """All old keys."""
 
 
@@ -75,6 +85,8 @@ def old_value(result: Mapping[str, Any], key: str) -> Any:
         return {"learner": _learner_info(result), **_counters(result)}
     if key == "counters":
         return _counters(result)
+    if key in _BY_MODULE:
+        return _of_the_only_module(result, _BY_MODULE[key])
     for path in OLD_PATHS[key]:
         for candidate in (path, path.removeprefix("env_runners/")):
             if candidate != key and candidate in result:
@@ -83,6 +95,15 @@ def old_value(result: Mapping[str, Any], key: str) -> Any:
     if key in _MAYBE_EMPTY and "env_runners" in result:
         return {}
     raise KeyError(key)
+
+
+def _of_the_only_module(result: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A number of whole episodes by module id, which is the same as long as one module plays."""
+    runners = result.get("env_runners", result)
+    module_ids = list(runners["module_episode_return_mean"])
+    if len(module_ids) > 1:
+        raise KeyError(name)
+    return dict.fromkeys(module_ids, runners[name])
 
 
 def _learner_info(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,14 @@ from trainer.errors import MetricsError
 from trainer.metrics.kept_values import KeptValues
 from trainer.metrics.moments import Moments
 from trainer.metrics.options import Options
+from trainer.metrics.values_by_index import ValuesByIndex
 from trainer.types import State
 
 Stat = Literal["mean", "sum", "min", "max", "count", "nan_count"]
 """What else can be asked of a metric than its own reduction."""
+
+Values = Moments | KeptValues | ValuesByIndex
+"""The ways to keep values: what is left of them, one by one, or in entries of parallel ones."""
 
 _LARGEST_EXACT_INT: Final = 2**53
 """Larger integers are no exact floats."""
@@ -33,7 +37,40 @@ class Delta:
     """
 
     options: Options
-    values: Moments | KeptValues
+    values: Values
+
+    def beside(self, other: Delta) -> Delta:
+        """Both together, where values of the same index become one (`ValuesByIndex`).
+
+        Raises:
+            MetricsError: the other one does not keep its values by index.
+        """
+        if not isinstance(other.values, ValuesByIndex):
+            raise _cannot_merge("A key", other.options, self.options)
+        joined: Any = empty_values(self.options)
+        joined.merge_beside(self.values)
+        joined.merge_beside(other.values)
+        return Delta(self.options, joined)
+
+    def read(self) -> Any:
+        """What a result of these values alone says."""
+        statistic = Statistic("", self.options)
+        statistic.merge(self)
+        return statistic.read()
+
+
+def empty_values(options: Options) -> Values:
+    """Where the values of a metric are kept."""
+    if options.is_by_index:
+        return ValuesByIndex(options.window, reduction=str(options.reduce))
+    return KeptValues(options.window) if options.keeps_values else Moments()
+
+
+def _cannot_merge(name: str, theirs: Options, own: Options) -> MetricsError:
+    return MetricsError(
+        f"{name}: values reduced as {theirs} cannot be merged into {own}. What was thrown away "
+        "cannot be recovered. Log the key with the same options everywhere."
+    )
 
 
 class Statistic:
@@ -76,14 +113,11 @@ class Statistic:
         self.given = given
         self.has_warned = False
         # Any: both are of one kind, which the options choose for good.
-        self._held: Any = self._empty()
-        self._new: Any = self._empty()
+        self._held: Any = empty_values(options)
+        self._new: Any = empty_values(options)
         self._clock = clock
         self._read_at_s: float | None = None
         self._throughput = math.nan
-
-    def _empty(self) -> Moments | KeptValues:
-        return KeptValues(self.options.window) if self.options.keeps_values else Moments()
 
     def log(self, value: Any) -> None:
         """Adds a value.
@@ -137,16 +171,12 @@ class Statistic:
             MetricsError: the other logger reduces the metric in another way.
         """
         if type(delta.values) is not type(self._new):
-            raise MetricsError(
-                f"{self.name}: values reduced as {delta.options} cannot be merged into "
-                f"{self.options}. What was thrown away cannot be recovered. Log the key with the "
-                "same options everywhere."
-            )
+            raise _cannot_merge(self.name, delta.options, self.options)
         new: Any = self._new
         new.merge(delta.values)
 
     def _total(self) -> Any:
-        total: Any = self._empty()
+        total: Any = empty_values(self.options)
         total.merge(self._held)
         total.merge(self._new)
         return total
@@ -193,13 +223,13 @@ class Statistic:
 
     def _end_of_new(self) -> None:
         if self.options.clear_on_reduce:
-            self._held = self._empty()
+            self._held = empty_values(self.options)
         else:
             self._held.merge(self._new)
             if self.options.ema_coeff is not None:
                 average = self._held.moving_average(self.options.ema_coeff)
                 self._held = KeptValues(None, [] if math.isnan(average) else [average])
-        self._new = self._empty()
+        self._new = empty_values(self.options)
 
     def _measure_throughput(self) -> None:
         now_s = self._clock()
@@ -212,12 +242,12 @@ class Statistic:
 
     def set_value(self, value: Any) -> None:
         """Overwrites the newest value of a window or list, and everything otherwise."""
+        value = self._accepted(value)  # before anything is dropped for it
         if self.options.keeps_values and self.options.ema_coeff is None:
-            newest = self._new.values or self._held.values
-            if newest:
-                newest.pop()
+            if not self._new.drop_newest():
+                self._held.drop_newest()
         else:
-            self._held, self._new = self._empty(), self._empty()
+            self._held, self._new = empty_values(self.options), empty_values(self.options)
         self.log(value)
 
     def get_state(self) -> State:

@@ -21,8 +21,8 @@ class StatisticTable:
 
     Attributes:
         by_path: {path: statistic}, in order of the first log.
-        by_key: the same statistics by the keys as callers write them, so that logging needs one
-            look-up; always the same dict object.
+        by_key: the same statistics by the keys as callers wrote them so far, so that logging needs
+            one look-up; always the same dict object.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
@@ -30,8 +30,18 @@ class StatisticTable:
         self.by_key: dict[Any, Statistic] = {}
         self._clock = clock
 
-    def create(self, key: Key, given: tuple[Any, ...], *, is_wall_clock: bool = False) -> Statistic:
-        """A new statistic.
+    def find(self, key: Key) -> Statistic | None:
+        """The statistic of a key in any spelling; None if there is none.
+
+        Raises:
+            MetricsError: it is no key.
+        """
+        return self.by_path.get(path_of(key))
+
+    def find_or_make(
+        self, key: Key, given: tuple[Any, ...], *, is_wall_clock: bool = False
+    ) -> Statistic:
+        """The statistic of a key in a spelling that was not used yet, made if there is none.
 
         Args:
             key: as callers write it.
@@ -42,8 +52,13 @@ class StatisticTable:
             MetricsError: impossible options, no key, or a key that is a group already.
         """
         path = path_of(key)
-        statistic = self.add(path, _checked(path, given, is_wall_clock=is_wall_clock))
-        statistic.given = given
+        statistic = self.by_path.get(path)
+        if statistic is None:
+            statistic = self.add(path, _checked(path, given, is_wall_clock=is_wall_clock))
+            statistic.given = given
+        elif given != statistic.given:
+            self.check_given(statistic, given)
+        self.by_key[key] = statistic
         return statistic
 
     def add(self, path: Path, options: Options) -> Statistic:

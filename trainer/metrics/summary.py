@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from trainer.metrics.keys import describe
+
 _FIRST: Final = (
     "training_iteration",
+    "stop_reason",
     "time_total_s",
     "num_env_steps_sampled_lifetime",
     "env_runners/episode_return_mean",
@@ -22,16 +25,11 @@ _FIRST: Final = (
 )
 """The rows everybody looks at, in this order."""
 
-_AFTER_USERS: Final = ("learners/", "fault_tolerance/")
-"""What comes behind the metrics of users, as far as there is room."""
+_LAST: Final = ("learners/", "fault_tolerance/")
+"""Standard keys that come behind the metrics of users, as far as there is room."""
 
-_HIDDEN: Final = (
-    *("config/", "timers/", "perf/", "evaluation/", "env_runner_group/"),
-    *("env_runners/hist_stats/", "env_runners/episode_media/", "env_runners/episode_"),
-    *("env_runners/num_", "env_runners/agent_", "env_runners/module_", "time_", "num_"),
-    *("date", "timestamp", "pid", "hostname", "node_ip", "trial_id", "done", "iterations_since_"),
-)
-"""Beginnings of keys that are in the result but not in its short form."""
+_OF_USERS: Final = "/custom_metrics/"
+"""What lies below this is the users', although the key itself is a standard one."""
 
 
 def summary(flat: Mapping[str, Any], *, num_rows: int) -> str:
@@ -42,11 +40,10 @@ def summary(flat: Mapping[str, Any], *, num_rows: int) -> str:
         num_rows: how many at most; a last line tells what is left out.
     """
     chosen = [key for key in _FIRST if key in flat]
-    others = [
-        key for key in flat if key not in _FIRST and _is_number(flat[key]) and not _is_hidden(key)
-    ]
-    others.sort(key=_rank)
-    chosen = (chosen + others)[:num_rows]
+    numbers = [key for key in flat if key not in _FIRST and _is_number(flat[key])]
+    users = [key for key in numbers if _OF_USERS in key or describe(key) is None]
+    last = [key for start in _LAST for key in numbers if key.startswith(start)]
+    chosen = list(dict.fromkeys(chosen + users + last))[:num_rows]
     width = max(map(len, chosen), default=0)
     lines = [f"{key:<{width}}  {_format(flat[key])}" for key in chosen]
     if len(chosen) < len(flat):
@@ -56,16 +53,6 @@ def summary(flat: Mapping[str, Any], *, num_rows: int) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_hidden(key: str) -> bool:
-    return key.startswith(_HIDDEN)
-
-
-def _rank(key: str) -> int:
-    """Users' metrics before all others; sorting keeps the order within a rank."""
-    ranks = [number for number, start in enumerate(_AFTER_USERS, 1) if key.startswith(start)]
-    return ranks[0] if ranks else 0
 
 
 def _format(value: Any) -> str:

@@ -1,0 +1,47 @@
+"""Long runs keep nothing of what is over: a smaller sample of the benchmark over 10⁵ episodes."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import Any
+
+from callbacks import EVENTS
+from trainer import PPO, PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+
+def _growth_bytes(hear: Any) -> int:
+    """What 800 episodes of 3 steps leave allocated, when 400 were played before."""
+    config = PPOConfig().environment(CountdownEnv, env_config={"min_length": 3, "max_length": 3})
+    config.callbacks(**dict.fromkeys(EVENTS, hear)).debugging(seed=0)
+    config.env_runners(num_env_runners=0, num_envs_per_env_runner=4)
+    config.training(train_batch_size=600, minibatch_size=600, num_epochs=1)
+    with config.training(model={"fcnet_hiddens": [4]}).build_algo() as algo:
+        tracemalloc.start()
+        try:
+            before = _allocated(algo, num_iterations=2)
+            return _allocated(algo, num_iterations=4) - before
+        finally:
+            tracemalloc.stop()
+
+
+def _allocated(algo: PPO, *, num_iterations: int) -> int:
+    for _ in range(num_iterations):
+        algo.train()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def test_episodes_that_are_over_leave_nothing_behind() -> None:
+    assert _growth_bytes(lambda **kwargs: None) < 40_000  # 50 bytes per episode
+
+
+def test_the_measure_sees_a_callback_that_keeps_episodes() -> None:
+    kept: list[Any] = []
+
+    def keep(**kwargs: Any) -> None:
+        if "episode" in kwargs:
+            kept.append(kwargs["episode"])
+
+    assert _growth_bytes(keep) > 500_000
