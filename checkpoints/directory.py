@@ -6,7 +6,8 @@ Saving to the target T goes through these steps; N and O are names beside T (see
     1. make N; write and sync every file, `manifest.json` last; sync N
     2. rename T to O               (only if something is at T)
     3. rename N to T; sync the directory that holds them
-    4. remove O, its manifest first; sweep what dead processes left here
+    4. move files of others from O to T; remove O, its manifest first; sweep what dead processes
+       left here
 
 Why no crash loses both: until step 2, T is untouched, and N is either incomplete (it has no valid
 manifest) or complete. Between 2 and 3, T does not exist, and O and N are both complete; whoever
@@ -20,8 +21,9 @@ An error instead of a crash is undone where possible: O goes back to T, N is rem
 fails too, both stay where they are and remain findable. A leftover is removed only when its process
 is dead and it is not needed: it is incomplete, or the checkpoint that it belongs to is complete.
 
-Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`), one by one: what
-somebody else put into a checkpoint's directory stays, in the directory that was moved aside.
+Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`), one by one. What
+somebody else put into a checkpoint's directory, such as notes, is in the new one afterwards; a
+crash before that leaves it in O, and the next save brings it back.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ class Replacement:
         self._installed = True
         self._files.sync_directory(self._target.parent)
         if self._old is not None:
+            _bring_back_foreign_files(self._old, self._target, self._files)
             remove_directory_of_ours(self._old, self._files)
         sweep(self._target.parent, self._files)
 
@@ -138,10 +141,28 @@ def remove_directory_of_ours(path: Path, file_system: FileSystem) -> None:
         _LOGGER.warning("%s could not be removed completely: %s", path, error)
 
 
+def _bring_back_foreign_files(old: Path, target: Path, file_system: FileSystem) -> None:
+    """Move what is not ours from a replaced checkpoint to the one that took its place.
+
+    Failures are logged and not raised: what stays is named when the rest is removed.
+    """
+    try:
+        foreign = [entry for entry in sorted(old.iterdir()) if not _is_ours(entry)]
+        for entry in foreign:
+            if not os.path.lexists(target / entry.name):
+                file_system.rename(entry, target / entry.name)
+    except FileNotFoundError:
+        return  # somebody else did it
+    except OSError as error:
+        _LOGGER.warning("Files could not be moved from %s to %s: %s", old, target, error)
+
+
 def sweep(parent: Path, file_system: FileSystem) -> None:
     """Remove what dead processes of this machine left in `parent` and nobody needs any more."""
     for leftover in leftovers_in(parent):
         if leftover.is_abandoned and not _is_needed(leftover):
+            if leftover.role == "old" and look_at(leftover.target) is not None:
+                _bring_back_foreign_files(leftover.path, leftover.target, file_system)
             remove_directory_of_ours(leftover.path, file_system)
 
 

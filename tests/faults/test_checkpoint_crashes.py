@@ -116,10 +116,16 @@ def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
     )
 
 
+def save_old(path: Path) -> None:
+    """The previous checkpoint, into which somebody put notes."""
+    save(path, OLD, Recording())
+    (path / "notes.txt").write_text("good run")
+
+
 def count_operations(directory: Path, *, has_old: bool) -> int:
     recording = Recording()
     if has_old:
-        save(directory / "c", OLD, Recording())
+        save_old(directory / "c")
     save(directory / "c", NEW, recording)
     return len(recording.operations)
 
@@ -150,9 +156,9 @@ def in_child(act: Callable[[], None]) -> int:
 
 
 # 3 files with 2 or 1 parts, code and manifest: 4 x create, 5 x write, 4 x sync; directory: make,
-# sync; rename, sync; and for the old: rename, 4 x remove, remove directory.
+# sync; rename, sync; and for the old: rename, rename of the notes, 4 x remove, remove directory.
 FIRST_SAVE = 17
-REPLACEMENT = 23
+REPLACEMENT = 24
 CASES = [(False, number) for number in range(FIRST_SAVE)] + [
     (True, number) for number in range(REPLACEMENT)
 ]
@@ -173,7 +179,7 @@ def test_interrupted_save_leaves_the_previous_or_the_new_one_complete(
 ) -> None:
     path = tmp_path / "c"
     if has_old:
-        save(path, OLD, Recording())
+        save_old(path)
     faulty = Interrupted(number, when, how)
     finished = False
     if how == "exit":
@@ -196,7 +202,11 @@ def test_interrupted_save_leaves_the_previous_or_the_new_one_complete(
         assert verify(latest).training_iteration == values[0]
     if finished:
         assert values == [NEW]
+    assert len(list(tmp_path.rglob("notes.txt"))) == has_old
     _assert_next_save_works(tmp_path, died=how == "exit", undone=how == "error")
+    assert len(list(tmp_path.rglob("notes.txt"))) == has_old
+    if how == "exit":
+        assert (path / "notes.txt").exists() == has_old
 
 
 def _save_and_forget(path: Path, file_system: FileSystem) -> None:
@@ -280,7 +290,10 @@ def test_sweep_spares_the_living_the_foreign_and_the_only_copy(tmp_path: Path, r
     (holds_notes / "notes.txt").touch()
     save(tmp_path / "c", NEW)
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {path.name for path in (alive, foreign_host, only_copy, holds_notes)} | {"c"}
+    spared = {path.name for path in (alive, foreign_host, only_copy)} | {"c"}
+    # Notes of a checkpoint that was replaced just before a crash are brought to the new one.
+    assert left == spared | ({holds_notes.name} if role == "new" else set())
+    assert (tmp_path / "c" / "notes.txt").exists() == (role == "old")
     assert found_values(tmp_path) == [OLD, NEW]
 
 

@@ -245,6 +245,72 @@ def test_an_env_that_cannot_be_made_is_told_at_once() -> None:
         config({"where": "init", "worker_index": 2}).build_algo()
 
 
-def test_an_env_that_kills_every_process_it_is_made_in_is_told() -> None:
-    with pytest.raises(RunnerLostError, match=r"Env runner 2 failed 3 times.*exit code 7"):
+def test_an_env_that_kills_every_process_it_is_made_in_is_told_with_the_rule() -> None:
+    with pytest.raises(RunnerLostError, match=r"Env runner 2 failed 3 times.*exit code 7") as told:
         config({"where": "init", "how": "exit", "worker_index": 2}).build_algo()
+    assert "never answered a request gets 3 tries, even where num_consecutive_env" in str(
+        told.value
+    )
+
+
+def test_the_time_of_a_repair_includes_the_wait_before_it() -> None:
+    with config(delay_between_env_runner_restarts_s=0.3).build_algo() as algo:
+        algo.train()
+        os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+        assert algo.train()["fault_tolerance/repair_time_s"] >= 0.3
+
+
+def test_failures_to_start_are_not_held_against_a_function_that_dies_once(tmp_path: Path) -> None:
+    armed, fatal = tmp_path / "armed", tmp_path / "fatal"
+
+    def dies_once(env_runner: Any) -> int:
+        if env_runner.worker_index == 1 and fatal.exists():
+            fatal.unlink()
+            os._exit(9)
+        return int(env_runner.worker_index)
+
+    fault = {"where": "init", "how": "kill", "worker_index": 1, "armed_file": str(armed)}
+    with config(fault).build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.set_root_seed(6)  # all are made anew
+        armed.touch()
+        fatal.touch()
+        assert algo.env_runner_group.foreach_env_runner(dies_once) == [1, 2]
+        assert algo.env_runner_group.num_remote_worker_restarts() == 2
+
+
+class DoesNotClose(FailingEnv):
+    """Raises when it is closed, and notes each call in a file."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self._file = Path(env_config["folder"]) / f"{env_config.vector_index}"
+
+    def close(self) -> None:
+        self._file.touch()
+        raise OSError("the simulator is gone")
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 1])
+def test_an_env_that_cannot_be_closed_is_a_warning_and_the_others_are_closed(
+    num_env_runners: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = {"folder": str(tmp_path)}
+    with config(fault, env=DoesNotClose, num_env_runners=num_env_runners).build_algo() as algo:
+        algo.train()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0", "1"]
+    (told,) = [record.getMessage() for record in caplog.records]
+    name = f"Env runner {num_env_runners}"
+    assert told.startswith(f"{name} was stopped, but closing it raised builtins.OSError: the simul")
+    assert "in close" in told
+
+
+def test_an_answer_made_with_other_weights_is_not_taken() -> None:
+    def spoil(env_runner: Any, **_: Any) -> None:
+        env_runner.weights_version = 99
+
+    with config(num_env_runners=0).callbacks(on_sample_end=spoil).build_algo() as algo:
+        before = encode(algo.env_runner_group.get_state())
+        with pytest.raises(RuntimeError, match="weights of version 99, but was sent version 0"):
+            algo.train()
+        assert encode(algo.env_runner_group.get_state()) == before

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trainer.errors import RemoteError, SerializationError
+from trainer.errors import ConfigError, RemoteError, SerializationError
 from trainer.runtime.messages import RemoteTraceback, pack
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
@@ -373,7 +373,9 @@ def test_a_script_that_fails_while_a_worker_hangs_ends_at_once(start_method: str
 
 def test_only_safe_start_methods_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(START_METHOD_VARIABLE, "fork")
-    with pytest.raises(ValueError, match="forkserver"):
+    with pytest.raises(
+        ConfigError, match=r"METHOD is 'fork'; .* by 'forkserver' or 'spawn'. Set it"
+    ):
         choose_start_method()
     monkeypatch.delenv(START_METHOD_VARIABLE)
     assert choose_start_method() in {"forkserver", "spawn"}

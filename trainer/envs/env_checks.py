@@ -7,6 +7,7 @@ step of its first sub-env, which finds what is systematically wrong and costs no
 from __future__ import annotations
 
 import inspect
+from numbers import Real
 from typing import Any
 
 import gymnasium
@@ -76,7 +77,7 @@ def check_step(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
             f"{hint if isinstance(answer, tuple) and len(answer) == 4 else ''}"
         )
     observation, reward, terminated, truncated, info = answer
-    if isinstance(reward, str) or np.ndim(reward) != 0:
+    if not is_number(reward):
         raise EnvContractError(
             f"step() of env {name!r} returned the reward {reward!r}; expected a number."
         )
@@ -90,6 +91,13 @@ def check_step(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
             f"step() of env {name!r} returned the info {info!r}; expected a dict."
         )
     _check_observation(observation, space, where=f"step() of env {name!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a reward is a number: of Python, of NumPy, or an array without dimensions."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biuf"
+    return isinstance(value, (Real, np.number, np.bool_))
 
 
 def _check_observation(observation: Any, space: gymnasium.Space[Any], *, where: str) -> None:

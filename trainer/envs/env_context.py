@@ -18,7 +18,7 @@ class EnvContext(dict[str, Any]):
         vector_index: number of the sub-env in its runner, from 0.
         num_workers: number of env runner processes, 0 if the main process samples.
         remote: always False here; kept for code written for RLlib.
-        recreated_worker: whether this runner replaces one that failed.
+        recreated_worker: whether this runner replaces one that failed or was interrupted.
     """
 
     def __init__(

@@ -6,13 +6,16 @@ import copy
 import difflib
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from callbacks.importable import module_not_importable
 from trainer.envs.env_context import EnvContext
 from trainer.envs.registry import registered_creator, registered_names
 from trainer.errors import EnvCreationError
@@ -71,10 +74,7 @@ def _takes_an_argument(creator: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True)
 class _GymnasiumCreator:
-    """Makes an env from its gymnasium spec.
-
-    The spec travels, so ids registered in `__main__` work in workers.
-    """
+    """Makes an env from its gymnasium spec, which travels: workers do not know the id."""
 
     spec: EnvSpec
 
@@ -84,6 +84,28 @@ class _GymnasiumCreator:
         spec = copy.copy(self.spec)
         spec.order_enforce = False
         return gymnasium.make(spec, disable_env_checker=True, **context)
+
+
+def _travelling(spec: EnvSpec) -> EnvSpec:
+    """The spec with the env's class in place of a name that means nothing in another process.
+
+    `gymnasium.register(…, entry_point="__main__:MyEnv")` is such a name: each worker has a
+    `__main__` of its own.
+    """
+    module_name, _, attribute = str(spec.entry_point).partition(":")
+    is_foreign = module_name == "__main__" or module_not_importable(module_name) is not None
+    if not isinstance(spec.entry_point, str) or not is_foreign:
+        return spec
+    try:
+        creator = attrgetter(attribute)(sys.modules[module_name])
+    except AttributeError as error:
+        raise EnvCreationError(
+            f"env={spec.id!r} is registered with entry_point={spec.entry_point!r}, and there is no "
+            f"{attribute!r} in {module_name!r}. Pass the class itself: environment(env=MyEnv)."
+        ) from error
+    spec = copy.copy(spec)
+    spec.entry_point = creator
+    return spec
 
 
 def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
@@ -97,7 +119,7 @@ def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
         EnvCreationError: it means nothing; lists the accepted forms and the nearest names.
     """
     if isinstance(env, EnvSpec):
-        return EnvFactory(env.id, _GymnasiumCreator(env), env_config)
+        return EnvFactory(env.id, _GymnasiumCreator(_travelling(env)), env_config)
     if isinstance(env, str):
         return EnvFactory(env, _creator_by_name(env), env_config)
     if callable(env):
@@ -117,7 +139,7 @@ def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:
     if creator is not None:
         return creator
     try:
-        return _GymnasiumCreator(gymnasium.spec(name))
+        return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
     except (gymnasium.error.Error, ImportError) as error:
         gym_error = error
     module_name, _, attribute = name.rpartition(".")

@@ -8,11 +8,13 @@ streams of randomness are never touched.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trainer.env_runners import Assignment, EnvRunnerGroup, GroupSample, Weights
 from trainer.env_runners.shares import share_out
+from trainer.evaluation.same_spaces import check_same_spaces
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.types import State
 
@@ -44,6 +46,20 @@ class Evaluator:
         self.group = group
         self.num_evaluations = 0
         self._settings = settings
+        self._metrics = MetricsLogger()
+        self._is_started = False
+
+    def start(self, training_group: EnvRunnerGroup) -> None:
+        """Makes the runners, if they are not there yet.
+
+        Raises:
+            ConfigError: what is trained by the other group cannot act in this one's env.
+        """
+        if self._is_started:
+            return
+        self.group.start()
+        check_same_spaces(training_group, self.group)
+        self._is_started = True
 
     def tickets(self) -> list[Assignment]:
         """The tickets of the next evaluation.
@@ -79,18 +95,38 @@ class Evaluator:
         self.group.set_weights(weights)
         sample = self.group.play(self.tickets())
         self.num_evaluations += 1
-        return {"env_runners": _metrics(sample), "weights_version": weights.version}
+        self._metrics.aggregate(sample.metrics)
+        logged, self._metrics = self._metrics.compile(), MetricsLogger()
+        return {
+            "env_runners": {**logged, **_statistics(sample)},
+            "weights_version": weights.version,
+        }
+
+    def add_metrics(self, metrics: Sequence[Any]) -> None:
+        """Adds what users' functions logged in the runners; the next evaluation reports it.
+
+        Args:
+            metrics: one entry per runner, in the order of the runners.
+        """
+        self._metrics.aggregate(metrics)
 
     def get_state(self) -> State:
-        """How many evaluations were played, and the runners' callback state: plain data."""
+        """Plain data: how many evaluations were played, callback state of the runners, metrics.
+
+        The metrics are those that the next evaluation will report.
+        """
         return {
             "num_evaluations": self.num_evaluations,
+            "metrics": self._metrics.get_state(),
             "callbacks": self.group.get_state()["callbacks"],
         }
 
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called."""
         self.num_evaluations = state["num_evaluations"]
+        self._metrics = MetricsLogger()
+        if "metrics" in state:  # not before the first evaluation
+            self._metrics.set_state(state["metrics"])
         self.group.set_state(
             {"slots": [], "callbacks": state["callbacks"], "is_continued": self.num_evaluations > 0}
         )
@@ -100,15 +136,9 @@ class Evaluator:
         self.group.stop()
 
 
-def _metrics(sample: GroupSample) -> dict[str, Any]:
+def _statistics(sample: GroupSample) -> dict[str, Any]:
     # By ticket, so that sums and windows do not depend on who played what.
     by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=lambda pair: pair[0])
     statistics = EpisodeStatistics(smoothing=None)
     statistics.add([record for _, record in by_number])
-    logger = MetricsLogger()
-    logger.aggregate(sample.metrics)
-    return {
-        **logger.compile(),
-        **statistics.result(),
-        "num_env_steps_sampled": sample.num_env_steps,
-    }
+    return {**statistics.result(), "num_env_steps_sampled": sample.num_env_steps}

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from trainer.runtime.messages import Failure
+
+_NO_FORK_SERVER: Final = 255
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,25 @@ class Lost:
     Attributes:
         exit_code: as the operating system gave it: negative for a signal, None if it is not known.
         stalled_s: the seconds without progress after which we killed it; None if it died by itself.
+        start_error: what kept it from being started at all; None if it was.
     """
 
     exit_code: int | None
     stalled_s: float | None = None
+    start_error: str | None = None
 
     def describe(self) -> str:
         """One line: how the process ended, with the signal's name and what it usually means."""
         if self.stalled_s is not None:
             return f"made no progress for {self.stalled_s:.1f} s and was killed"
+        if self.start_error is not None:
+            return f"could not be started ({self.start_error})"
         if self.exit_code is None:
             return "died (its exit code is not known)"
         if self.exit_code >= 0:
-            return f"ended with exit code {self.exit_code}"
+            # What multiprocessing says of a process whose fork server is gone.
+            hint = " or with its fork server" if self.exit_code == _NO_FORK_SERVER else ""
+            return f"ended with exit code {self.exit_code}{hint}"
         name = _signal_name(-self.exit_code)
         hints = {
             "SIGKILL": ", probably out of memory, or killed by hand",

@@ -13,11 +13,19 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+from trainer.errors import ConfigError
+from trainer.runtime.import_path import (
+    may_preload,
+    path_for_starting,
+    set_variables,
+    variables_for_starting,
+)
+
 START_METHOD_VARIABLE: Final = "LOCAL_TRAINER_START_METHOD"
 """Environment variable that forces "forkserver" or "spawn"."""
 
 _ONE_THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_LOCK: Final = threading.Lock()
+_LOCK: Final = threading.RLock()
 
 
 def choose_start_method() -> str:
@@ -28,20 +36,22 @@ def choose_start_method() -> str:
     hang.
 
     Raises:
-        ValueError: the environment variable names something else.
+        ConfigError: the environment variable names something else.
     """
     available = multiprocessing.get_all_start_methods()
+    allowed = [method for method in ("forkserver", "spawn") if method in available]
     forced = os.environ.get(START_METHOD_VARIABLE)
     if forced:
-        if forced not in {"forkserver", "spawn"} or forced not in available:
-            raise ValueError(
-                f"{START_METHOD_VARIABLE}={forced!r}: workers can be started by 'forkserver' "
-                "(where there is fork) or 'spawn'. Set it to one of these or leave it unset."
+        if forced not in allowed:
+            raise ConfigError(
+                f"The environment variable {START_METHOD_VARIABLE} is {forced!r}; env runner "
+                f"processes can be started here by {' or '.join(map(repr, allowed))}. Set it to "
+                "one of these, or leave it unset."
             )
         return forced
     if multiprocessing.get_start_method(allow_none=True) == "spawn" and sys.platform != "darwin":
         return "spawn"
-    return "forkserver" if "forkserver" in available else "spawn"
+    return allowed[0]
 
 
 @contextlib.contextmanager
@@ -61,18 +71,24 @@ def _without_main_module() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _one_thread_variables() -> Iterator[None]:
-    """Lets the child's numeric libraries start with one thread each, whichever they are."""
-    before = {name: os.environ.get(name) for name in _ONE_THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(_ONE_THREAD_VARIABLES, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+def starting() -> Iterator[None]:
+    """Lets processes that start inside the block find this library, and compute with one thread.
+
+    The variables stand for numeric libraries of any kind and for `runtime.import_path`; the worker
+    takes back the latter.
+    """
+    with _LOCK:
+        path_before, path = sys.path, path_for_starting(sys.path)
+        variables = {**dict.fromkeys(_ONE_THREAD_VARIABLES, "1"), **variables_for_starting(path)}
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        if path != path_before:
+            sys.path = path
+        try:
+            yield
+        finally:
+            sys.path = path_before
+            set_variables(before)
 
 
 def preload(modules: Sequence[str], start_method: str) -> None:
@@ -81,7 +97,8 @@ def preload(modules: Sequence[str], start_method: str) -> None:
     No effect with spawn.
     """
     if start_method == "forkserver":
-        multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
+        names = list(modules) if may_preload() else []
+        multiprocessing.get_context("forkserver").set_forkserver_preload(names)
 
 
 class _QuietProcess:
@@ -96,7 +113,7 @@ class _QuietProcess:
         self._on_start = on_start
 
     def start(self) -> None:
-        with _LOCK, _without_main_module(), _one_thread_variables():
+        with starting(), _without_main_module():
             self._process.start()
         self._on_start(self._process)
 

@@ -28,7 +28,9 @@ from typing import Any, Protocol
 import cloudpickle
 
 from trainer.runtime.blas_threads import set_blas_threads
+from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Reply, describe_failure, pack
+from trainer.runtime.worker_output import flush_output, print_whole_lines
 
 _PR_SET_PDEATHSIG = 1
 
@@ -49,13 +51,16 @@ class _Process:
     progress: ProgressCounter | None = None
 
 
-def initialize(progress: ProgressCounter, *, has_forkserver: bool) -> None:
+def initialize(progress: ProgressCounter, *, has_forkserver: bool, import_path: ImportPath) -> None:
     """Prepares a fresh process.
 
     Args:
         progress: the shared counter of this worker's place.
         has_forkserver: whether the operating system's parent of this process is a fork server.
+        import_path: where the user's modules are found; this library is imported already.
     """
+    import_path.take_over()
+    print_whole_lines()
     # Ctrl-C reaches the whole process group; the main process alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -114,7 +119,7 @@ def construct(packed_factory: bytes) -> bytes:
     except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
         return pack(Reply(failure=describe_failure(error)))
     finally:
-        _flush_output()
+        flush_output()
 
 
 def call(method: str, packed_arguments: bytes) -> bytes:
@@ -132,14 +137,7 @@ def call(method: str, packed_arguments: bytes) -> bytes:
             Reply(failure=describe_failure(error, servant.failure_context() if servant else None))
         )
     finally:
-        _flush_output()
-
-
-def _flush_output() -> None:
-    """Lets what user code printed appear now, in one piece per request, and not be lost later."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # the stream may be closed or missing
-            stream.flush()
+        flush_output()
 
 
 def _packed_reply(value: object) -> bytes:

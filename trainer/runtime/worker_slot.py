@@ -7,9 +7,9 @@
     …
     slot.stop()
 
-Each start is a new *generation*: a new single-worker `ProcessPoolExecutor`. In a pool that is
-shared, the death of one process breaks the calls of all the others (tried); in a pool of one it
-breaks its own call only.
+Each start makes a new single-worker `ProcessPoolExecutor`. In a pool that is shared, the death of
+one process breaks the calls of all the others (tried); in a pool of one it breaks its own call
+only.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from trainer.errors import SerializationError
 from trainer.runtime import worker_main
-from trainer.runtime.messages import Reply, pack
+from trainer.runtime.import_path import ImportPath
+from trainer.runtime.messages import Failure, Reply, pack
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
-from trainer.runtime.process_start import make_context
+from trainer.runtime.process_start import make_context, starting
 
 _LOGGER = logging.getLogger(__name__)
 _REAP_TIMEOUT_S: Final = 2.0
@@ -43,7 +44,6 @@ class WorkerSlot:
 
     Attributes:
         name: what messages call it.
-        generation: how often a process was started here.
         pending: the answer to come; None if nothing was asked.
         is_busy: it may be working. Noted before it is asked, so that an interrupt in between does
             not make it look idle.
@@ -53,7 +53,6 @@ class WorkerSlot:
     def __init__(self, name: str, *, start_method: str) -> None:
         """Makes an empty place; `name` is used in messages."""
         self.name = name
-        self.generation = 0
         self.pending: Future[bytes] | None = None
         self.is_busy = False
         self.stall_limit_s: float | None = None
@@ -77,22 +76,30 @@ class WorkerSlot:
         return self._executor is not None
 
     def start(self, packed_factory: bytes, *, stall_limit_s: float | None = None) -> None:
-        """Starts a new generation that makes its servant; the answer is the servant's report.
+        """Starts a new process that makes its servant; the answer is the servant's report.
 
         Args:
             packed_factory: pickled callable that makes the servant from the progress counter.
             stall_limit_s: how long it may go without progress.
         """
         self.kill()
-        self.generation += 1
-        self._executor = ProcessPoolExecutor(
-            max_workers=1,
-            mp_context=self._context,
-            initializer=_initialize,
-            initargs=(self._progress, self._start_method == "forkserver"),
-        )
+        has_forkserver = self._start_method == "forkserver"
+        initargs = (self._progress, has_forkserver, ImportPath.of_this_process())
         self.is_busy = True
-        self._watch(self._executor.submit(worker_main.construct, packed_factory), stall_limit_s)
+        with starting():  # multiprocessing starts processes of its own for the first semaphore
+            self._executor = ProcessPoolExecutor(
+                max_workers=1,
+                mp_context=self._context,
+                initializer=_initialize,
+                initargs=initargs,
+            )
+            try:
+                future = self._executor.submit(worker_main.construct, packed_factory)
+            except (OSError, EOFError) as error:
+                # The fork server died, or nothing can be started now. The next start tries anew,
+                # with another fork server.
+                future = _broken(_NotStartedError(f"{type(error).__name__}: {error}"))
+        self._watch(future, stall_limit_s)
 
     def submit(
         self, method: str, arguments: Sequence[object], *, stall_limit_s: float | None = None
@@ -118,8 +125,7 @@ class WorkerSlot:
             self._watch(self._executor.submit(worker_main.call, method, packed), stall_limit_s)
         except BrokenProcessPool as error:
             # It died while it was idle: the call fails like one that was under way.
-            self.pending = Future()
-            self.pending.set_exception(error)
+            self.pending = _broken(error)
 
     def _watch(self, future: Future[bytes], stall_limit_s: float | None) -> None:
         self.pending = future
@@ -138,6 +144,9 @@ class WorkerSlot:
             raise RuntimeError(f"{self.name} was not asked anything.")
         try:
             packed = future.result()
+        except _NotStartedError as error:
+            self._reap()
+            return Lost(exit_code=None, start_error=str(error))
         except BrokenProcessPool:
             return Lost(exit_code=self._reap())
         self.is_busy = False
@@ -183,7 +192,10 @@ class WorkerSlot:
         """
         if self._executor is not None and not self.is_busy:
             try:
-                self._executor.submit(worker_main.call, "close", pack(())).result(timeout=grace_s)
+                answer = self._executor.submit(worker_main.call, "close", pack(()))
+                reply: Reply = cloudpickle.loads(answer.result(timeout=grace_s))
+                if reply.failure is not None:
+                    warn_of_close(self.name, reply.failure)
             except BrokenProcessPool:
                 pass  # it is gone already
             except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended below
@@ -210,6 +222,28 @@ class WorkerSlot:
         return process.exitcode
 
 
-def _initialize(progress: Any, has_forkserver: bool) -> None:
+def warn_of_close(name: str, failure: Failure) -> None:
+    """Says that a servant could not be closed properly; nothing depends on it any more."""
+    _LOGGER.warning(
+        "%s was stopped, but closing it raised %s: %s\n%s",
+        name.capitalize(),
+        failure.type_name,
+        failure.message,
+        failure.traceback_text.rstrip(),
+    )
+
+
+class _NotStartedError(BrokenProcessPool):
+    """There was no process from the start; the text says why."""
+
+
+def _broken(error: BrokenProcessPool) -> Future[bytes]:
+    """An answer that will not come."""
+    future: Future[bytes] = Future()
+    future.set_exception(error)
+    return future
+
+
+def _initialize(progress: Any, has_forkserver: bool, import_path: ImportPath) -> None:
     # The executor gives an initializer's arguments by position.
-    worker_main.initialize(progress, has_forkserver=has_forkserver)
+    worker_main.initialize(progress, has_forkserver=has_forkserver, import_path=import_path)

@@ -1,0 +1,109 @@
+"""The fork server, from which workers are copied, dies: another one is started, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing import forkserver
+from typing import Any
+
+import pytest
+
+from checkpoints import encode
+from trainer import PPOConfig, RunnerLostError
+from trainer.metrics import comparable
+from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
+from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(choose_start_method() != "forkserver", reason="there is no fork server"),
+]
+
+SERVER: Any = forkserver._forkserver  # there is no public way
+
+
+@pytest.fixture(autouse=True)
+def with_a_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(START_METHOD_VARIABLE, "forkserver")
+
+
+def config() -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(num_env_runners=2)
+        .training(train_batch_size=40, minibatch_size=40, num_epochs=1)
+        .training(model={"fcnet_hiddens": [8]})
+        .debugging(seed=3)
+    )
+
+
+def outcome(before_the_second: Callable[[Any], None]) -> bytes:
+    """Two iterations and everything known after them, but the settings."""
+    with config().build_algo() as algo:
+        results = [algo.train()]
+        before_the_second(algo)
+        results.append(algo.train())
+        state = {**algo.get_state(), "config": None}
+    return encode([[{**comparable(result), "config": None} for result in results], state])
+
+
+def kill_fork_server() -> None:
+    """Kills it and waits until it is dead, but leaves it for multiprocessing to notice."""
+    pid: int = SERVER._forkserver_pid
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT) is not None)
+
+
+def test_a_fork_server_killed_between_iterations_makes_no_difference() -> None:
+    assert outcome(lambda _: kill_fork_server()) == outcome(lambda _: None)
+
+
+@pytest.mark.parametrize("has_connected", [False, True])
+def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
+    has_connected: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    undisturbed = outcome(lambda _: None)
+    ensure_running, connect = SERVER.ensure_running, forkserver.connect_to_new_process
+
+    def dies_before_the_connection() -> None:
+        monkeypatch.setattr(SERVER, "ensure_running", ensure_running)
+        ensure_running()
+        kill_fork_server()
+
+    def dies_after_the_connection(fds: Any) -> Any:
+        monkeypatch.setattr(forkserver, "connect_to_new_process", connect)
+        os.kill(SERVER._forkserver_pid, signal.SIGSTOP)  # connected, but nobody takes the request
+        connected = connect(fds)
+        kill_fork_server()
+        return connected
+
+    def disturb(algo: Any) -> None:
+        if has_connected:
+            monkeypatch.setattr(forkserver, "connect_to_new_process", dies_after_the_connection)
+        else:
+            monkeypatch.setattr(SERVER, "ensure_running", dies_before_the_connection)
+        os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+
+    assert outcome(disturb) == undisturbed
+    assert "could not be started" in caplog.text
+
+
+def test_workers_that_can_never_be_started_are_an_error_after_three_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = []
+
+    def refuse(fds: Any) -> Any:
+        tries.append(fds)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", refuse)
+    with pytest.raises(RunnerLostError, match=r"could not be started \(OSError: no more") as raised:
+        config().env_runners(num_env_runners=1).build_algo()
+    assert len(tries) == 3
+    assert "failed 3 times in a row" in str(raised.value)
+    assert "never answered a request gets 3 tries" in str(raised.value)

@@ -1,0 +1,93 @@
+"""Whole episodes of an env that does not end them: said once, with advice, and not broken off."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainer import PPOConfig
+from trainer.env_runners import endless_episodes
+from trainer.env_runners.endless_episodes import EndlessEpisodes
+from trainer.env_runners.spec import Assignment, SampleRequest
+from trainer.testing.debug_envs import CountdownEnv
+
+
+class LongEpisodes(CountdownEnv):
+    """Ends an episode some steps after the warning came."""
+
+    def __init__(self, log: pytest.LogCaptureFixture) -> None:
+        super().__init__()
+        self._log = log
+
+    def step(self, action: int) -> Any:
+        observation, reward, _, truncated, info = super().step(action)
+        is_over = self.steps > 30 and len(self._log.records) > 0
+        return observation, reward, is_over, truncated or self.steps > 5000, info
+
+
+@pytest.fixture
+def log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Iterator[pytest.LogCaptureFixture]:
+    monkeypatch.setattr(endless_episodes, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(endless_episodes, "PATIENCE_STEPS", 20)
+    with caplog.at_level(logging.WARNING, endless_episodes.__name__):
+        yield caplog
+
+
+def config(log: pytest.LogCaptureFixture, **settings: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(lambda context: LongEpisodes(log))
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        .training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+        .training(model={"fcnet_hiddens": [8]})
+        .update_from_dict(settings)
+    )
+
+
+def test_an_evaluation_without_an_end_says_so_once_and_goes_on(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    with config(log, evaluation_duration=2).build_algo() as algo:
+        results = algo.evaluate()
+    assert results["env_runners/num_episodes"] == 2
+    assert len(log.messages) == 1
+    told = log.messages[0]
+    assert "no episode has ended for 0 s; the one of sub-env 0 of env runner 0 has 20 steps" in told
+    assert "TimeLimit(env, max_episode_steps=…)" in told
+    assert 'evaluation(evaluation_duration_unit="timesteps")' in told
+
+
+def test_complete_episodes_without_an_end_name_the_other_batch_mode(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    with config(log, batch_mode="complete_episodes").build_algo() as algo:
+        algo.train()
+    assert 'env_runners(batch_mode="truncate_episodes")' in log.messages[0]
+
+
+def test_steps_that_are_counted_need_no_end_of_an_episode(log: pytest.LogCaptureFixture) -> None:
+    with config(log, train_batch_size=100, minibatch_size=100).build_algo() as algo:
+        algo.train()
+    assert not log.messages
+
+
+def test_a_request_is_patient_while_episodes_end() -> None:
+    now = [0.0]
+    spec: Any = SimpleNamespace()  # not looked at before there is something to tell
+    request = SampleRequest((Assignment(0, num_episodes=9),))
+    watch = EndlessEpisodes(spec, request, clock=lambda: now[0])
+    slot: Any = SimpleNamespace(num_steps_played=10_000)
+    for num_ended in range(1, 4):
+        now[0] += 50
+        watch.look([slot], num_ended=num_ended)
+        now[0] += 59
+        watch.look([slot], num_ended=num_ended)
+    now[0] += 2
+    with pytest.raises(AttributeError, match="in_evaluation"):
+        watch.look([slot], num_ended=3)
