@@ -1,189 +1,184 @@
-"""The callback examples of RLlib's documents run with nothing but their import lines changed.
+"""The code blocks of RLlib's pages on callbacks run with nothing but their import lines changed.
 
-Some lines are added around them to keep the runs short and to look at what came out.
+The blocks are in `tests/document_blocks.py`. What they leave at its default is made smaller from
+outside, so that a test takes seconds.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from callbacks import RLlibCallback
+from callbacks import EVENTS, RLlibCallback
+from tests.document_blocks import (
+    ACROBOT_CUSTOM_DATA,
+    ACROBOT_TEMPORARY_DATA,
+    CHAIN,
+    CLASS_WITH_STATE,
+    CLASS_WITH_STATE_AND_SUPER,
+    CLASS_WITHOUT_STATE,
+    LAMBDA,
+    REPLAY_BUFFER_TO_DISK,
+    TREE,
+)
 from trainer import PPOConfig
+from trainer.replay import PrioritizedReplayBuffer
 
 pytestmark = pytest.mark.process
 
 
-_LAMBDA_EXAMPLE = """
+def run(
+    block: str, monkeypatch: pytest.MonkeyPatch, *, around: Any = None, **settings: Any
+) -> dict[str, Any]:
+    """The names that a block leaves behind; its algorithm is stopped.
+
+    Args:
+        block: what to run, as a script.
+        monkeypatch: changes the defaults of `PPOConfig` for this test.
+        around: names that the block expects to be there.
+        settings: the changed defaults.
+    """
+    make = PPOConfig.__init__
+
+    def make_small(config: PPOConfig, *args: Any, **kwargs: Any) -> None:
+        make(config, *args, **kwargs)
+        small = {"train_batch_size": 400, "num_epochs": 1, "model": {"fcnet_hiddens": [8]}}
+        config.update_from_dict({**small, "seed": 0, **settings})
+
+    monkeypatch.setattr(PPOConfig, "__init__", make_small)
+    names: dict[str, Any] = {"__name__": "__main__", **(around or {})}
+    try:
+        exec(compile(block, "<block>", "exec"), names)
+    finally:
+        if "ppo" in names:
+            names["ppo"].stop()
+    return names
+
+
+_SMALLER = """\
 from trainer import PPOConfig
 
-ppo = config = (
-    PPOConfig()
-    .environment("CartPole-v1")
-    .callbacks(
-        on_episode_end=(
-            lambda episode, **kw: print(f"Episode done. R={episode.get_return()}")
-        )
-    )
-    .training(train_batch_size=400, num_epochs=1)  # not in the document
-    .build()
-)
-ppo.train()
-ppo.stop()
+make = PPOConfig.__init__
+
+def make_small(config):
+    make(config)
+    config.training(train_batch_size=400, num_epochs=1)
+
+PPOConfig.__init__ = make_small
 """
 
 
-def test_the_lambda_prints_returns() -> None:
-    # As a script without a guard, with the default of two processes, whose output is the script's.
+def test_what_processes_print_appears() -> None:
+    # A script without a guard, with the default of two processes, whose output is the script's.
+    # The ends of their lines may fall between each other's.
     done = subprocess.run(
-        [sys.executable, "-c", _LAMBDA_EXAMPLE], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"{_SMALLER}{LAMBDA}ppo.stop()"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    # Two processes share the output, so the ends of lines may fall between each other's.
     assert len(re.findall(r"Episode done\. R=\d", done.stdout)) > 5
 
 
-class EpisodeReturn(RLlibCallback):
-    def __init__(self) -> None:
-        # Keep some global state in between individual callback events.
-        self.overall_sum_of_rewards = 0.0
-
-    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
-        self.overall_sum_of_rewards += episode.get_return()
-        print(f"Episode done. R={episode.get_return()} Global SUM={self.overall_sum_of_rewards}")
-
-
-class EpisodeReturnWithSuper(EpisodeReturn):
-    def __init__(self) -> None:
-        super().__init__()
-        self.overall_sum_of_rewards = 0.0
+@pytest.mark.parametrize("block", [LAMBDA, CLASS_WITHOUT_STATE])
+def test_the_returns_of_all_episodes_are_printed(
+    block: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ppo = run(block, monkeypatch, num_env_runners=0)["ppo"]
+    lines = capsys.readouterr().out.splitlines()
+    assert all(re.fullmatch(r"Episode done\. R=\d+\.0", line) for line in lines)
+    assert len(lines) == ppo.counters.num_episodes > 5
 
 
-@pytest.mark.parametrize("callback", [EpisodeReturn, EpisodeReturnWithSuper])
-def test_the_stateful_class_adds_up(callback: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    ppo = (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .callbacks(callback)
-        .training(train_batch_size=400, num_epochs=1)  # not in the document
-        .env_runners(num_env_runners=0)  # one runner, so that there is one sum
-        .build()
-    )
-    ppo.train()
-    ppo.stop()
+@pytest.mark.parametrize("block", [CLASS_WITH_STATE, CLASS_WITH_STATE_AND_SUPER])
+def test_the_stateful_class_adds_up(
+    block: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One runner, so that there is one sum.
+    ppo = run(block, monkeypatch, num_env_runners=0)["ppo"]
     total = 0.0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 5
     for line in lines:
-        words = line.split("=")
-        total += float(words[1].split()[0])
-        assert float(words[2]) == total
+        found = re.fullmatch(r"Episode done\. R=(\d+\.0) Global SUM=(\d+\.0)", line)
+        assert found is not None
+        total += float(found[1])
+        assert float(found[2]) == total
+    assert len(lines) == ppo.counters.num_episodes > 5
 
 
-def test_the_chain_calls_classes_then_functions(capsys: pytest.CaptureFixture[str]) -> None:
-    class MyCallbacks(RLlibCallback):
-        def on_train_result(
-            self, *, algorithm: Any, metrics_logger: Any, result: Any, **kwargs: Any
-        ) -> None:
-            print("RLlibCallback subclass")
-
-    class MyDebugCallbacks(RLlibCallback):
-        def on_train_result(
-            self, *, algorithm: Any, metrics_logger: Any, result: Any, **kwargs: Any
-        ) -> None:
-            print("debug subclass")
-
-    config = PPOConfig().environment("CartPole-v1")
-    config.env_runners(num_env_runners=0).training(train_batch_size=200, num_epochs=1)
-    # Define the callbacks order through the config.
-    # Subclasses first, then individual `on_train_result` (or other events) callables:
-    config.callbacks(
-        callbacks_class=[MyDebugCallbacks, MyCallbacks],  # <- note: debug class first
-        on_train_result=[
-            lambda algorithm, **kw: print("lambda 1"),
-            lambda algorithm, **kw: print("lambda 2"),
-        ],
-    )
+def test_the_chain_calls_classes_then_functions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.training(train_batch_size=200, num_epochs=1)
+    run(CHAIN, monkeypatch, around={"config": config, "RLlibCallback": RLlibCallback})
     with config.build() as algo:
         algo.train()
-    expected = ["debug subclass", "RLlibCallback subclass", "lambda 1", "lambda 2"]
-    assert capsys.readouterr().out.splitlines() == expected
+    promised = [line[4:] for line in CHAIN.splitlines() if line.startswith("# > ")]
+    assert len(promised) == 4
+    assert capsys.readouterr().out.splitlines() == promised
 
 
-class LogAcrobotAngleTemporarily(RLlibCallback):
-    def on_episode_step(self, *, episode: Any, env: Any, **kwargs: Any) -> None:
-        # First get the angle from the env (note that `env` is a VectorEnv).
-        cos_theta1, sin_theta1 = env.envs[0].unwrapped.state[0], env.envs[0].unwrapped.state[1]
-        # Convert cos/sin/tan into degree.
-        deg_theta1 = math.degrees(math.atan2(sin_theta1, cos_theta1))
-
-        # Log the theta1 degree value in the episode object, temporarily.
-        episode.add_temporary_timestep_data("theta1", deg_theta1)
-
-    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **kwargs: Any) -> None:
-        # Get all the logged theta1 degree values and average them.
-        theta1s = episode.get_temporary_timestep_data("theta1")
-        avg_theta1 = np.mean(theta1s)
-
-        # Log the final result - per episode - to the MetricsLogger.
-        # Report with a sliding/smoothing window of 50.
-        metrics_logger.log_value("theta1_mean", avg_theta1, reduce="mean", window=50)
-        assert len(theta1s) == episode.t  # not in the document: one value per step, cuts or not
-
-
-class LogAcrobotAngle(RLlibCallback):
-    def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
-        # Initialize an empty list in the `custom_data` property of `episode`.
-        episode.custom_data["theta1"] = []
-
-    def on_episode_step(self, *, episode: Any, env: Any, **kwargs: Any) -> None:
-        cos_theta1, sin_theta1 = env.envs[0].unwrapped.state[0], env.envs[0].unwrapped.state[1]
-        deg_theta1 = math.degrees(math.atan2(sin_theta1, cos_theta1))
-
-        # Log the theta1 degree value in the episode object, temporarily.
-        episode.custom_data["theta1"].append(deg_theta1)
-
-    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **kwargs: Any) -> None:
-        # Get all the logged theta1 degree values and average them.
-        theta1s = episode.custom_data["theta1"]
-        avg_theta1 = np.mean(theta1s)
-
-        # Log the final result - per episode - to the MetricsLogger.
-        # Report with a sliding/smoothing window of 50.
-        metrics_logger.log_value("theta1_mean", avg_theta1, reduce="mean", window=50)
-        assert len(theta1s) == episode.t  # not in the document
-
-
-def test_both_ways_to_log_acrobots_angle_give_the_same_means() -> None:
-    means = []
-    for callback in (LogAcrobotAngleTemporarily, LogAcrobotAngle):
-        config = (
-            PPOConfig()
-            .environment("Acrobot-v1")
-            .callbacks(
-                callbacks_class=callback,
-            )
-        )
-        # Not in the document: episodes of 500 steps, cut into pieces of 300.
-        config.training(train_batch_size=600, num_epochs=1).debugging(seed=0)
-        ppo = config.build()
-
-        # Train n times. Expect to find `theta1_mean` in the results under:
-        # `env_runners/theta1_mean`
-        for i in range(4):
-            results = ppo.train()
-            if i >= 1:  # an episode has ended by then
-                print(
-                    f"iter={i} "
-                    f"theta1_mean={results['env_runners']['theta1_mean']} "
-                    f"R={results['env_runners']['episode_return_mean']}"
-                )
+def test_both_ways_to_log_acrobots_angle_give_the_same_means(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    means, printed = [], []
+    for block in (ACROBOT_TEMPORARY_DATA, ACROBOT_CUSTOM_DATA):
+        with monkeypatch.context() as changed:
+            # Episodes of 500 steps, cut into pieces of 600.
+            results = run(block, changed, num_env_runners=1, train_batch_size=600)["results"]
         means.append(results["env_runners"]["theta1_mean"])
-        ppo.stop()
+        printed.append(capsys.readouterr().out.splitlines())
     assert means[0] == means[1]
     assert -180.0 <= means[0] <= 180.0
+    assert printed[0] == printed[1]
+    assert [line.split()[0] for line in printed[0]] == [f"iter={i}" for i in range(10)]
+    assert all(re.search(r"theta1_mean=-?\d+\.\d+ R=-\d+\.\d+$", line) for line in printed[0])
+
+
+def test_the_replay_buffer_is_written_to_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run(REPLAY_BUFFER_TO_DISK, monkeypatch)
+    names["dqn"].stop()
+    lines = capsys.readouterr().out.splitlines()
+    iterations = [line.split()[1] for line in lines if line.startswith("training_iteration ")]
+    assert iterations == ["1", "2", "3", "4"]
+    # The last time in the fourth iteration, of 1000 steps each.
+    written = (tmp_path / "replay_buffer_contents.msgpack").read_bytes()
+    contents = names["ormsgpack"].unpackb(written)
+    assert contents["num_added"] == 4000 == len(contents["columns"]["rewards"])
+    # What was written can be put into a buffer again, and gives the same bytes.
+    buffer = PrioritizedReplayBuffer(50_000)
+    buffer.set_state(contents)
+    option = names["ormsgpack"].OPT_SERIALIZE_NUMPY
+    assert names["ormsgpack"].packb(buffer.get_state(), option=option) == written
+
+
+def test_every_event_of_the_overview_is_there_with_its_arguments() -> None:
+    for scope, events in TREE.items():
+        for name, arguments in events.items():
+            assert EVENTS[name].scope == scope
+            assert set(arguments) <= set(EVENTS[name].arguments)
+            assert callable(getattr(RLlibCallback, name))
+
+
+def test_the_tip_to_tell_training_from_evaluation_holds() -> None:
+    seen: dict[str, bool] = {}
+
+    def note(episode: Any, env_runner: Any) -> None:
+        seen[episode.id_] = env_runner.config.in_evaluation
+
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.training(train_batch_size=200, num_epochs=1, model={"fcnet_hiddens": [8]})
+    config.evaluation(evaluation_interval=1, evaluation_duration=2).callbacks(on_episode_end=note)
+    with config.build() as algo:
+        algo.train()
+    assert set(seen.values()) == {True, False}
+    assert all(flag == episode_id.startswith("evaluation") for episode_id, flag in seen.items())

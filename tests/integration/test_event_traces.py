@@ -1,0 +1,345 @@
+"""The golden event trace: every episode has the same events, wherever and however it is played."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import CallbackChain, RLlibCallback
+from tests.event_trace import (
+    TRAJECTORY,
+    EventTrace,
+    Traces,
+    all_traces,
+    finished_traces,
+    outline,
+    problems_of,
+    running_traces,
+    tracers,
+    without_trajectories,
+)
+from trainer import PPO, PPOConfig
+from trainer.env_runners.episode_player import EpisodePlayer
+from trainer.testing.debug_envs import CountdownEnv
+
+pytestmark = pytest.mark.process
+
+NUM_SLOTS = 4
+STEPS_PER_SLOT = 30
+
+
+def config(
+    num_env_runners: int, *, steps_per_iteration: int = 40, callbacks: Any = EventTrace, **more: Any
+) -> PPOConfig:
+    """Four slots, spread over the runners, and weights that stay as they are."""
+    made = (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=NUM_SLOTS // max(1, num_env_runners),
+        )
+        .training(
+            # Weights that learn would make the actions depend on where the iterations end.
+            lr=0.0,
+            train_batch_size=steps_per_iteration,
+            minibatch_size=steps_per_iteration,
+            num_epochs=1,
+            model={"fcnet_hiddens": [4]},
+        )
+        .callbacks(callbacks)
+        .debugging(seed=7)
+    )
+    return made.update_from_dict(more)
+
+
+def traces_of_run(made: PPOConfig) -> Traces:
+    """All traces after 30 steps in each slot."""
+    with made.build_algo() as algo:
+        for _ in range(STEPS_PER_SLOT * NUM_SLOTS // made.train_batch_size):
+            algo.train()
+        return all_traces(algo)
+
+
+@pytest.fixture(scope="module")
+def golden() -> Traces:
+    return traces_of_run(config(0))
+
+
+def test_the_golden_trace_is_what_one_writes_down_by_hand(golden: Traces) -> None:
+    assert problems_of(golden) == set()
+    for episode_id, trace in golden.items():
+        assert {line[1] for line in trace} == {int(episode_id.split("-")[1])}, "the env slot"
+        assert [line[2] for line in trace] == [line[3] for line in trace], "1 is paid per step"
+    # All steps that were asked for are there, with episodes that ended and others that run.
+    last_lines = [trace[-1] for trace in golden.values()]
+    assert sum(step for _, _, step, *_ in last_lines) == NUM_SLOTS * STEPS_PER_SLOT
+    events = [event for event, *_ in last_lines]
+    assert events.count("end") > 8
+    assert events.count(TRAJECTORY) >= 2, "of episodes that are cut where the run ends"
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 1, 2, 4])
+def test_it_makes_no_difference_how_slots_are_spread(num_env_runners: int, golden: Traces) -> None:
+    assert traces_of_run(config(num_env_runners)) == golden
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+@pytest.mark.parametrize("steps_per_iteration", [4, 8, 120])
+def test_cuts_into_chunks_have_no_events(
+    num_env_runners: int, steps_per_iteration: int, golden: Traces
+) -> None:
+    traces = traces_of_run(config(num_env_runners, steps_per_iteration=steps_per_iteration))
+    assert without_trajectories(traces) == without_trajectories(golden)
+    assert problems_of(traces) == set()
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_complete_episodes_have_the_same_events(num_env_runners: int, golden: Traces) -> None:
+    traces = traces_of_run(config(num_env_runners, batch_mode="complete_episodes"))
+    assert {trace[-1][0] for trace in traces.values()} == {"end"}, "all episodes are finished"
+    assert problems_of(traces) == set()
+    whole = without_trajectories(traces)
+    for episode_id, trace in without_trajectories(golden).items():
+        assert whole[episode_id][: len(trace)] == trace
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_evaluation_leaves_the_traces_of_training_alone(
+    num_env_runners: int, golden: Traces
+) -> None:
+    made = config(num_env_runners, evaluation_interval=1, evaluation_duration=3)
+    assert traces_of_run(made) == golden
+
+
+def test_evaluation_episodes_have_the_same_events_whoever_plays_them() -> None:
+    outcomes = []
+    for num_runners, num_envs in ((0, 1), (0, 3), (1, 2), (2, 1), (2, 2)):
+        made = config(0, evaluation_num_env_runners=num_runners, evaluation_duration=5)
+        made.evaluation(evaluation_config={"num_envs_per_env_runner": num_envs})
+        with made.build_algo() as algo:
+            algo.evaluate()
+            algo.train()
+            algo.evaluate()
+            outcomes.append(finished_traces(algo, in_evaluation=True))
+    assert outcomes[0].keys() == {f"evaluation-{n}-{k}" for n in range(2) for k in range(5)}
+    assert problems_of(outcomes[0]) == set()
+    assert {trace[-1][0] for trace in outcomes[0].values()} == {"end"}
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+class KillsItsProcess(RLlibCallback):
+    """Writes each step into a file, and kills its process after some of them while `armed` is."""
+
+    def __init__(self, armed: Path, steps: Path) -> None:
+        self._armed, self._steps = str(armed), str(steps)
+
+    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+        with Path(self._steps).open("a") as file:
+            file.write(f"{episode.id_} {episode.t}\n")
+        if episode.t != 3:
+            return
+        try:
+            Path(self._armed).unlink()  # of two runners, one succeeds
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("num_env_runners", [1, 2])
+def test_a_runner_killed_in_mid_iteration_leaves_no_event_out_and_none_twice(
+    num_env_runners: int, golden: Traces, tmp_path: Path
+) -> None:
+    armed, steps = tmp_path / "armed", tmp_path / "steps"
+    made = config(num_env_runners, callbacks=[EventTrace, KillsItsProcess(armed, steps)])
+    with made.build_algo() as algo:
+        for _ in range(3):
+            armed.touch()  # the callback that traces comes first: it has seen what is lost
+            algo.train()
+            assert not armed.exists()
+        assert algo.env_runner_group.num_remote_worker_restarts() == 3
+        assert all_traces(algo) == golden
+    # What callbacks do to the world outside is another matter: that happened twice.
+    written = steps.read_text().splitlines()
+    assert set(written) == {
+        f"{episode_id} {step}"
+        for episode_id, trace in golden.items()
+        for event, step in outline(trace)
+        if event == "step"
+    }
+    assert len(written) > len(set(written))
+
+
+class InterruptedOnce(CountdownEnv):
+    """Raises what Ctrl-C raises, in the middle of the 20th step of its life."""
+
+    lifetime_steps = 0
+
+    def step(self, action: int) -> Any:
+        self.lifetime_steps += 1
+        if self.lifetime_steps == 20:
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+def test_an_interrupted_iteration_leaves_no_event_out_and_none_twice(golden: Traces) -> None:
+    num_interrupts = 0
+    with config(0).environment(InterruptedOnce).build_algo() as algo:
+        while algo.training_iteration < 3:
+            try:
+                algo.train()
+            except KeyboardInterrupt:
+                num_interrupts += 1
+        assert all_traces(algo) == golden
+    assert num_interrupts > 0
+
+
+@pytest.mark.parametrize("num_before", [0, 2])
+@pytest.mark.parametrize("num_after", [0, 1, 2])
+def test_a_restored_run_goes_on_in_the_middle_of_its_traces(
+    num_before: int, num_after: int, golden: Traces, tmp_path: Path
+) -> None:
+    with config(num_before).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        finished = finished_traces(algo)
+        running = running_traces(algo)
+        algo.train()  # whatever happens after the save must not matter
+    assert running
+    assert finished
+    with PPO.from_checkpoint(path, config=config(num_after)) as other:
+        assert running_traces(other) == running
+        for _ in range(2):
+            other.train()
+        assert {**finished, **all_traces(other)} == golden
+
+
+def test_the_other_events_of_a_runner_are_in_order() -> None:
+    made_of = ["on_sub_environment_created 0", "on_sub_environment_created 1"]
+    made_of += ["on_environment_created", "on_create_policy"]
+    for num_env_runners in (0, 1, 2):
+        made = config(num_env_runners, num_envs_per_env_runner=2)
+        with made.build_algo() as algo:
+            for _ in range(2):
+                algo.train()
+            for state in tracers(algo):
+                assert state["others"] == [*made_of, "on_sample_end", "on_sample_end"]
+
+
+# ---- negative controls: an engine that errs is found out
+
+
+def drops_the_last_step(fire: Any, event: str, slot: Any, **more: Any) -> None:
+    if event != "on_episode_step" or not slot.episode.is_done:
+        fire(event, slot, **more)
+
+
+def fires_steps_twice(fire: Any, event: str, slot: Any, **more: Any) -> None:
+    fire(event, slot, **more)
+    if event == "on_episode_step":
+        fire(event, slot, **more)
+
+
+def starts_before_the_reset(fire: Any, event: str, slot: Any, **more: Any) -> None:
+    fire(event, slot, **more)
+    if event == "on_episode_created":
+        fire("on_episode_start", slot)
+
+
+def ends_before_the_last_step(fire: Any, event: str, slot: Any, **more: Any) -> None:
+    is_last = event == "on_episode_step" and slot.episode.is_done
+    if is_last:
+        fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
+    if event != "on_episode_end":
+        fire(event, slot, **more)
+
+
+def forgets_earlier_chunks(fire: Any, event: str, slot: Any, **more: Any) -> None:
+    fire(event, slot, **({**more, "prev_episode_chunks": []} if more else more))
+
+
+def names_the_next_sub_env(fire: Any, event: str, slot: Any, **more: Any) -> None:
+    index = slot.index
+    slot.index = (index + 1) % NUM_SLOTS
+    fire(event, slot, **more)
+    slot.index = index
+
+
+def gives_out_copies(fire: Any, event: str, slot: Any, **more: Any) -> None:
+    original = slot.episode
+    slot.episode = original.from_state(original.get_state())
+    slot.episode.custom_data = original.custom_data
+    fire(event, slot, **more)
+    slot.episode = original
+
+
+_ORDER = "order and number of events"
+
+
+@pytest.mark.parametrize(
+    ("errs", "problem"),
+    [
+        (drops_the_last_step, _ORDER),
+        (fires_steps_twice, _ORDER),
+        (ends_before_the_last_step, _ORDER),
+        (starts_before_the_reset, "created before the reset, the others after it"),
+        (forgets_earlier_chunks, "chunks follow each other from 0 on"),
+        (names_the_next_sub_env, "env.envs[env_index] is what stepped"),
+        (gives_out_copies, "episode is that of the chunk's earlier events"),
+    ],
+)
+def test_an_engine_that_errs_is_found_out(
+    errs: Callable[..., None], problem: str, golden: Traces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fire = EpisodePlayer._fire
+
+    def wrong(player: EpisodePlayer, event: str, slot: Any, **more: Any) -> None:
+        errs(fire.__get__(player), event, slot, **more)
+
+    monkeypatch.setattr(EpisodePlayer, "_fire", wrong)
+    traces = traces_of_run(config(0))
+    assert traces != golden
+    assert problem in problems_of(traces)
+
+
+def test_a_trajectory_that_is_left_out_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    postprocess = EpisodePlayer._postprocess
+
+    def wrong(player: EpisodePlayer, slot: Any) -> Any:
+        if slot.episode is None or not slot.episode.is_done:
+            return postprocess(player, slot)
+        return None
+
+    monkeypatch.setattr(EpisodePlayer, "_postprocess", wrong)
+    problem = "the end comes after the last trajectory, in evaluation without"
+    assert problems_of(traces_of_run(config(0))) == {problem}
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ("env_runner", "env_runner is that which made the env"),
+        ("env", "env is env_runner.env"),
+        ("metrics_logger", "metrics_logger is env_runner.metrics"),
+        ("rl_module", "rl_module is env_runner.module"),
+    ],
+)
+def test_arguments_that_are_other_objects_are_found_out(
+    argument: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emitter = CallbackChain.emitter
+
+    def wrong(chain: CallbackChain, event: str) -> Callable[..., None] | None:
+        emit = emitter(chain, event)
+        if emit is None or not event.startswith("on_episode"):
+            return emit
+        return lambda **all_: emit(**{**all_, argument: copy.copy(all_[argument])})
+
+    monkeypatch.setattr(CallbackChain, "emitter", wrong)
+    assert problem in problems_of(traces_of_run(config(0)))
