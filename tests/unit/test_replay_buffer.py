@@ -1,0 +1,284 @@
+"""What comes out of a replay buffer, compared with a plain list of all steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.replay_model import (
+    ADDS,
+    KINDS,
+    Piece,
+    World,
+    action,
+    chunk,
+    observation,
+    reward,
+    row_of,
+    same,
+)
+from trainer.episodes import SingleAgentEpisode
+from trainer.errors import ReplayError
+from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer, Transitions
+
+BUFFERS = (ReplayBuffer, PrioritizedReplayBuffer)
+ENOUGH = 500
+"""So many draws miss one of at most 12 rows with a probability below 10⁻¹⁷."""
+
+
+def filled(
+    buffer_class: type[ReplayBuffer], capacity: int, kind: str, adds: list[list[Piece]]
+) -> tuple[ReplayBuffer, World]:
+    buffer, world = buffer_class(capacity), World(kind)
+    for pieces in adds:
+        buffer.add(world.play(pieces))
+    return buffer, world
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@pytest.mark.parametrize("buffer_class", BUFFERS)
+@given(st.sampled_from(KINDS), st.integers(1, 12), ADDS, st.integers(1, 5))
+@settings(deadline=None, max_examples=60)
+def test_every_sample_is_what_was_played(
+    buffer_class: type[ReplayBuffer], kind: str, capacity: int, adds: Any, n_step: int
+) -> None:
+    buffer, world = filled(buffer_class, capacity, kind, adds)
+    stored = world.steps[-capacity:]
+    assert buffer.num_added == len(world.steps)
+    assert len(buffer) == buffer.get_num_timesteps() == len(stored)
+    assert buffer.get_num_episodes() == len({episode for episode, _, _ in stored})
+    if not stored:
+        return
+    batch = buffer.sample(ENOUGH, rng=rng(), n_step=n_step, gamma=0.9)
+    assert set(batch.rows.tolist()) == set(range(len(stored))), "all steps, and no others"
+    for row in range(len(stored)):
+        wanted = world.transition(world.position_in(row, capacity), n_step=n_step, gamma=0.9)
+        for index in np.flatnonzero(batch.rows == row)[:2]:
+            assert same(row_of(batch, index), wanted)
+
+
+@given(st.integers(1, 12), ADDS, st.integers(1, 5), st.integers(0, 4))
+@settings(deadline=None, max_examples=60)
+def test_a_range_of_steps_gives_one_of_its_lengths(
+    capacity: int, adds: Any, low: int, more: int
+) -> None:
+    buffer, world = filled(ReplayBuffer, capacity, "vector", [*adds, [Piece(0, 1)]])
+    high = low + more
+    batch = buffer.sample(50, rng=rng(), n_step=(low, high), gamma=0.9)
+    for index in range(50):
+        position = world.position_in(int(batch.rows[index]), capacity)
+        candidates = [
+            world.transition(position, n_step=n_step, gamma=0.9) for n_step in range(low, high + 1)
+        ]
+        assert any(same(row_of(batch, index), wanted) for wanted in candidates)
+
+
+@given(st.sampled_from(KINDS), st.integers(1, 12), ADDS, st.integers(1, 5))
+@settings(deadline=None, max_examples=60)
+def test_a_sequence_is_what_was_played_and_then_zeros(
+    kind: str, capacity: int, adds: Any, length: int
+) -> None:
+    buffer, world = filled(ReplayBuffer, capacity, kind, [*adds, [Piece(0, 1)]])
+    batch = buffer.sample_sequences(20, length=length, rng=rng())
+    for index in range(20):
+        position = world.position_in(int(batch.rows[index, 0]), capacity)
+        episode = world.steps[position][0]
+        rest = [step for step in world.steps[position:] if step[0] == episode][:length]
+        assert batch.mask[index].tolist() == [step < len(rest) for step in range(length)]
+        for step in range(length):
+            got = _step_of(batch, index, step)
+            if step < len(rest):
+                _, t, is_terminated = rest[step]
+                assert same(got[0], observation(kind, episode, t))
+                assert same(got[1], action(kind, episode, t))
+                assert same(got[2], observation(kind, episode, t + 1))
+                assert got[3:] == (np.float32(reward(episode, t)), is_terminated)
+            else:
+                assert not any(map(_any, got))
+                assert batch.rows[index, step] == -1
+
+
+def _step_of(batch: Any, index: int, step: int) -> tuple[Any, ...]:
+    def at(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {key: at(part) for key, part in tree.items()}
+        return tuple(map(at, tree)) if isinstance(tree, tuple) else tree[index, step]
+
+    columns = (batch.obs, batch.actions, batch.next_obs, batch.rewards, batch.terminateds)
+    return tuple(map(at, columns))
+
+
+def _any(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return any(map(_any, tree.values()))
+    return any(map(_any, tree)) if isinstance(tree, tuple) else bool(np.any(tree))
+
+
+def test_known_answers_of_three_step_sums() -> None:
+    buffer = ReplayBuffer(10)
+    rewards = [1.0, 2.0, 4.0, 8.0]
+    buffer.add(
+        SingleAgentEpisode(
+            observations=[np.float32(t) for t in range(5)],
+            actions=[0, 1, 2, 3],
+            rewards=rewards,
+            terminated=True,
+            len_lookback_buffer=0,
+        ).to_numpy()
+    )
+    batch = buffer.sample(ENOUGH, rng=rng(), n_step=3, gamma=0.5)
+    answers = {
+        (int(row), float(total), float(after), float(discount))
+        for row, total, after, discount in zip(
+            batch.rows, batch.rewards, batch.next_obs, batch.discounts, strict=True
+        )
+    }
+    assert answers == {
+        (0, 1 + 2 / 2 + 4 / 4, 3.0, 0.125),
+        (1, 2 + 4 / 2 + 8 / 4, 4.0, 0.0),
+        (2, 4 + 8 / 2, 4.0, 0.0),
+        (3, 8.0, 4.0, 0.0),
+    }
+
+
+def test_a_truncated_end_keeps_the_value_of_the_last_observation() -> None:
+    buffer = ReplayBuffer(10)
+    buffer.add(chunk(0, 0, 2, end="truncated"))
+    batch = buffer.sample(ENOUGH, rng=rng(), n_step=3, gamma=0.5)
+    assert {(int(r), float(d)) for r, d in zip(batch.rows, batch.discounts, strict=True)} == {
+        (0, 0.25),
+        (1, 0.5),
+    }
+
+
+def test_both_ends_of_a_range_of_steps_are_drawn() -> None:
+    buffer = ReplayBuffer(100)
+    buffer.add(chunk(0, 0, 100))
+    batch = buffer.sample(ENOUGH, rng=rng(), n_step=(1, 3), gamma=0.5)
+    inside = batch.rows < 97
+    assert set(batch.discounts[inside].tolist()) == {0.5, 0.25, 0.125}
+
+
+def test_a_transition_does_not_step_over_a_missing_chunk() -> None:
+    buffer = ReplayBuffer(100)
+    buffer.add(chunk(0, 0, 2))
+    buffer.add(chunk(0, 5, 2))
+    batch = buffer.sample(ENOUGH, rng=rng(), n_step=4, gamma=0.5)
+    assert set(batch.discounts[batch.rows == 0].tolist()) == {0.25}
+
+
+def test_episodes_that_were_given_up_are_forgotten_with_their_last_step() -> None:
+    buffer = ReplayBuffer(6)
+    for episode in range(20):
+        buffer.add(chunk(episode, 0, 3))
+    assert buffer.get_state()["running_episodes"] == [["episode 18", 56, 3], ["episode 19", 59, 3]]
+
+
+def test_images_stay_bytes_and_every_part_is_a_copy() -> None:
+    buffer = ReplayBuffer(4)
+    buffer.add(chunk(0, 0, 4, kind="nested"))
+    batch = buffer.sample(3, rng=rng())
+    assert batch.obs["camera"].dtype == batch.next_obs["camera"].dtype == np.uint8
+    assert batch.obs["camera"].shape == (3, 2, 1)
+    before = buffer.sample(3, rng=rng())
+    batch.obs["camera"][:] = 99
+    batch.rewards[:] = 99
+    assert same(row_of(buffer.sample(3, rng=rng()), 0), row_of(before, 0))
+
+
+def test_what_was_added_may_change_afterwards() -> None:
+    buffer, episode = ReplayBuffer(4), chunk(0, 0, 4)
+    buffer.add(episode)
+    episode.observations.data[:] = -1
+    assert buffer.sample(20, rng=rng()).obs.min() >= 0
+
+
+def test_keys_that_look_like_paths_stay_apart() -> None:
+    observations = [{"a": {"b": np.float32(1)}, "a/b": np.float32(2)}] * 2
+    buffer = ReplayBuffer(4)
+    buffer.add(
+        SingleAgentEpisode(
+            observations=observations, actions=[0], rewards=[0.0], len_lookback_buffer=0
+        ).to_numpy()
+    )
+    batch = buffer.sample(1)
+    assert (batch.obs["a"]["b"].tolist(), batch.obs["a/b"].tolist()) == ([1.0], [2.0])
+
+
+def test_the_same_rng_gives_the_same_bytes() -> None:
+    buffer, _ = filled(PrioritizedReplayBuffer, 50, "vector", [[Piece(0, 30, "terminated")]])
+    one, other = (buffer.sample(20, rng=rng(), n_step=(1, 3)) for _ in range(2))
+    assert all(
+        same(getattr(one, name), getattr(other, name)) for name in Transitions.__annotations__
+    )
+
+
+def lists() -> SingleAgentEpisode:
+    episode = chunk(1, 0, 3)
+    episode.to_lists()
+    return episode
+
+
+@pytest.mark.parametrize("buffer_class", BUFFERS)
+@pytest.mark.parametrize(
+    "bad",
+    [chunk(1, 0, 3, kind="image"), chunk(1, 0, 3, kind="nested"), lists()],
+    ids=["another number type", "another nesting", "lists"],
+)
+def test_a_chunk_that_does_not_fit_adds_nothing(
+    buffer_class: type[ReplayBuffer], bad: SingleAgentEpisode
+) -> None:
+    buffer = buffer_class(4)
+    with pytest.raises(ReplayError, match="episode 1"):
+        buffer.add([chunk(0, 0, 3), chunk(0, 3, 9), bad])
+    assert len(buffer) == buffer.num_added == buffer.get_num_episodes() == 0
+    buffer.add(chunk(2, 0, 3, kind="image"))
+    assert buffer.sample(1).obs.dtype == np.uint8
+
+
+def test_python_objects_are_refused() -> None:
+    episode = chunk(0, 0, 2)
+    episode.observations.data = np.array([object()] * 3)
+    with pytest.raises(ReplayError, match="Python objects"):
+        ReplayBuffer(4).add(episode)
+
+
+def test_an_empty_buffer_cannot_be_sampled() -> None:
+    buffer = ReplayBuffer(4)
+    buffer.add([])
+    with pytest.raises(ReplayError, match="empty"):
+        buffer.sample(1)
+    with pytest.raises(ReplayError, match="empty"):
+        buffer.sample_sequences(1, length=2)
+
+
+@pytest.mark.parametrize("n_step", [0, (0, 2), (3, 2)])
+def test_impossible_numbers_of_steps_are_refused(n_step: Any) -> None:
+    buffer, _ = filled(ReplayBuffer, 4, "vector", [[Piece(0, 3)]])
+    with pytest.raises(ReplayError, match="n_step"):
+        buffer.sample(1, n_step=n_step)
+
+
+def test_impossible_sizes_are_refused() -> None:
+    buffer, _ = filled(ReplayBuffer, 4, "vector", [[Piece(0, 3)]])
+    with pytest.raises(ReplayError, match="num_items"):
+        buffer.sample(0)
+    with pytest.raises(ReplayError, match="length"):
+        buffer.sample_sequences(1, length=0)
+
+
+@pytest.mark.parametrize("capacity", [0, -3, 2.5, 1e6, True, "10", None])
+def test_impossible_capacities_are_refused(capacity: Any) -> None:
+    with pytest.raises(ReplayError, match="capacity"):
+        ReplayBuffer(capacity)
+
+
+def test_a_capacity_may_be_a_numpy_integer() -> None:
+    assert ReplayBuffer(np.int64(5)).capacity == 5

@@ -1,0 +1,67 @@
+"""From `replay_buffer_config` to a buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer.errors import ReplayError
+from trainer.replay import (
+    REPLAY_BUFFERS,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    make_replay_buffer,
+)
+
+
+class Own(ReplayBuffer):
+    """Somebody's own buffer."""
+
+    def __init__(self, capacity: int = 7, *, colour: str = "red", **more: Any) -> None:
+        super().__init__(capacity)
+        self.colour, self.more = colour, more
+
+
+@pytest.mark.parametrize("name", REPLAY_BUFFERS)
+def test_every_name_and_its_path_in_rllib_makes_a_buffer(name: str) -> None:
+    wanted = PrioritizedReplayBuffer if "Prioritized" in name else ReplayBuffer
+    for path in (name, f"ray.rllib.utils.replay_buffers.{name}"):
+        buffer = make_replay_buffer({"type": path, "capacity": 30, "alpha": 0.5, "beta": 0.2})
+        assert type(buffer) is wanted
+        assert buffer.capacity == 30
+
+
+def test_a_type_alone_has_the_usual_capacity() -> None:
+    assert {make_replay_buffer({"type": name}).capacity for name in REPLAY_BUFFERS} == {50_000}
+
+
+def test_the_old_names_of_exponents_are_taken() -> None:
+    buffer = make_replay_buffer({"prioritized_replay_alpha": 0.25, "prioritized_replay_beta": 0.5})
+    assert isinstance(buffer, PrioritizedReplayBuffer)
+    assert (buffer.alpha, buffer.beta) == (0.25, 0.5)
+
+
+def test_an_own_class_gets_its_own_arguments() -> None:
+    buffer = make_replay_buffer({"type": Own, "colour": "blue", "size": 3, "alpha": 0.6})
+    assert isinstance(buffer, Own)
+    assert (buffer.capacity, buffer.colour, buffer.more) == (7, "blue", {"size": 3})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"type": "PrioritisedReplayBuffer"}, "Did you mean 'PrioritizedReplayBuffer'"),
+        ({"type": "mine.ReplayBuffer"}, "subclass of ReplayBuffer"),
+        ({"type": dict}, "subclass of ReplayBuffer"),
+        ({"type": None}, "subclass of ReplayBuffer"),
+        ({"capacty": 3}, "Did you mean 'capacity'"),
+        ({"batch_length_T": 20}, "sample_sequences"),
+        ({"learning_starts": 20}, "num_steps_sampled_before_learning_starts"),
+        ({"capacity": 1e6}, "expected an integer"),
+        ({"alpha": "high"}, "alpha='high'"),
+    ],
+)
+def test_a_wrong_config_is_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ReplayError, match=message):
+        make_replay_buffer(config)

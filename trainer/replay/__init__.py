@@ -1,0 +1,18 @@
+"""Replay: the last steps of all episodes, stored to be learnt from many times."""
+
+from __future__ import annotations
+
+from trainer.replay.making import REPLAY_BUFFERS, make_replay_buffer
+from trainer.replay.prioritized import PrioritizedReplayBuffer
+from trainer.replay.replay_buffer import NStep, ReplayBuffer
+from trainer.replay.transitions import Sequences, Transitions
+
+__all__ = [
+    "REPLAY_BUFFERS",
+    "NStep",
+    "PrioritizedReplayBuffer",
+    "ReplayBuffer",
+    "Sequences",
+    "Transitions",
+    "make_replay_buffer",
+]

@@ -1,0 +1,94 @@
+"""From `replay_buffer_config` to a replay buffer."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from trainer.errors import ReplayError
+from trainer.replay.prioritized import PrioritizedReplayBuffer
+from trainer.replay.replay_buffer import ReplayBuffer
+
+REPLAY_BUFFERS: Final[Mapping[str, type[ReplayBuffer]]] = MappingProxyType(
+    {
+        "ReplayBuffer": ReplayBuffer,
+        "PrioritizedReplayBuffer": PrioritizedReplayBuffer,
+        # RLlib's names. Steps of all episodes are linked here, so that one class serves both.
+        "EpisodeReplayBuffer": ReplayBuffer,
+        "PrioritizedEpisodeReplayBuffer": PrioritizedReplayBuffer,
+        "MultiAgentReplayBuffer": ReplayBuffer,
+        "MultiAgentPrioritizedReplayBuffer": PrioritizedReplayBuffer,
+        "MultiAgentEpisodeReplayBuffer": ReplayBuffer,
+        "MultiAgentPrioritizedEpisodeReplayBuffer": PrioritizedReplayBuffer,
+    }
+)
+"""Every name that `type` may have."""
+
+_OLD_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "prioritized_replay_alpha": "alpha",
+        "prioritized_replay_beta": "beta",
+    }
+)
+_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "batch_size_B": "`train_batch_size` says how many transitions an update draws.",
+        "batch_length_T": "`ReplayBuffer.sample_sequences(length=…)` draws sequences.",
+        "replay_sequence_length": "`ReplayBuffer.sample_sequences(length=…)` draws sequences.",
+        "learning_starts": "Use the setting `num_steps_sampled_before_learning_starts`.",
+        "metrics_num_episodes_for_smoothing": "The setting of the same name in `.reporting()` "
+        "holds for all metrics.",
+        "prioritized_replay_eps": "It is always 1e-6.",
+        "storage_unit": "Capacity always counts env steps.",
+    }
+)
+"""Arguments of RLlib's buffers that ours lack, and what there is instead."""
+_PRIORITIES: Final = ("alpha", "beta")
+_PATHS: Final = ("", "ray", "trainer")
+"""First parts of dotted paths that mean our classes; somebody's own class is given as a class."""
+
+
+def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
+    """The buffer that a config asks for.
+
+    Args:
+        config: `type`, a name or a class, and the arguments of its constructor.
+
+    Raises:
+        ReplayError: the type does not exist, or an argument is unknown or wrong.
+    """
+    arguments = {_OLD_ARGUMENTS.get(name, name): value for name, value in config.items()}
+    buffer_class = _class_of(arguments.pop("type", "PrioritizedEpisodeReplayBuffer"))
+    parameters = inspect.signature(buffer_class).parameters
+    known = list(parameters)
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if not set(_PRIORITIES) & set(known):
+        # The default config has them, and merging keeps them: a uniform buffer has no use for them.
+        arguments = {name: v for name, v in arguments.items() if name not in _PRIORITIES}
+    unknown = [name for name in arguments if name not in known]
+    if unknown and not takes_all:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ReplayError(
+            f"{buffer_class.__name__} has no argument {unknown[0]!r}."
+            f"{' ' + _ELSEWHERE[unknown[0]] if unknown[0] in _ELSEWHERE else hint} It takes "
+            f"{', '.join(known)}."
+        )
+    return buffer_class(**arguments)
+
+
+def _class_of(kind: Any) -> type[ReplayBuffer]:
+    if isinstance(kind, type) and issubclass(kind, ReplayBuffer):
+        return kind
+    package, _, name = kind.rpartition(".") if isinstance(kind, str) else ("", "", "")
+    if name in REPLAY_BUFFERS and package.partition(".")[0] in _PATHS:
+        return REPLAY_BUFFERS[name]
+    near = difflib.get_close_matches(str(kind), REPLAY_BUFFERS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ReplayError(
+        f"There is no replay buffer {kind!r}.{hint} Give one of {', '.join(REPLAY_BUFFERS)}, or a "
+        "subclass of ReplayBuffer."
+    )
