@@ -1,0 +1,458 @@
+"""Exploration in training: exact whatever happens, and what the documents write runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks import RLlibCallback
+from checkpoints import encode
+from trainer import PPO, DQNConfig, PPOConfig
+from trainer.errors import ConfigError, UnsupportedSpaceError
+from trainer.exploration import ActionChoice, Exploration, uniforms_per_row
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv, TargetEnv
+from trainer.types import Array
+
+_TINY = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
+_SAMPLING = {"type": "StochasticSampling"}
+STRATEGIES: dict[str, tuple[type, dict[str, Any]]] = {
+    "random at first": (CountdownEnv, {"type": "StochasticSampling", "random_timesteps": 100}),
+    "EpsilonGreedy": (CountdownEnv, {"type": "EpsilonGreedy", "epsilon_timesteps": 200}),
+    "SoftQ": (CountdownEnv, {"type": "SoftQ", "temperature": 0.7}),
+    "OrnsteinUhlenbeckNoise": (
+        ContinuousEnv,
+        {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 60, "scale_timesteps": 200},
+    ),
+    "ParameterNoise": (CountdownEnv, {"type": "ParameterNoise", "random_timesteps": 60}),
+    "ParameterNoise, Box": (
+        ContinuousEnv,
+        {"type": "ParameterNoise", "random_timesteps": 60, "initial_stddev": 0.02},
+    ),
+    "Curiosity": (CountdownEnv, {"type": "Curiosity", "sub_exploration": _SAMPLING, **_TINY}),
+    "RE3": (
+        CountdownEnv,
+        {
+            "type": "RE3",
+            "embeds_dim": 4,
+            "encoder_net_config": {"fcnet_hiddens": [6]},
+            "k_nn": 5,
+            "random_timesteps": 60,
+        },
+    ),
+}
+
+
+def config(num_env_runners: int, strategy: str, *, num_envs: int = 4) -> PPOConfig:
+    env, exploration = STRATEGIES[strategy]
+    return (
+        PPOConfig()
+        .environment(env)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=num_envs // max(1, num_env_runners),
+            exploration_config=exploration,
+        )
+        # 57 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
+        .training(
+            train_batch_size=57,
+            minibatch_size=32,
+            num_epochs=1,
+            lr=1e-2,
+            model={"fcnet_hiddens": [8]},
+        )
+        .debugging(seed=5)
+    )
+
+
+def facts(algo: Any) -> bytes:
+    """What must not depend on how slots are spread, as bytes."""
+    state = algo.get_state()
+    return encode(
+        [
+            state["learner"],
+            state.get("exploration"),
+            state["env_runners"]["slots"],
+            state["counters"],
+        ]
+    )
+
+
+def run(algo: Any, iterations: int) -> None:
+    for _ in range(iterations):
+        algo.train()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_spread_over_processes_interrupted_or_not_the_bytes_are_the_same(
+    strategy: str, tmp_path: Path
+) -> None:
+    outcomes = []
+    for num_env_runners in (0, 1, 2):
+        with config(num_env_runners, strategy).build_algo() as algo:
+            run(algo, 2)
+            if num_env_runners == 0:
+                algo.save_to_path(tmp_path / "checkpoint")
+            if num_env_runners == 2:
+                os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+            run(algo, 2)
+            outcomes.append(facts(algo))
+    with config(0, strategy).build_algo() as other:
+        run(other, 1)  # whatever it did before must not matter
+        other.restore_from_path(tmp_path / "checkpoint")
+        run(other, 2)
+        outcomes.append(facts(other))
+    assert len(set(outcomes)) == 1
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_step_back_after_an_error_leaves_no_trace(strategy: str) -> None:
+    class Breaking(RLlibCallback):
+        is_armed = False
+
+        def on_train_result(self, **kwargs: Any) -> None:
+            if Breaking.is_armed:
+                raise ValueError("on purpose")
+
+    outcomes = []
+    for breaks in (False, True):
+        with config(0, strategy).callbacks(Breaking).build_algo() as algo:
+            run(algo, 1)
+            if breaks:
+                Breaking.is_armed = True
+                with pytest.raises(Exception, match="on purpose"):
+                    algo.train()
+                Breaking.is_armed = False
+            run(algo, 1)
+            outcomes.append(facts(algo))
+    assert outcomes[0] == outcomes[1]
+
+
+DQN_STRATEGIES: dict[str, dict[str, Any]] = {
+    "epsilon": {},
+    "ParameterNoise": {"type": "ParameterNoise", "random_timesteps": 60},
+    "Curiosity": {"type": "Curiosity", "sub_exploration": {"type": "EpsilonGreedy"}, **_TINY},
+}
+
+
+def dqn_config(num_env_runners: int, strategy: str) -> DQNConfig:
+    return (
+        DQNConfig()
+        .environment(CountdownEnv)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=4 // max(1, num_env_runners),
+            exploration_config=DQN_STRATEGIES[strategy],
+        )
+        .training(
+            num_steps_sampled_before_learning_starts=40,
+            train_batch_size=16,
+            epsilon=[[0, 1.0], [200, 0.1]],
+            model_config={"fcnet_hiddens": [8]},
+        )
+        .reporting(min_sample_timesteps_per_iteration=60)
+        .debugging(seed=3)
+    )
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("strategy", DQN_STRATEGIES)
+def test_dqn_explores_exactly_too(strategy: str, tmp_path: Path) -> None:
+    outcomes = []
+    for num_env_runners in (0, 2):
+        with dqn_config(num_env_runners, strategy).build_algo() as algo:
+            run(algo, 1)
+            if num_env_runners == 0:
+                algo.save_to_path(tmp_path / "checkpoint")
+            run(algo, 1)
+            outcomes.append(facts(algo) + encode(algo.local_replay_buffer.get_state()))
+    with dqn_config(0, strategy).build_algo() as other:
+        other.restore_from_path(tmp_path / "checkpoint")
+        run(other, 1)
+        outcomes.append(facts(other) + encode(other.local_replay_buffer.get_state()))
+    assert len(set(outcomes)) == 1
+
+
+def test_dqn_follows_its_epsilon_until_an_exploration_config_names_a_type() -> None:
+    made = dqn_config(0, "epsilon")
+    with made.build_algo() as algo:
+        strategy = algo.sample_exploration.strategy
+        assert [strategy.epsilon(t) for t in (0, 100, 200, 900)] == pytest.approx(
+            [1.0, 0.55, 0.1, 0.1]
+        )
+    made.exploration(exploration_config={"type": "EpsilonGreedy", "initial_epsilon": 0.5})
+    with made.build_algo() as algo:
+        assert algo.sample_exploration.strategy.epsilon(0) == 0.5
+
+
+@pytest.mark.parametrize("exploration", ["StochasticSampling", "SoftQ"])
+def test_steps_without_exploration_leave_the_noise_in_step(
+    exploration: str, tmp_path: Path
+) -> None:
+    made = config(0, "SoftQ").exploration(exploration_config=exploration)
+    outcomes = []
+    with made.build_algo() as algo:
+        run(algo, 1)
+        algo.env_runner_group.foreach_env_runner(
+            lambda runner: runner.sample(num_timesteps=9, explore=False)
+        )
+        algo.save_to_path(tmp_path / "checkpoint")
+        run(algo, 1)
+        outcomes.append(facts(algo))
+    with made.build_algo() as other:
+        other.restore_from_path(tmp_path / "checkpoint")
+        run(other, 1)
+        outcomes.append(facts(other))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_strategies_change_what_is_played() -> None:
+    outcomes = set()
+    for strategy in ("random at first", "EpsilonGreedy", "SoftQ", "ParameterNoise"):
+        with config(0, strategy).build_algo() as algo:
+            run(algo, 1)
+            outcomes.add(encode(algo.get_state()["env_runners"]["slots"]))
+    assert len(outcomes) == 4
+
+
+@pytest.mark.parametrize("strategy", ["Curiosity", "RE3"])
+def test_intrinsic_rewards_reach_the_learner_and_not_the_reported_returns(strategy: str) -> None:
+    """CountdownEnv pays 1 per step, so the return of an episode is its length."""
+    sampled: list[Any] = []
+    with config(0, strategy).build_algo() as algo:
+        learn = algo.learn
+
+        def learn_and_keep(sample: Any) -> None:
+            sampled.append(sample)
+            learn(sample)
+
+        algo.learn = learn_and_keep
+        result = algo.train()
+        statistics = result["env_runners"]
+    rewards = np.concatenate([episode.get_rewards() for episode in sampled[0].episodes])
+    assert len(rewards) == 57
+    assert (rewards >= 1.0).all()
+    assert (rewards > 1.0).mean() > 0.9, "the bonus is in what is learnt from"
+    assert statistics["episode_return_mean"] == statistics["episode_len_mean"]
+    for episode in sampled[0].episodes:
+        assert episode.get_return() == episode.t, "the return stays what the env paid"
+
+
+def test_evaluation_without_exploration_is_deterministic_and_exact() -> None:
+    evaluated = []
+    for strategy in ("EpsilonGreedy", "SoftQ"):
+        with (
+            config(0, strategy)
+            .evaluation(
+                evaluation_config={"explore": False},
+                evaluation_duration=3,
+                evaluation_num_env_runners=0,
+            )
+            .training(lr=0.0)
+            .build_algo() as algo
+        ):
+            group = algo.evaluate()
+            actions = []
+            runner = algo.eval_env_runner_group.local_env_runner
+            for episode in runner.sample(num_episodes=3, explore=False):
+                inputs = episode.get_extra_model_outputs("action_dist_inputs")
+                actions.append(episode.get_actions())
+                np.testing.assert_array_equal(actions[-1], inputs.argmax(axis=1))
+            evaluated.append(group["env_runners"]["episode_return_mean"])
+    assert evaluated[0] == evaluated[1], "same weights, same tickets, nothing drawn"
+
+
+def test_schedules_follow_the_steps_of_the_whole_run() -> None:
+    seen: list[int] = []
+
+    class Recording(Exploration):
+        def __init__(self, action_space: Any, **context: Any) -> None:
+            super().__init__(action_space, **context)
+            self.noise_width = uniforms_per_row(self.distribution)
+
+        def get_exploration_action(
+            self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
+        ) -> tuple[Array, Array | None]:
+            seen.append(timestep)
+            return action_distribution.sample(), None
+
+    made = config(0, "SoftQ").evaluation(evaluation_num_env_runners=0, evaluation_duration=1)
+    made.exploration(exploration_config={"type": Recording})
+    with made.build_algo() as algo:
+        run(algo, 3)
+        assert sorted(set(seen)) == [0, 57, 114]
+        algo.evaluate()
+        assert seen[-1] == 171
+        algo.env_runner_group.foreach_env_runner(lambda runner: runner.sample(num_timesteps=4))
+        assert seen[-1] == 171
+        algo.compute_single_action(np.zeros(2, np.float32), explore=True)
+        assert seen[-1] == 171
+        algo.compute_single_action(np.zeros(2, np.float32), explore=True, timestep=7)
+        assert seen[-1] == 7
+
+
+def test_likelihoods_of_a_strategy_of_the_users_own_are_recorded_step_by_step() -> None:
+    class Saying(Exploration):
+        def get_exploration_action(
+            self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
+        ) -> tuple[Array, Array | None]:
+            best = action_distribution.deterministic_sample()
+            noise = action_distribution.noise[:, 0].astype(np.float32)
+            return np.where(noise < 0.5, 0, best), noise
+
+    for num_env_runners in (0, 1):
+        made = config(num_env_runners, "SoftQ").exploration(exploration_config={"type": Saying})
+        with made.build_algo() as algo:
+            run(algo, 2)
+            (episodes,) = algo.env_runner_group.foreach_env_runner(
+                lambda runner: runner.sample(num_timesteps=40)
+            )
+        said = np.concatenate([e.get_extra_model_outputs("action_logp") for e in episodes])
+        assert len(said) == 40
+        assert len(set(said.tolist())) == 40
+        assert ((said >= 0.0) & (said < 1.0)).all()
+
+
+@pytest.mark.parametrize(
+    "exploration",
+    ["Random", {"type": "EpsilonGreedy", "epsilon_schedule": 0.8}, {"type": "SoftQ"}],
+)
+def test_masked_actions_are_never_chosen(exploration: Any) -> None:
+    made = config(0, "SoftQ").environment(TargetEnv, env_config={"mask": True})
+    with made.exploration(exploration_config=exploration).build_algo() as algo:
+        chosen = []
+        for episode in algo.env_runner.sample(num_timesteps=300):
+            masks = episode.get_observations()["action_mask"][:-1]
+            actions = episode.get_actions()
+            assert masks[np.arange(len(actions)), actions].all()
+            chosen += actions.tolist()
+        assert len(set(chosen)) > 1
+
+
+def test_what_acted_is_what_the_likelihoods_are_of() -> None:
+    made = config(0, "EpsilonGreedy").exploration(
+        exploration_config={"type": "EpsilonGreedy", "epsilon_schedule": 0.5}
+    )
+    with made.build_algo() as algo:
+        for episode in algo.env_runner.sample(num_timesteps=100):
+            best = episode.get_extra_model_outputs("action_dist_inputs").argmax(axis=1)
+            expected = np.where(episode.get_actions() == best, np.log(0.75), np.log(0.25))
+            np.testing.assert_allclose(
+                episode.get_extra_model_outputs("action_logp"), expected, rtol=1e-5
+            )
+
+
+# ---- explore in compute_single_action and compute_actions
+
+
+@pytest.mark.parametrize(
+    ("configured", "given", "explores"),
+    [
+        (True, None, True),
+        (True, False, False),
+        (False, None, False),
+        (False, True, True),
+    ],
+)
+def test_explore_per_call_overrides_the_config(
+    configured: bool, given: bool | None, explores: bool
+) -> None:
+    made = config(0, "SoftQ").exploration(
+        explore=configured, exploration_config={"type": "EpsilonGreedy", "epsilon_schedule": 1.0}
+    )
+    with made.build_algo() as algo:
+        observation = np.array([0.3, 0.6], np.float32)
+        single = {int(algo.compute_single_action(observation, explore=given)) for _ in range(40)}
+        many = algo.compute_actions(dict.fromkeys(range(40), observation), explore=given)
+        assert (len(single), len(set(map(int, many.values())))) == ((2, 2) if explores else (1, 1))
+
+
+def test_actions_can_be_fetched_with_what_they_come_from() -> None:
+    with config(0, "SoftQ").build_algo() as algo:
+        observation = np.array([0.3, 0.6], np.float32)
+        action, state, outputs = algo.compute_single_action(observation, full_fetch=True)
+        logits = outputs["action_dist_inputs"]
+        expected = logits[action] - np.log(np.exp(logits).sum())
+        assert state == []
+        assert outputs["action_logp"] == pytest.approx(expected, rel=1e-5)
+        assert outputs["action_prob"] == pytest.approx(np.exp(expected), rel=1e-5)
+        assert len(algo.compute_single_action(observation, [])) == 3, "given a state, as RLlib does"
+        actions, states, infos = algo.compute_actions({"a": observation}, full_fetch=True)
+        assert actions.keys() == states.keys() == infos.keys() == {"a"}
+        fetched = algo.compute_single_action(input_dict={"obs": observation}, explore=False)
+        assert fetched == algo.compute_single_action(observation, explore=False)
+        with pytest.raises(ConfigError, match="got no observation"):
+            algo.compute_single_action()
+        with pytest.raises(ConfigError, match="there is one module"):
+            algo.compute_single_action(observation, policy_id="other")
+
+
+def test_actions_may_be_left_as_the_module_gives_them() -> None:
+    made = config(0, "OrnsteinUhlenbeckNoise")
+    with made.environment("Pendulum-v1").build_algo() as algo:
+        observation = np.zeros(3, np.float32)
+        raw = algo.compute_single_action(observation, explore=False, unsquash_action=False)
+        scaled = algo.compute_single_action(observation, explore=False)
+        np.testing.assert_allclose(scaled, 2.0 * raw, rtol=1e-6)
+
+
+# ---- mistakes, and the documents
+
+
+def test_the_wrong_strategy_for_the_env_is_refused_when_built() -> None:
+    made = config(0, "SoftQ").environment("Pendulum-v1")
+    with pytest.raises(UnsupportedSpaceError, match="SoftQ explores Discrete or MultiDiscrete"):
+        made.build_algo()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"explore": False},
+        {"explore": True},
+        {
+            "explore": True,
+            "exploration_config": {
+                "type": "EpsilonGreedy",
+                "initial_epsilon": 1.0,
+                "final_epsilon": 0.02,
+                "epsilon_timesteps": 10000,
+            },
+        },
+        {"explore": True, "exploration_config": {"type": "SoftQ", "temperature": 1.0}},
+        {
+            "explore": True,
+            "exploration_config": {"type": "StochasticSampling", "random_timesteps": 0},
+        },
+        {
+            "exploration_config": {
+                "type": "ray.rllib.utils.exploration.epsilon_greedy.EpsilonGreedy"
+            }
+        },
+    ],
+)
+def test_the_configs_of_the_documents_run(settings: dict[str, Any]) -> None:
+    common = config(0, "SoftQ")
+    common.exploration_config = None
+    algo = PPO(config={**common.given_settings(), **settings}, env=CountdownEnv)
+    try:
+        result = algo.train()
+        assert comparable(result)["num_env_steps_sampled_lifetime"] == 57
+        assert algo.compute_single_action(np.zeros(2, np.float32)) in (0, 1)
+    finally:
+        algo.stop()
+
+
+def test_the_documents_placeholder_argument_is_named_as_unknown() -> None:
+    """The document shows {"type": "StochasticSampling", "constructor_arg": "value"}."""
+    made = PPOConfig().exploration(
+        exploration_config={"type": "StochasticSampling", "constructor_arg": "value"}
+    )
+    with pytest.raises(ConfigError, match="StochasticSampling has no argument 'constructor_arg'"):
+        made.validate()

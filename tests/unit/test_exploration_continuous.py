@@ -1,0 +1,204 @@
+"""Strategies for continuous actions, against the moments of the noise that they are defined by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tests.exploration_cases import choice_for, likelihoods, made, same_rows
+from trainer.exploration import gumbel_numbers, normal_numbers
+from trainer.exploration.gaussian_noise import GaussianNoise
+from trainer.exploration.ornstein_uhlenbeck_noise import OrnsteinUhlenbeckNoise
+
+_ROWS = 40_000
+_BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+_MEANS = [0.1, -0.2, 0.0, 0.0]
+
+
+def _box(low: list[float], high: list[float]) -> spaces.Box:
+    return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+
+
+def test_uniform_numbers_become_normal_and_gumbel_ones() -> None:
+    uniforms = np.random.default_rng(0).random((100_000, 2))
+    normal = normal_numbers(uniforms)[:, 0]
+    assert abs(normal.mean()) < 0.01
+    assert abs(normal.var() - 1.0) < 0.02
+    assert abs((normal**4).mean() - 3.0) < 0.1
+    gumbel = gumbel_numbers(uniforms[:, :1])
+    assert abs(gumbel.mean() - np.euler_gamma) < 0.02
+    assert abs(gumbel.var() - np.pi**2 / 6) < 0.03
+
+
+def test_the_ends_of_the_uniform_numbers_stay_finite() -> None:
+    ends = np.array([[0.0, 0.0], [np.nextafter(1.0, 0.0), 0.5]])
+    assert np.isfinite(normal_numbers(ends)).all()
+    assert np.isfinite(gumbel_numbers(ends)).all()
+
+
+def test_gaussian_noise_has_its_deviation_around_the_best_action() -> None:
+    strategy = made({"type": "GaussianNoise", "random_timesteps": 0}, _BOX)
+    choice = choice_for(strategy, same_rows(_MEANS, _ROWS))
+    actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
+    assert actions.dtype == np.float32
+    np.testing.assert_allclose(actions.mean(axis=0), _MEANS[:2], atol=0.003)
+    np.testing.assert_allclose(actions.std(axis=0), 0.1, rtol=0.02)
+    assert abs(np.corrcoef(actions.T)[0, 1]) < 0.02
+    later, _ = strategy.get_exploration_action(action_distribution=choice, timestep=20_000)
+    np.testing.assert_allclose(later.std(axis=0), 0.1 * 0.02, rtol=0.02)
+
+
+def test_noise_is_clipped_to_the_space() -> None:
+    strategy = made(
+        {"type": "GaussianNoise", "random_timesteps": 0, "stddev": 5.0, "scale_schedule": 1.0}, _BOX
+    )
+    choice = choice_for(strategy, same_rows(_MEANS, 1000))
+    actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
+    assert actions.min() == -1.0
+    assert actions.max() == 1.0
+
+
+@pytest.mark.parametrize("name", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])
+def test_continuous_strategies_are_uniform_at_first(name: str) -> None:
+    space = _box([-1.0, 0.0], [1.0, 4.0])
+    strategy = made({"type": name}, space)
+    choice = choice_for(strategy, same_rows(_MEANS, _ROWS))
+    actions, logp = strategy.get_exploration_action(action_distribution=choice, timestep=999)
+    np.testing.assert_allclose(actions.mean(axis=0), [0.0, 2.0], atol=0.02)
+    np.testing.assert_allclose(actions.var(axis=0), [4 / 12, 16 / 12], rtol=0.02)
+    logp = likelihoods(strategy, choice, actions, timestep=999)
+    np.testing.assert_allclose(logp, -np.log(8.0), rtol=1e-5)
+
+
+def test_scales_follow_the_ramp_that_begins_after_the_random_phase() -> None:
+    strategy = made({"type": "GaussianNoise"}, _BOX)
+    assert isinstance(strategy, GaussianNoise)
+    found = [strategy.scale(t) for t in (0, 1000, 6000, 11_000, 10**6)]
+    assert found == pytest.approx([1.0, 1.0, 0.51, 0.02, 0.02])
+
+
+def test_dimensions_without_bounds_are_drawn_as_gymnasium_does() -> None:
+    space = _box([-np.inf, 2.0], [np.inf, np.inf])
+    strategy = made("Random", space)
+    choice = choice_for(strategy, same_rows(_MEANS, _ROWS))
+    actions, logp = strategy.get_exploration_action(action_distribution=choice, timestep=0)
+    np.testing.assert_allclose(actions.mean(axis=0), [0.0, 3.0], atol=0.03)
+    np.testing.assert_allclose(actions.std(axis=0), [1.0, 1.0], rtol=0.03)
+    densities = -0.5 * actions[:, 0] ** 2 - 0.5 * np.log(2 * np.pi) - (actions[:, 1] - 2.0)
+    logp = likelihoods(strategy, choice, actions, timestep=0)
+    np.testing.assert_allclose(logp, densities, atol=1e-4)
+
+
+def test_the_process_is_the_recursion_of_its_definition() -> None:
+    strategy = made(
+        {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "scale_schedule": 0.5}, _BOX
+    )
+    expected = np.zeros(2)
+    strategy.begin_episode(0)
+    for step in range(20):
+        choice = choice_for(strategy, same_rows(_MEANS, 1), seed=step)
+        expected = expected - 0.15 * expected + 0.2 * normal_numbers(choice.noise)[0]
+        actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
+        noise = 0.5 * 0.1 * expected * 2.0  # scale · base scale · x · (high - low)
+        np.testing.assert_allclose(actions[0], np.array(_MEANS[:2]) + noise, atol=1e-6)
+
+
+def test_the_process_reaches_its_stationary_deviation() -> None:
+    strategy = made(
+        {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "scale_schedule": 1.0}, _BOX
+    )
+    for slot in range(2000):
+        strategy.begin_episode(slot)
+    for step in range(60):
+        choice = choice_for(strategy, same_rows([0.0] * 4, 2000), seed=step)
+        actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
+    stationary = 0.2 / np.sqrt(1.0 - 0.85**2)
+    np.testing.assert_allclose(actions.std(axis=0), 0.1 * 2.0 * stationary, rtol=0.05)
+
+
+def test_slots_have_processes_of_their_own_that_begin_anew_with_each_episode() -> None:
+    """RLlib shares one state among all envs and never resets it."""
+
+    def noise_of(slots: list[int], strategy: OrnsteinUhlenbeckNoise) -> list[float]:
+        choice = choice_for(strategy, same_rows([0.0] * 4, len(slots)), seed=5)
+        chosen = type(choice)(
+            choice.distribution, choice.inputs, choice.noise, choice.noise_kind, slots
+        )
+        actions, _ = strategy.get_exploration_action(action_distribution=chosen, timestep=0)
+        return [float(number) for number in actions[:, 0]]
+
+    strategy = made({"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0}, _BOX)
+    assert isinstance(strategy, OrnsteinUhlenbeckNoise)
+    strategy.begin_episode(0)
+    strategy.begin_episode(1)
+    first = noise_of([0], strategy)
+    second = noise_of([0, 1], strategy)
+    assert second[0] == pytest.approx(1.85 * first[0], rel=1e-5), "x ← 0.85 x + the same noise"
+    strategy.begin_episode(0)
+    assert noise_of([0], strategy) == first
+
+
+def test_a_slot_that_is_put_back_finds_its_process_again() -> None:
+    strategy = made({"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0}, _BOX)
+    again = made({"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0}, _BOX)
+    choices = [choice_for(strategy, same_rows(_MEANS, 1), seed=step) for step in range(5)]
+    strategy.begin_episode(0)
+    expected = [
+        strategy.get_exploration_action(action_distribution=choice, timestep=9)[0]
+        for choice in choices
+    ]
+    again.begin_episode(0)
+    for choice in choices[:-1]:
+        again.advance([0], choice.noise)
+    action, _ = again.get_exploration_action(action_distribution=choices[-1], timestep=9)
+    assert action.tobytes() == expected[-1].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["PerWorkerGaussianNoise", "PerWorkerOrnsteinUhlenbeckNoise"])
+@pytest.mark.parametrize(
+    ("num_workers", "worker_index", "scale"),
+    [(3, 0, 0.0), (3, 1, 0.4**4.5), (3, 2, 0.4**8), (0, 0, 1.0)],
+)
+def test_each_worker_has_its_own_constant_scale(
+    kind: str, num_workers: int, worker_index: int, scale: float
+) -> None:
+    """RLlib's PerWorkerGaussianNoise loses the index of its worker on the way to its base."""
+    strategy = made({"type": kind}, _BOX, num_workers=num_workers, worker_index=worker_index)
+    assert isinstance(strategy, GaussianNoise)
+    assert strategy.scale(0) == pytest.approx(scale)
+    assert strategy.worker_index == worker_index
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GaussianNoise",
+        "PerWorkerGaussianNoise",
+        "OrnsteinUhlenbeckNoise",
+        "PerWorkerOrnsteinUhlenbeckNoise",
+        "StochasticSampling",
+        "Random",
+    ],
+)
+def test_without_exploration_the_best_action_is_taken_whatever_the_noise(name: str) -> None:
+    strategy = made({"type": name}, _BOX)
+    for seed in (0, 1):
+        choice = choice_for(strategy, same_rows(_MEANS, 9), seed=seed)
+        actions, _ = strategy.get_exploration_action(
+            action_distribution=choice, timestep=0, explore=False
+        )
+        np.testing.assert_array_equal(actions, same_rows(_MEANS, 9)[:, :2])
+
+
+@pytest.mark.parametrize("name", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])
+def test_scale_is_told_and_comes_back(name: str) -> None:
+    strategy = made({"type": name, "random_timesteps": 0}, _BOX)
+    choice = choice_for(strategy, same_rows(_MEANS, 1))
+    strategy.begin_episode(0)
+    strategy.get_exploration_action(action_distribution=choice, timestep=5000)
+    state = strategy.get_state()
+    assert state == {"cur_scale": pytest.approx(0.51), "last_timestep": 5000}
+    other = made({"type": name, "random_timesteps": 0}, _BOX)
+    other.set_state(state)
+    assert other.get_state() == state

@@ -1,0 +1,132 @@
+"""ParameterNoise: its distances and adaptation, against their closed forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tests.exploration_cases import made
+from trainer.errors import ConfigError
+from trainer.exploration import ExploredChunk, ExploredSample
+from trainer.exploration.parameter_noise import ParameterNoise
+from trainer.types import Array
+
+_THREE = spaces.Discrete(3)
+_BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+def noisy(space: spaces.Space[Any] = _THREE, **settings: Any) -> ParameterNoise:
+    strategy = made({"type": "ParameterNoise", **settings}, space)
+    assert isinstance(strategy, ParameterNoise)
+    return strategy
+
+
+def sample_of(
+    *pairs: tuple[list[list[float]], list[list[float]]], timestep: int = 0
+) -> ExploredSample:
+    """Chunks whose module gives the first inputs unperturbed, and the second ones perturbed."""
+    chunks, clean = [], iter([np.array(pair[0], np.float32) for pair in pairs])
+    for _, perturbed in pairs:
+        inputs = np.array(perturbed, np.float32)
+        steps = len(inputs)
+        chunks.append(
+            ExploredChunk(
+                obs=np.zeros((steps + 1, 4), np.float32),
+                actions=np.zeros(steps, np.int64),
+                rewards=np.zeros(steps),
+                inputs=inputs,
+            )
+        )
+
+    def clean_inputs(obs: Array) -> Array:
+        del obs
+        return next(clean)
+
+    return ExploredSample(chunks, timestep, 0, clean_inputs)
+
+
+def test_distance_of_counted_actions_is_the_mean_divergence() -> None:
+    clean = np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]])
+    perturbed = np.array([[1.0, 1.0, 1.0], [3.0, 0.0, 0.0]])
+    p = np.exp(clean[0]) / np.exp(clean[0]).sum()
+    expected = 0.5 * (p * np.log(p * 3)).sum()
+    assert noisy().distance(clean, perturbed) == pytest.approx(expected)
+
+
+def test_distance_of_continuous_actions_is_the_root_mean_square_of_the_best() -> None:
+    clean, perturbed = np.zeros((2, 4)), np.zeros((2, 4))
+    perturbed[0, :2] = [0.3, -0.1]
+    perturbed[:, 2:] = 5.0  # deviations do not count
+    expected = np.sqrt((0.09 + 0.01) / 4)
+    assert noisy(_BOX).distance(clean, perturbed) == pytest.approx(expected)
+
+
+def test_stddev_grows_while_the_policies_are_closer_than_the_threshold_else_shrinks() -> None:
+    near, far = [[0.0, 0.0, 0.0]], [[60.0, 0.0, 0.0]]
+    strategy = noisy(sub_exploration={"type": "EpsilonGreedy", "epsilon_schedule": 0.3})
+    strategy.observe_sample(sample_of((near, near), (near, far), (near, far)))
+    assert strategy.current_stddev == pytest.approx(1.01 / 1.01 / 1.01)
+
+
+@pytest.mark.parametrize(("gap", "factor"), [(0.999, 1.01), (1.001, 1 / 1.01)])
+def test_threshold_of_counted_actions_follows_from_epsilon(gap: float, factor: float) -> None:
+    """δ = -log(1 - ε + ε/n): here two policies at KL = gap · δ."""
+    epsilon = 0.3
+    delta = -np.log(1 - epsilon + epsilon / 3)
+    low, high = 0.0, 50.0
+    for _ in range(200):  # bisection for the logit at that divergence from the uniform policy
+        middle = 0.5 * (low + high)
+        logits = np.array([middle, 0.0, 0.0])
+        p = np.exp(logits - logits.max())
+        p /= p.sum()
+        low, high = (middle, high) if -np.log(3 * p).mean() < gap * delta else (low, middle)
+    strategy = noisy(sub_exploration={"type": "EpsilonGreedy", "epsilon_schedule": epsilon})
+    strategy.observe_sample(sample_of(([[0.0, 0.0, 0.0]], [[low, 0.0, 0.0]])))
+    assert strategy.current_stddev == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(("shift", "factor"), [(0.099, 1.01), (0.101, 1 / 1.01)])
+def test_threshold_of_continuous_actions_is_the_noise_of_the_sub_exploration(
+    shift: float, factor: float
+) -> None:
+    sub = {"type": "OrnsteinUhlenbeckNoise", "ou_sigma": 0.2, "scale_schedule": 0.5}
+    strategy = noisy(_BOX, sub_exploration=sub)
+    strategy.observe_sample(sample_of(([[0.0] * 4], [[shift, -shift, 0.0, 0.0]])))
+    assert strategy.current_stddev == pytest.approx(factor)
+
+
+def test_perturbations_are_standard_normal_numbers_of_the_given_generator() -> None:
+    shapes = {"pi/kernel": (200, 50), "pi/bias": (50,)}
+    drawn = noisy().perturbation(shapes, np.random.default_rng(0))
+    again = noisy().perturbation(shapes, np.random.default_rng(0))
+    assert drawn.shape == (10_050,)
+    assert drawn.tobytes() == again.tobytes()
+    assert abs(drawn.mean()) < 0.03
+    assert abs(drawn.std() - 1.0) < 0.02
+
+
+def test_default_sub_explorations_are_random_at_first_and_careful_afterwards() -> None:
+    discrete = noisy(random_timesteps=100).sub_exploration
+    assert [discrete.epsilon(t) for t in (0, 101, 102, 5000)] == [1.0, 1.0, 0.01, 0.01]  # type: ignore[attr-defined]
+    box = noisy(_BOX, random_timesteps=100).sub_exploration
+    assert type(box).__name__ == "OrnsteinUhlenbeckNoise"
+    assert box.random_timesteps == 100  # type: ignore[attr-defined]
+
+
+def test_stddev_comes_back_and_is_what_runners_are_told() -> None:
+    strategy, other = noisy(initial_stddev=0.5), noisy()
+    strategy.observe_sample(sample_of(([[0.0] * 3], [[0.0] * 3])))
+    assert strategy.runner_state() == {"cur_stddev": pytest.approx(0.505)}
+    other.set_state(strategy.runner_state())
+    assert other.current_stddev == strategy.current_stddev
+    third = noisy()
+    third.set_state(strategy.get_state())
+    assert third.get_state() == strategy.get_state()
+
+
+def test_a_sub_exploration_without_a_threshold_is_refused() -> None:
+    with pytest.raises(ConfigError, match="adapts to the noise of EpsilonGreedy"):
+        noisy(sub_exploration={"type": "SoftQ"})

@@ -1,0 +1,221 @@
+"""Schedules by RLlib's names: values as pure functions of the timestep.
+
+`trainer.nn.schedules.Schedule` is the one that optimisers use; these are what users write in an
+`exploration_config`, as objects or as `{"type": "PiecewiseSchedule", ...}`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, Final
+
+from trainer.errors import ConfigError, UnknownSettingError
+from trainer.exploration.nearest_name import hint
+
+
+class ExplorationSchedule(ABC):
+    """A value as a function of the env steps sampled so far; it has no state."""
+
+    @abstractmethod
+    def value(self, t: float) -> float:
+        """The value at timestep t ≥ 0."""
+
+    def __call__(self, t: float) -> float:
+        """The same as `value`."""
+        return self.value(t)
+
+
+@dataclass(frozen=True)
+class ConstantSchedule(ExplorationSchedule):
+    """Always the same value.
+
+    Attributes:
+        constant: the value; RLlib calls it `value` as an argument.
+    """
+
+    constant: float
+
+    def value(self, t: float) -> float:
+        """The constant."""
+        del t
+        return self.constant
+
+
+@dataclass(frozen=True)
+class PolynomialSchedule(ExplorationSchedule):
+    """From `initial_p` to `final_p` over `schedule_timesteps`, then constant.
+
+    value(t) = final_p + (initial_p - final_p) · (1 - t / schedule_timesteps)^power.
+    """
+
+    schedule_timesteps: float
+    final_p: float
+    initial_p: float = 1.0
+    power: float = 2.0
+
+    def __post_init__(self) -> None:
+        _require_positive(type(self).__name__, self.schedule_timesteps)
+
+    def value(self, t: float) -> float:
+        """See the class."""
+        left = 1.0 - min(t, self.schedule_timesteps) / self.schedule_timesteps
+        return float(self.final_p + (self.initial_p - self.final_p) * left**self.power)
+
+
+@dataclass(frozen=True)
+class LinearSchedule(ExplorationSchedule):
+    """A straight line from `initial_p` to `final_p` over `schedule_timesteps`, then constant."""
+
+    schedule_timesteps: float
+    final_p: float
+    initial_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive(type(self).__name__, self.schedule_timesteps)
+
+    def value(self, t: float) -> float:
+        """See the class."""
+        share = min(t, self.schedule_timesteps) / self.schedule_timesteps
+        return self.initial_p + share * (self.final_p - self.initial_p)
+
+
+@dataclass(frozen=True)
+class ExponentialSchedule(ExplorationSchedule):
+    """value(t) = initial_p · decay_rate^(t / schedule_timesteps)."""
+
+    schedule_timesteps: float
+    initial_p: float = 1.0
+    decay_rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        _require_positive(type(self).__name__, self.schedule_timesteps)
+
+    def value(self, t: float) -> float:
+        """See the class."""
+        return float(self.initial_p * self.decay_rate ** (t / self.schedule_timesteps))
+
+
+@dataclass(frozen=True)
+class PiecewiseSchedule(ExplorationSchedule):
+    """Straight lines between points.
+
+    Attributes:
+        endpoints: at least one pair (timestep, value), with ascending timesteps.
+        outside_value: before the first point and from the last one on; None takes the value of the
+            nearest point.
+    """
+
+    endpoints: Sequence[Sequence[float]]
+    outside_value: float | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            points = [(float(step), float(value)) for step, value in self.endpoints]
+        except (TypeError, ValueError) as cause:
+            raise ConfigError(
+                f"endpoints={self.endpoints!r}: expected a list of (timestep, value) pairs, such "
+                "as [(0, 1.0), (10_000, 0.05)]."
+            ) from cause
+        if not points or not all(math.isfinite(n) for point in points for n in point):
+            raise ConfigError(f"endpoints={self.endpoints!r}: give one pair or more, all finite.")
+        if any(later[0] <= earlier[0] for earlier, later in pairwise(points)):
+            raise ConfigError(
+                f"endpoints={self.endpoints!r}: the timesteps do not ascend, so the order of the "
+                "values is unclear. Sort the pairs, and give each timestep once."
+            )
+        object.__setattr__(self, "endpoints", tuple(points))
+
+    def value(self, t: float) -> float:
+        """See the class."""
+        points = self.endpoints
+        for (start, first), (stop, second) in pairwise(points):
+            if start <= t < stop:
+                return first + (t - start) / (stop - start) * (second - first)
+        if self.outside_value is not None:
+            return self.outside_value
+        return points[0][1] if t < points[0][0] else points[-1][1]
+
+
+SCHEDULES: Final[Mapping[str, type[ExplorationSchedule]]] = MappingProxyType(
+    {
+        schedule.__name__: schedule
+        for schedule in (
+            ConstantSchedule,
+            PiecewiseSchedule,
+            LinearSchedule,
+            PolynomialSchedule,
+            ExponentialSchedule,
+        )
+    }
+)
+"""Every schedule by its name."""
+
+_OTHER_NAMES: Final = MappingProxyType({"value": "constant"})
+_WITHOUT_MEANING: Final = frozenset({"framework", "interpolation"})
+
+
+def read_schedule(setting: Any, *, name: str) -> ExplorationSchedule:
+    """The schedule that a user wrote.
+
+    Args:
+        setting: a number; a list of (timestep, value) pairs; a schedule; or `{"type": name,
+            arguments}` with a name of `SCHEDULES` (a dotted path that ends in one will do).
+        name: what the setting is called, for errors.
+
+    Raises:
+        ConfigError: it is none of these, or an argument is wrong or unknown.
+    """
+    if isinstance(setting, ExplorationSchedule):
+        return setting
+    if isinstance(setting, int | float) and not isinstance(setting, bool):
+        return ConstantSchedule(float(setting))
+    try:
+        if isinstance(setting, Mapping):
+            return _from_config(setting, name=name)
+        if isinstance(setting, list | tuple):
+            return PiecewiseSchedule(setting)
+    except UnknownSettingError:
+        raise
+    except (ConfigError, TypeError) as cause:
+        raise ConfigError(f"`{name}`: {cause}") from cause
+    raise ConfigError(
+        f"`{name}={setting!r}` is no schedule. Give a number, a list of (timestep, value) pairs, "
+        f'or a dict such as {{"type": "PiecewiseSchedule", "endpoints": [(0, 1.0), (10_000, 0.1)]}}'
+        f"; the types are {', '.join(SCHEDULES)}."
+    )
+
+
+def _from_config(config: Mapping[str, Any], *, name: str) -> ExplorationSchedule:
+    arguments = dict(config)
+    kind = arguments.pop("type", "PiecewiseSchedule")
+    short = kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", "")
+    if short not in SCHEDULES:
+        raise UnknownSettingError(
+            f"`{name}`: there is no schedule {kind!r}.{hint(short, SCHEDULES)} Give one of "
+            f"{', '.join(SCHEDULES)}."
+        )
+    chosen = SCHEDULES[short]
+    known = list(inspect.signature(chosen).parameters)
+    given = {
+        key if key in known else _OTHER_NAMES.get(key, key): value
+        for key, value in arguments.items()
+        if key not in _WITHOUT_MEANING
+    }
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        raise UnknownSettingError(
+            f"`{name}`: {short} has no argument {unknown[0]!r}.{hint(unknown[0], known)} It takes "
+            f"{', '.join(known)}."
+        )
+    return chosen(**given)
+
+
+def _require_positive(name: str, steps: float) -> None:
+    if not (steps > 0 and math.isfinite(steps)):
+        raise ConfigError(f"{name}(schedule_timesteps={steps!r}): expected a number > 0.")
