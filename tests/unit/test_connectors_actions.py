@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from trainer.connectors import ActionDecoder
+from trainer.connectors import ActionDecoder, before_decoding
+from trainer.episodes import nested
 from trainer.errors import UnsupportedSpaceError
+from trainer.modules import distribution_for
+from trainer.seeding import NOISE_DRAWS
 
 BOUNDED = spaces.Box(np.array([0.0, -10.0], np.float32), np.array([4.0, 10.0], np.float32))
 MIXED = spaces.Box(
@@ -76,6 +83,83 @@ def test_identity_is_known_and_returns_the_same_object() -> None:
     assert not ActionDecoder(spaces.Discrete(3, start=1)).is_identity
 
 
+def test_integers_are_counted_from_the_lower_bound() -> None:
+    space = spaces.Box(np.array([-3, 200], np.int16), np.array([3, 300], np.int16), dtype=np.int16)
+    decoder = ActionDecoder(space)
+    decoded = decoder.to_env(np.array([[0, 0], [6, 100]]))
+    assert decoded.tolist() == [[-3, 200], [3, 300]]
+    assert decoded.dtype == np.int16
+    assert ActionDecoder(spaces.Box(250, 255, (1,), np.uint8)).to_env(np.array([5])).tolist() == [
+        255
+    ]
+
+
+def test_parts_of_nested_actions_are_decoded_by_themselves() -> None:
+    space = spaces.Dict(
+        {"a": BOUNDED, "b": spaces.Tuple([spaces.Discrete(3, start=5), spaces.MultiBinary(2)])}
+    )
+    bits = np.array([0, 1], np.int8)
+    decoded = ActionDecoder(space).to_env({"a": np.zeros(2, np.float32), "b": (2, bits)})
+    assert decoded["a"].tolist() == [2.0, 0.0]
+    assert decoded["b"][0] == 7
+    assert decoded["b"][1] is bits
+    assert space.contains(decoded)
+    assert ActionDecoder(spaces.Tuple([spaces.Discrete(2), spaces.MultiBinary(2)])).is_identity
+
+
+def multi_discrete(sizes: Any) -> spaces.Space[Any]:
+    return spaces.MultiDiscrete(sizes)
+
+
+def leaf_spaces() -> st.SearchStrategy[spaces.Space[Any]]:
+    bounds = st.sampled_from([(-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf), (2.0, 5.0)])
+    shapes = st.sampled_from([(), (2,), (2, 3)])
+    return st.one_of(
+        st.builds(spaces.Discrete, st.integers(1, 4), start=st.integers(-2, 2)),
+        st.builds(spaces.MultiBinary, st.sampled_from([1, 3, (2, 2)])),
+        st.sampled_from([[2, 3], [[2, 3], [1, 4]]]).map(multi_discrete),
+        st.builds(lambda b, shape: spaces.Box(b[0], b[1], shape), bounds, shapes),
+        st.builds(
+            lambda low, size, dtype: spaces.Box(low, low + size, (2,), dtype=dtype),
+            st.integers(0, 100),
+            st.integers(0, 20),
+            st.sampled_from([np.uint8, np.int32, np.int64]),
+        ),
+    )
+
+
+ACTION_SPACES = st.recursive(
+    leaf_spaces(),
+    lambda inner: st.one_of(
+        st.dictionaries(st.sampled_from("abc"), inner, min_size=1).map(spaces.Dict),
+        st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(space=ACTION_SPACES, seed=st.integers(0, 2**31), normalizes=st.booleans())
+def test_every_drawn_action_belongs_to_the_space_after_decoding(
+    space: spaces.Space[Any], seed: int, normalizes: bool
+) -> None:
+    distribution = distribution_for(space)
+    rng = np.random.default_rng(seed)
+    inputs = rng.standard_normal((3, distribution.num_inputs)).astype(np.float32)
+    noise = NOISE_DRAWS[distribution.noise_kind](rng, (3, distribution.noise_width))
+    actions = distribution.sample(inputs, noise)
+    assert np.isfinite(distribution.logp(inputs, actions)).all()
+    decoder = ActionDecoder(space, normalize_actions=normalizes, clip_actions=True)
+    for action in nested.unstack(actions, 3):
+        assert space.contains(decoder.to_env(action))
+    plain = before_decoding(space, normalize_actions=normalizes)
+    plain.seed(seed)
+    assert space.contains(decoder.to_env(plain.sample()))
+
+
 def test_other_spaces_are_refused() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="possible are"):
-        ActionDecoder(spaces.Box(0, 9, (2,), np.int64))
+    for space in (spaces.Text(3), spaces.Tuple([spaces.Sequence(spaces.Discrete(2))])):
+        with pytest.raises(UnsupportedSpaceError, match="possible are Discrete"):
+            ActionDecoder(space)
+    with pytest.raises(UnsupportedSpaceError, match="integers to choose among"):
+        ActionDecoder(spaces.Box(0, 2**62, (2,), np.int64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 
 from trainer.connectors import (
     Chunks,
+    SampleBatch,
+    compute_advantages,
     discounted_returns,
     explained_variance,
     generalized_advantages,
@@ -32,6 +36,33 @@ def test_cut_chunk_is_bootstrapped_with_the_value_of_its_last_observation() -> N
     estimate = generalized_advantages(chunks(bootstrap=[2.0]), gamma=0.5, lambda_=0.5)
     assert estimate.advantages.tolist() == [1.59375, 2.375, 2.5]
     assert estimate.value_targets.tolist() == [2.09375, 3.375, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "advantages", "targets"),
+    [
+        ({"lambda_": 0.5}, [1.59375, 2.375, 2.5], [2.09375, 3.375, 4.0]),
+        # returns: 3 + .5*2 = 4, 2 + .5*4 = 4, 1 + .5*4 = 3
+        ({"use_gae": False}, [2.5, 3.0, 2.5], [3.0, 4.0, 4.0]),
+        ({"use_gae": False, "use_critic": False}, [3.0, 4.0, 4.0], [3.0, 4.0, 4.0]),
+        # deltas: .5*1 - .5 = 0, .5*1.5 - 1 = -.25, .5*2 - 1.5 = -.5
+        (
+            {"lambda_": 0.5, "rewards": "shaped"},
+            [-0.09375, -0.375, -0.5],
+            [0.40625, 0.625, 1.0],
+        ),
+    ],
+)
+def test_columns_get_the_advantages_of_their_chunk(
+    options: dict[str, Any], advantages: list[float], targets: list[float]
+) -> None:
+    rollout = SampleBatch(
+        rewards=np.array(REWARDS), vf_preds=np.array(VALUES, np.float32), shaped=np.zeros(3)
+    )
+    assert compute_advantages(rollout, 2.0, 0.5, **options) is rollout
+    assert rollout["advantages"].tolist() == advantages
+    assert rollout["value_targets"].tolist() == targets
+    assert rollout["rewards"].tolist() == REWARDS
 
 
 def test_terminated_chunk_is_worth_nothing_afterwards() -> None:

@@ -82,3 +82,91 @@ def test_observations_outside_the_space_are_shown() -> None:
 def test_space_that_cannot_be_encoded_says_what_can() -> None:
     with pytest.raises(UnsupportedSpaceError, match="Possible are Box"):
         ObservationEncoder(spaces.Dict({"text": spaces.Text(5)}))
+    for space in (
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Graph(spaces.Discrete(2), None),
+        spaces.Tuple([spaces.Discrete(2), spaces.OneOf([spaces.Discrete(2)])]),
+    ):
+        with pytest.raises(UnsupportedSpaceError, match="Possible are Box, Discrete"):
+            ObservationEncoder(space)
+
+
+def test_what_may_be_normalised_are_quantities_only() -> None:
+    space = spaces.Dict(
+        {
+            "action_mask": spaces.Box(0, 1, (2,), np.int8),
+            "bits": spaces.MultiBinary(1),
+            "image": spaces.Box(0, 255, (2, 1, 1), np.uint8),
+            "number": spaces.Box(-1.0, 1.0, (2,)),
+        }
+    )
+    assert ObservationEncoder(space).is_scalable.tolist() == [0, 0, 0, 1, 1, 0, 0]
+
+
+def naive_code(space: gym.Space[Any], value: Any) -> list[float]:
+    """The numbers of one observation, one at a time."""
+    if isinstance(space, spaces.Dict):
+        return [x for key, part in space.spaces.items() for x in naive_code(part, value[key])]
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(space.spaces, value, strict=True)
+        return [x for part, entry in pairs for x in naive_code(part, entry)]
+    if isinstance(space, spaces.Discrete):
+        return [float(value - space.start == i) for i in range(int(space.n))]
+    if isinstance(space, spaces.MultiDiscrete):
+        rows = zip(space.nvec.ravel(), np.ravel(space.start), np.ravel(value), strict=True)
+        return [float(x - start == i) for size, start, x in rows for i in range(int(size))]
+    return [float(np.float32(x)) for x in np.ravel(value)]
+
+
+def multi_discrete(sizes: Any) -> gym.Space[Any]:
+    return spaces.MultiDiscrete(sizes)
+
+
+LEAVES = st.one_of(
+    st.builds(spaces.Discrete, st.integers(1, 4), start=st.integers(-3, 3)),
+    st.sampled_from([[2, 3], [[2, 3], [1, 4]]]).map(multi_discrete),
+    st.builds(spaces.MultiBinary, st.sampled_from([1, 3, (2, 2)])),
+    st.builds(
+        lambda shape, dtype: spaces.Box(0, 100, shape, dtype),
+        st.sampled_from([(), (3,), (2, 2), (2, 1, 2)]),
+        st.sampled_from([np.float32, np.float64, np.uint8, np.int64]),
+    ),
+)
+OBSERVATION_SPACES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.dictionaries(st.sampled_from("abc"), inner, min_size=1).map(spaces.Dict),
+        st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(space=OBSERVATION_SPACES, seed=st.integers(0, 2**31), masked=st.booleans())
+def test_nested_observations_are_encoded_number_by_number(
+    space: gym.Space[Any], seed: int, masked: bool
+) -> None:
+    mask = spaces.MultiBinary(3)
+    seen = spaces.Dict({"z": space}) if masked else space
+    whole = spaces.Dict({"action_mask": mask, "z": space}) if masked else space
+    whole.seed(seed)
+    observations = [whole.sample() for _ in range(4)]
+    encoder = ObservationEncoder(whole)
+    assert encoder.mask_size == 3 * masked
+    rows = encoder.encode(observations)
+    for row, observation in zip(rows, observations, strict=True):
+        expected = naive_code(seen, observation)
+        if masked:  # behind everything else, though its key sorts first
+            expected += naive_code(mask, observation["action_mask"])
+        assert row.tolist() == expected
+
+
+def test_a_mask_under_another_key_or_deeper_is_an_ordinary_part() -> None:
+    inner = spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": spaces.Discrete(2)})
+    assert ObservationEncoder(inner, action_mask_key="other").mask_size == 0
+    assert ObservationEncoder(spaces.Tuple([inner])).mask_size == 0
+    with pytest.raises(UnsupportedSpaceError, match="nothing to read"):
+        ObservationEncoder(spaces.Dict({"action_mask": spaces.MultiBinary(2)}))
+    with pytest.raises(UnsupportedSpaceError, match="0 or 1 for every action"):
+        ObservationEncoder(spaces.Dict({"action_mask": spaces.Discrete(2), "x": inner}))

@@ -22,7 +22,14 @@ from trainer.modules import (
     distribution_for,
     observation_size,
 )
-from trainer.nn import Categorical, DiagGaussian, MultiCategorical, matmul_rows
+from trainer.nn import (
+    Bernoulli,
+    Categorical,
+    DiagGaussian,
+    MultiCategorical,
+    ProductDistribution,
+    matmul_rows,
+)
 from trainer.testing.gradients import gradient_check
 from trainer.types import Array
 
@@ -102,13 +109,20 @@ def test_module_and_encoder_agree_about_sizes(space: gym.Space[Any]) -> None:
 def test_spaces_without_a_network_say_what_is_possible() -> None:
     with pytest.raises(UnsupportedSpaceError, match="Box, Discrete"):
         observation_size(spaces.Sequence(BOX))
+    with pytest.raises(UnsupportedSpaceError, match="holds no number"):
+        observation_size(spaces.Dict({}))
     for space in (
-        spaces.Box(0, 9, (2,), np.int64),
-        spaces.MultiBinary(3),
-        spaces.Tuple([BOX, BOX]),
+        spaces.Text(3),
+        spaces.Sequence(BOX),
+        spaces.Tuple([BOX, spaces.Text(3)]),
+        spaces.Box(-1.0, 1.0, (0,)),
     ):
-        with pytest.raises(UnsupportedSpaceError, match="Discrete, in MultiDiscrete"):
+        with pytest.raises(UnsupportedSpaceError, match="chooses in Discrete, MultiDiscrete"):
             distribution_for(space)
+    with pytest.raises(UnsupportedSpaceError, match="4294967296 integers to choose among"):
+        distribution_for(spaces.Box(-(2**31), 2**31 - 1, (1,), np.int32))
+    with pytest.raises(UnsupportedSpaceError, match="nothing to choose"):
+        distribution_for(spaces.Dict({"a": BOX, "b": spaces.Tuple([])}))
 
 
 def test_distributions_fit_their_spaces() -> None:
@@ -117,6 +131,17 @@ def test_distributions_fit_their_spaces() -> None:
     assert isinstance(distribution_for(BOX), DiagGaussian)
     assert distribution_for(spaces.MultiDiscrete([2, 3])).num_inputs == 5
     assert distribution_for(BOX).num_inputs == 6
+    assert isinstance(distribution_for(spaces.MultiBinary((2, 3))), Bernoulli)
+    assert distribution_for(spaces.MultiBinary((2, 3))).num_inputs == 6
+    assert distribution_for(spaces.Box(-1, 3, (2,), np.int8)).num_inputs == 10
+    assert distribution_for(spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]))).num_inputs == 14
+    nested = distribution_for(spaces.Dict({"b": BOX, "a": spaces.Tuple([spaces.Discrete(2)])}))
+    assert isinstance(nested, ProductDistribution)
+    assert nested.num_inputs == 8
+    # Parts stand in the order of the space, which sorts the keys of a plain dict.
+    assert list(nested.deterministic(np.zeros((1, 8)))) == list(
+        spaces.Dict({"b": BOX, "a": BOX}).spaces
+    )
 
 
 def example_of_the_docstring() -> type[RLModule]:

@@ -1,22 +1,45 @@
 """Between envs, networks and learners: observations in, actions out, advantages from rewards."""
 
-from trainer.connectors.actions import ActionDecoder
+from trainer.connectors.actions import ActionDecoder, before_decoding
 from trainer.connectors.advantages import (
     AdvantageEstimate,
     Chunks,
+    compute_advantages,
     discounted_returns,
+    estimate_advantages,
     explained_variance,
     generalized_advantages,
     standardize,
 )
+from trainer.connectors.normalization import (
+    Normalization,
+    ObservationNormalizer,
+    RewardTransform,
+    RunningMoments,
+)
+from trainer.connectors.normalization_statistics import (
+    NormalizationSettings,
+    NormalizationStatistics,
+)
 from trainer.connectors.observations import ObservationEncoder
+from trainer.connectors.sample_batch import SampleBatch
 
 __all__ = [
     "ActionDecoder",
     "AdvantageEstimate",
     "Chunks",
+    "Normalization",
+    "NormalizationSettings",
+    "NormalizationStatistics",
     "ObservationEncoder",
+    "ObservationNormalizer",
+    "RewardTransform",
+    "RunningMoments",
+    "SampleBatch",
+    "before_decoding",
+    "compute_advantages",
     "discounted_returns",
+    "estimate_advantages",
     "explained_variance",
     "generalized_advantages",
     "standardize",

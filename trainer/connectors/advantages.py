@@ -9,11 +9,13 @@ standardisation).
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from trainer.episodes.columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
 from trainer.types import Array
 
 SMALLEST_STD: Final = 1e-4
@@ -86,7 +88,59 @@ def discounted_returns(chunks: Chunks, *, gamma: float, use_critic: bool) -> Adv
     rewards = chunks.rewards.copy()
     rewards[ends] += gamma * chunks.bootstrap_values
     returns = _discounted_sums(rewards, discount=gamma, ends=ends)
-    return AdvantageEstimate(returns - chunks.values if use_critic else returns, returns)
+    return AdvantageEstimate(returns - (chunks.values if use_critic else 0.0), returns)
+
+
+def estimate_advantages(
+    chunks: Chunks, *, gamma: float, lambda_: float, use_gae: bool, use_critic: bool
+) -> AdvantageEstimate:
+    """`generalized_advantages` if `use_gae`, else `discounted_returns`; see there."""
+    if use_gae:
+        return generalized_advantages(chunks, gamma=gamma, lambda_=lambda_)
+    return discounted_returns(chunks, gamma=gamma, use_critic=use_critic)
+
+
+def compute_advantages(
+    rollout: MutableMapping[str, Any],
+    last_r: float,
+    gamma: float = 0.9,
+    lambda_: float = 1.0,
+    use_gae: bool = True,
+    use_critic: bool = True,
+    rewards: str = REWARDS,
+) -> MutableMapping[str, Any]:
+    """Writes `advantages` and `value_targets` into the columns of one chunk (RLlib's helper).
+
+    Arguments may be given by position, as code written for RLlib does.
+
+    Args:
+        rollout: the columns; needs `rewards`, [T], and with `use_gae` or `use_critic` also
+            `vf_preds`, [T].
+        last_r: value of the observation after the chunk; 0 where its episode terminated.
+        gamma: discount per step, in [0, 1].
+        lambda_: decay of generalized advantage estimation, in [0, 1].
+        use_gae: estimate as in Schulman et al. 2016; False takes discounted returns.
+        use_critic: without `use_gae`: subtract `vf_preds` from the returns.
+        rewards: the column to take rewards from.
+
+    Returns:
+        `rollout` itself.
+    """
+    numbers = np.asarray(rollout[rewards], np.float64)
+    needs_values = use_gae or use_critic
+    values = rollout[VF_PREDS] if needs_values else np.zeros(len(numbers))
+    chunks = Chunks(
+        rewards=numbers,
+        values=np.asarray(values, np.float64),
+        lengths=np.array([len(numbers)]),
+        bootstrap_values=np.array([last_r], np.float64),
+    )
+    estimate = estimate_advantages(
+        chunks, gamma=gamma, lambda_=lambda_, use_gae=use_gae, use_critic=use_critic
+    )
+    rollout[ADVANTAGES] = estimate.advantages
+    rollout[VALUE_TARGETS] = estimate.value_targets
+    return rollout
 
 
 def standardize(advantages: Array) -> Array:

@@ -2,7 +2,8 @@
 
 Box observations are flattened, Discrete and MultiDiscrete ones become one-hot codes, MultiBinary
 ones zeros and ones; the parts of Dict and Tuple observations stand side by side in the space's own
-order. Nothing is scaled or normalised.
+order. An action mask comes last, whatever its place in the space. Nothing is scaled or normalised,
+unless the encoder is given a normalizer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from trainer.connectors.normalization import ObservationNormalizer
 from trainer.errors import EnvContractError, UnsupportedSpaceError
+from trainer.spaces import ACTION_MASK_KEY, OBSERVATION_SPACES, split_observation
 from trainer.types import Array, FloatArray
 
 
@@ -27,32 +30,49 @@ class _Leaf:
         path: the keys and indices that lead to it, outermost first.
         width: how many numbers it becomes.
         write: writes its values, [B, ...], into float32 [B, width].
+        is_scalable: its numbers are quantities, neither codes nor bits.
     """
 
     path: tuple[Any, ...]
     width: int
     write: Callable[[Array, FloatArray], None]
+    is_scalable: bool = False
 
 
 class ObservationEncoder:
     """Encodes observations of one space.
 
     Attributes:
-        size: D, the numbers that make up one encoded observation.
+        size: the numbers that make up one encoded observation: D that the network reads and, behind
+            them, the M of the action mask.
+        mask_size: M; 0 if there are no masks.
+        is_scalable: which of the numbers are quantities (from a Box) and may be normalised, bool
+            [size]; bytes of an image are not, for the network scales them.
+        normalizer: what every encoded observation goes through last; None at first.
     """
 
-    def __init__(self, space: gym.Space[Any]) -> None:
+    def __init__(self, space: gym.Space[Any], *, action_mask_key: str = ACTION_MASK_KEY) -> None:
         """Plans the encoding.
 
         Args:
             space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.
+            action_mask_key: the key under which a Dict holds an action mask, if it does.
 
         Raises:
             UnsupportedSpaceError: it is, or holds, another space.
         """
         self._space = space
-        self._leaves = list(_leaves(space, ()))
+        split = split_observation(space, action_mask_key=action_mask_key)
+        self._leaves = list(_leaves(split.seen, ()))
+        mask = () if split.mask is None else tuple(_leaves(split.mask, (action_mask_key,)))
+        self._leaves += mask
+        self.mask_size = sum(leaf.width for leaf in mask)
         self.size = sum(leaf.width for leaf in self._leaves)
+        self.is_scalable: Array = np.repeat(
+            [leaf.is_scalable and leaf not in mask for leaf in self._leaves],
+            [leaf.width for leaf in self._leaves],
+        )
+        self.normalizer: ObservationNormalizer | None = None
         self._is_vector = isinstance(space, spaces.Box) and len(space.shape) == 1
         self._count = -1
         self._reserve(0)
@@ -82,11 +102,11 @@ class ObservationEncoder:
                     raise self._misfit(observations) from cause
             else:
                 self._write(observations, self._rows, self._row_values)
-            return self._rows
-        count = len(_first_leaf(observations))
+            return self._rows if self.normalizer is None else self.normalizer(self._rows)
+        count = len(_value_at(observations, self._leaves[0].path))
         rows = np.zeros((count, self.size), np.float32)
         self._write(observations, rows, _value_at)
-        return rows
+        return rows if self.normalizer is None else self.normalizer(rows)
 
     def _reserve(self, count: int) -> None:
         """Makes the memory for that many rows."""
@@ -132,8 +152,13 @@ def _leaves(space: gym.Space[Any], path: tuple[Any, ...]) -> Iterator[_Leaf]:
     elif isinstance(space, spaces.Tuple):
         for index, part in enumerate(space.spaces):
             yield from _leaves(part, (*path, index))
-    elif isinstance(space, spaces.Box | spaces.MultiBinary):
-        yield _Leaf(path, int(np.prod(space.shape)), _write_numbers)
+    elif isinstance(space, spaces.MultiBinary) or (
+        isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "biuf"
+    ):
+        # Bytes of an image are scaled by the network that reads it.
+        is_image = len(space.shape) == 3 and space.dtype == np.uint8
+        is_scalable = not (isinstance(space, spaces.MultiBinary) or is_image)
+        yield _Leaf(path, int(np.prod(space.shape)), _write_numbers, is_scalable)
     elif isinstance(space, spaces.Discrete):
         sizes, starts = np.array([space.n]), np.array([space.start])
         yield _Leaf(path, int(space.n), _one_hot_writer(sizes, starts))
@@ -142,9 +167,9 @@ def _leaves(space: gym.Space[Any], path: tuple[Any, ...]) -> Iterator[_Leaf]:
         yield _Leaf(path, int(sizes.sum()), _one_hot_writer(sizes, starts))
     else:
         raise UnsupportedSpaceError(
-            f"Observations of the space {space} cannot be encoded: their number of values is not "
-            "fixed. Possible are Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of "
-            "these. Change the observations with a wrapper around the env."
+            f"Observations of the space {space} cannot be encoded: they are no fixed number of "
+            f"numbers. Possible are {OBSERVATION_SPACES}. Change the observations with a wrapper "
+            "around the env."
         )
 
 
@@ -171,9 +196,3 @@ def _value_at(value: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         value = value[key]
     return value
-
-
-def _first_leaf(batch: Any) -> Any:
-    while isinstance(batch, dict | tuple):
-        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
-    return batch

@@ -1,8 +1,12 @@
 """Networks that act and learn: the base class, the ready-made actor-critic, and their specs."""
 
+from trainer.episodes.columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule
 from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.rl_module import VF_PREDS, RLModule
+from trainer.modules.policy_module import PolicyModule
+from trainer.modules.q_module import QModelConfig, QModule
+from trainer.modules.rl_module import RLModule
+from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.modules.spec import RLModuleSpec
 
@@ -10,8 +14,13 @@ __all__ = [
     "VF_PREDS",
     "ActorCriticModule",
     "DefaultModelConfig",
+    "PolicyModule",
+    "QModelConfig",
+    "QModule",
     "RLModule",
     "RLModuleSpec",
+    "SACModelConfig",
+    "SACModule",
     "distribution_for",
     "observation_size",
 ]

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar, Final
 
 import numpy as np
 
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError
 from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.rl_module import VF_PREDS, RLModule
+from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
+from trainer.modules.rl_module import RLModule
 from trainer.modules.spaces import distribution_for
 from trainer.nn import (
     INITIALIZERS,
     MLP,
-    ActingForward,
     ActionDistribution,
     DiagGaussian,
+    ImageNetwork,
     LayerSpec,
-    columns_with_ones,
+    acting_forward,
 )
 from trainer.nn.initializers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
 from trainer.types import Array
+
+IMAGES_AT_ONCE: Final = 256
+"""Images whose values are computed together; more would only take more memory."""
 
 
 class ActorCriticModule(RLModule):
@@ -29,8 +34,14 @@ class ActorCriticModule(RLModule):
 
     Apart (`vf_share_layers=False`): "pi" and "vf" each read the observation. Shared: both read the
     last hidden layer of "encoder". With `free_log_std` the log standard deviations are the tensor
-    "pi/log_std" [A], 0 at first, and the policy network gives only the means.
+    "pi/log_std" [A], 0 at first, and the policy network gives only the means. Images go through
+    convolutions first: those of "encoder", or one set for "pi" and one for "vf".
+
+    Attributes:
+        has_value_network: whether there is a "vf" (`PolicyModule` has none).
     """
+
+    has_value_network: ClassVar[bool] = True
 
     def make_action_distribution(self) -> ActionDistribution:
         """The distribution that fits the action space, with the configured limit of log_std."""
@@ -47,26 +58,31 @@ class ActorCriticModule(RLModule):
         return distribution
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Tensors `<network>/<layer number>/kernel` and `.../bias`, and "pi/log_std" if free."""
-        self._plan_layers()
-        shapes = MLP.shapes("encoder", num_inputs=self.obs_size, layers=self._encoder_layers)
-        shapes |= MLP.shapes("pi", num_inputs=self._head_inputs, layers=self._pi_layers)
+        """Tensors `<network>/<layer number>/kernel` and `.../bias`, and "pi/log_std" if free.
+
+        Convolutions are called `<network>/conv/<layer number>/...`.
+        """
+        self._plan_networks()
+        shapes = {**self._plans["encoder"].shapes(), **self._plans["pi"].shapes()}
         if self._config.free_log_std:
             shapes["pi/log_std"] = (self.action_distribution.noise_width,)
-        return shapes | MLP.shapes("vf", num_inputs=self._head_inputs, layers=self._vf_layers)
+        return shapes | (self._plans["vf"].shapes() if self.has_value_network else {})
 
     def setup(self) -> None:
         """Lays the networks over the parameters."""
         self._encoder = None
-        if self._encoder_layers:
-            self._encoder = self._network("encoder", self.obs_size, self._encoder_layers)
-        self._pi = self._network("pi", self._head_inputs, self._pi_layers)
+        if not self._plans["encoder"].is_empty:
+            self._encoder = self._network("encoder")
+        self._pi = self._network("pi")
         self._vf = None
-        if not self.inference_only:
-            self._vf = self._network("vf", self._head_inputs, self._vf_layers)
-        before = self._encoder.layers if self._encoder else []
-        self._acting = ActingForward([*before, *self._pi.layers])
+        if self.has_value_network and not self.inference_only:
+            self._vf = self._network("vf")
+        before = [self._encoder] if self._encoder else []
+        self._acting = acting_forward(*before, self._pi)
         self._log_std = self.parameters.views.get("pi/log_std")
+        self._columns = ObservationColumns(
+            self.obs_size, dtype=self.parameters.dtype, are_images=self._image is not None
+        )
         self._allocate(0)
 
     def initialize(self, rng: np.random.Generator) -> None:
@@ -91,13 +107,12 @@ class ActorCriticModule(RLModule):
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """See `RLModule.forward_train`; both results are views that the next call overwrites."""
+        if self.inference_only:
+            raise self.acting_only_error()
         obs = batch[OBS]
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
-        if self._vf is None:
-            raise self.acting_only_error()
-        features = self._obs_and_ones
-        features[:-1] = obs.T
+        features = self._columns.of(obs)
         if self._encoder is not None:
             features = self._encoder.forward(features)
         inputs = self._pi.forward(features)[:-1]
@@ -105,7 +120,10 @@ class ActorCriticModule(RLModule):
             self._dist_inputs[: len(inputs)] = inputs
             self._dist_inputs[len(inputs) :] = self._log_std[:, None]
             inputs = self._dist_inputs
-        return {ACTION_DIST_INPUTS: inputs.T, VF_PREDS: self._vf.forward(features)[0]}
+        outputs = {ACTION_DIST_INPUTS: inputs.T}
+        if self._vf is not None:
+            outputs[VF_PREDS] = self._vf.forward(features)[0]
+        return outputs
 
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
         """See `RLModule.backward`."""
@@ -114,42 +132,57 @@ class ActorCriticModule(RLModule):
             width = len(self._log_std)
             np.add.reduce(gradient[width:], axis=1, out=self.gradients.views["pi/log_std"])
             gradient = gradient[:width]
-        if self._vf is None:
-            raise self.acting_only_error()
-        if self._encoder is None:
-            self._pi.backward(gradient)
-            self._vf.backward(d_vf_preds[None, :])
-        else:
+        d_pi = d_vf = None
+        if self._encoder is not None:
             d_pi, d_vf = self._d_features
-            self._pi.backward(gradient, d_inputs=d_pi)
+        self._pi.backward(gradient, d_inputs=d_pi)
+        if self._vf is not None:
             self._vf.backward(d_vf_preds[None, :], d_inputs=d_vf)
-            np.add(d_pi, d_vf, d_pi)
+        if self._encoder is not None and d_pi is not None and d_vf is not None:
+            if self._vf is not None:
+                np.add(d_pi, d_vf, d_pi)
             self._encoder.backward(d_pi)
 
-    def _plan_layers(self) -> None:
-        """Decides which layers each network has."""
+    def compute_values(self, batch: Mapping[str, Array]) -> Array:
+        """See `RLModule.compute_values`; images in parts, because their patches take much room."""
+        obs = batch[OBS]
+        if self._image is None or len(obs) <= IMAGES_AT_ONCE:
+            return super().compute_values(batch)
+        values: Array = np.empty(len(obs), self.parameters.dtype)
+        for start in range(0, len(obs), IMAGES_AT_ONCE):
+            part = slice(start, start + IMAGES_AT_ONCE)
+            values[part] = super().compute_values({OBS: obs[part]})
+        return values
+
+    def _plan_networks(self) -> None:
+        """Decides which networks there are, and which layers they have."""
         config = self._config
+        self._image = image_of(self, config)
         hidden = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
         head = [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
         num_outputs = self.action_distribution.num_inputs
         if config.free_log_std:
             num_outputs = self.action_distribution.noise_width
-        self._encoder_layers = hidden if config.vf_share_layers else []
+        encoder = NetworkPlan("encoder", self.obs_size, [])
+        if config.vf_share_layers:
+            encoder = NetworkPlan("encoder", self.obs_size, hidden, self._image)
         before = [] if config.vf_share_layers else hidden
-        self._pi_layers = [*before, *head, LayerSpec(num_outputs, "linear")]
-        self._vf_layers = [*before, *head, LayerSpec(1, "linear")]
-        is_shared = bool(self._encoder_layers)
-        self._head_inputs = hidden[-1].width if is_shared else self.obs_size
+        image = None if config.vf_share_layers else self._image
+        widths = {"pi": num_outputs, "vf": 1}
+        self._plans = {"encoder": encoder}
+        for name, width in widths.items():
+            layers = [*before, *head, LayerSpec(width, "linear")]
+            self._plans[name] = NetworkPlan(name, encoder.num_outputs, layers, image)
 
-    def _network(self, name: str, num_inputs: int, layers: list[LayerSpec]) -> MLP:
-        return MLP(self.parameters, self.gradients, name=name, num_inputs=num_inputs, layers=layers)
+    def _network(self, name: str) -> MLP | ImageNetwork:
+        return self._plans[name].build(self.parameters, self.gradients)
 
     def _allocate(self, batch_size: int) -> None:
         """Makes the memory that training batches of that size need."""
         dtype = self.parameters.dtype
         self._batch_size = batch_size
-        self._obs_and_ones = columns_with_ones(self.obs_size, batch_size, dtype)
-        self._d_features: Array = np.empty((2, self._head_inputs, batch_size), dtype)
+        num_features = self._plans["encoder"].num_outputs
+        self._d_features: Array = np.empty((2, num_features, batch_size), dtype)
         if self._log_std is not None:
             width = self.action_distribution.num_inputs
             self._dist_inputs: Array = np.empty((width, batch_size), dtype)

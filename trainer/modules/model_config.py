@@ -6,10 +6,12 @@ import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from trainer.errors import ConfigError, UnknownSettingError
-from trainer.nn import ACTIVATIONS, INITIALIZERS
+from trainer.nn import ACTIVATIONS, INITIALIZERS, PADDINGS
+
+_ConfigT = TypeVar("_ConfigT", bound="DefaultModelConfig")
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,13 @@ class DefaultModelConfig:
     """The shape of an `ActorCriticModule`; names and defaults are RLlib's.
 
     Attributes:
-        fcnet_hiddens: the widths of the hidden layers, ≥ 1 each; may be empty.
+        conv_filters: convolutions that come before all other layers, `[channels, kernel, stride]`
+            each, from first to last; kernel and stride are one number, or [vertical, horizontal].
+            The padding may follow, "same" (default) or "valid". None: chosen by its size if the
+            observation is a Box [height, width, channels], else none. []: none.
+        conv_activation: their activation.
+        fcnet_hiddens: the widths of the hidden layers, ≥ 1 each; may be empty. After convolutions,
+            too, where RLlib leaves them out.
         fcnet_activation: their activation, a name in `trainer.nn.ACTIVATIONS`.
         head_fcnet_hiddens: the widths of further hidden layers in each head.
         head_fcnet_activation: their activation.
@@ -31,6 +39,8 @@ class DefaultModelConfig:
         max_seq_len: RLlib's; means something for recurrent networks only.
     """
 
+    conv_filters: Sequence[Sequence[Any]] | None = None
+    conv_activation: str = "relu"
     fcnet_hiddens: Sequence[int] = field(default_factory=lambda: [256, 256])
     fcnet_activation: str = "tanh"
     head_fcnet_hiddens: Sequence[int] = field(default_factory=list)
@@ -43,7 +53,11 @@ class DefaultModelConfig:
     max_seq_len: int = 20
 
     def __post_init__(self) -> None:
-        problems = [*self._width_problems(), *self._name_problems()]
+        problems = [
+            *self._width_problems(),
+            *self._name_problems(),
+            *_filter_problems(self.conv_filters),
+        ]
         if not self.log_std_clip_param > 0.0:
             problems.append(f"`log_std_clip_param={self.log_std_clip_param!r}` must be above 0")
         if self.use_lstm:
@@ -56,8 +70,8 @@ class DefaultModelConfig:
 
     @classmethod
     def from_setting(
-        cls, setting: Mapping[str, Any] | DefaultModelConfig | None
-    ) -> DefaultModelConfig:
+        cls: type[_ConfigT], setting: Mapping[str, Any] | DefaultModelConfig | None
+    ) -> _ConfigT:
         """Reads a `model_config` as users write it.
 
         Args:
@@ -68,8 +82,10 @@ class DefaultModelConfig:
             UnknownSettingError: a key is not an attribute; the nearest one is named.
             ConfigError: a value is impossible; all of them are listed.
         """
-        if isinstance(setting, DefaultModelConfig):
+        if isinstance(setting, cls):
             return setting
+        if isinstance(setting, DefaultModelConfig):
+            setting = dataclasses.asdict(setting)
         setting = setting or {}
         known = [attribute.name for attribute in dataclasses.fields(cls)]
         unknown = [key for key in setting if key not in known]
@@ -93,6 +109,7 @@ class DefaultModelConfig:
 
     def _name_problems(self) -> list[str]:
         allowed = {
+            "conv_activation": ACTIVATIONS,
             "fcnet_activation": ACTIVATIONS,
             "head_fcnet_activation": ACTIVATIONS,
             "initializer": INITIALIZERS,
@@ -102,6 +119,46 @@ class DefaultModelConfig:
             for name, choices in allowed.items()
             if getattr(self, name) not in choices
         ]
+
+
+def parsed_filter(entry: Any) -> tuple[int, tuple[int, int], tuple[int, int], str]:
+    """Channels, kernel, stride and padding of one of the `conv_filters`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    channels, kernel, stride, *padding = entry
+    chosen = padding[0] if padding else "same"
+    if len(padding) > 1 or chosen not in PADDINGS or not _is_count(channels):
+        raise ValueError(entry)
+    return channels, _pair(kernel), _pair(stride), chosen
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    """One number for both directions, or one each."""
+    vertical, horizontal = (size, size) if _is_count(size) else size
+    if not (_is_count(vertical) and _is_count(horizontal)):
+        raise ValueError(size)
+    return int(vertical), int(horizontal)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _filter_problems(filters: Any) -> list[str]:
+    if filters is None:
+        return []
+    try:
+        for entry in filters:
+            parsed_filter(entry)
+    except (TypeError, ValueError):
+        return [
+            f"`conv_filters={filters!r}` must be a list of [channels, kernel, stride], such as "
+            "[[16, 4, 2], [32, 3, 1]]; kernel and stride are integers ≥ 1 or [vertical, "
+            'horizontal], and "same" or "valid" may follow'
+        ]
+    return []
 
 
 def _with_suggestion(key: str, known: Sequence[str]) -> str:

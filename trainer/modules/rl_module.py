@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
-from trainer.errors import ModuleError
+from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
+from trainer.errors import ConfigError, ModuleError
+from trainer.modules.action_masks import ActionMasks, MaskingCalls, action_masks
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.nn import ActionDistribution, Parameters
+from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
-
-VF_PREDS: Final = "vf_preds"
-"""The value function's predictions, [B]: the name RLlib gives them."""
 
 
 class RLModule(ABC):
@@ -62,12 +61,19 @@ class RLModule(ABC):
     exact resume rests on it: use `trainer.nn.matmul_rows` (or `ActingForward`) instead of `@`
     there; elementwise operations are fine.
 
+    If the env gives action masks, they have been taken off `obs` when these methods are called, and
+    are applied to what they return. A page of its own: docs/modules.md.
+
     Attributes:
         observation_space: of the env.
+        seen_space: of the observations without the action mask: what the D numbers encode.
         action_space: of the env.
         model_config: the user's settings for this network, any keys.
         inference_only: built for acting; holds only the tensors for which `is_for_acting` is true.
-        obs_size: D, the numbers that make up one encoded observation.
+        obs_size: D, the numbers of one encoded observation that the network reads.
+        action_masks: where the masks stand in encoded observations, behind the D numbers; None if
+            the env has no masks.
+        action_mask_key: what a Dict observation calls its mask, if it has one.
         action_distribution: what turns action distribution inputs into actions; K = `.num_inputs`.
         parameters: float32 (float64 to check gradients); what is learnt.
         gradients: of the same shapes; overwritten by `backward`.
@@ -80,6 +86,7 @@ class RLModule(ABC):
         action_space: gym.Space[Any],
         model_config: Mapping[str, Any] | None = None,
         inference_only: bool = False,
+        action_mask_key: str = ACTION_MASK_KEY,
         rng: np.random.Generator | None = None,
         dtype: type[np.floating[Any]] = np.float32,
     ) -> None:
@@ -90,6 +97,8 @@ class RLModule(ABC):
             action_space: of the env.
             model_config: settings of this network.
             inference_only: leave out what only learning needs.
+            action_mask_key: the key under which a Dict observation holds an action mask, if it
+                does.
             rng: draws the first weights; None leaves them 0, for a module whose state is set next.
             dtype: number type of the parameters.
 
@@ -101,7 +110,13 @@ class RLModule(ABC):
         self.action_space = action_space
         self.model_config: dict[str, Any] = dict(model_config or {})
         self.inference_only = inference_only
-        self.obs_size = observation_size(observation_space)
+        self.action_mask_key = action_mask_key
+        split = split_observation(observation_space, action_mask_key=action_mask_key)
+        self.seen_space = split.seen
+        self.obs_size = observation_size(split.seen)
+        self.action_masks = action_masks(
+            split.mask, action_space, obs_size=self.obs_size, key=action_mask_key
+        )
         self.action_distribution = self.make_action_distribution()
         shapes = self.parameter_shapes()
         if inference_only:
@@ -111,6 +126,9 @@ class RLModule(ABC):
         self.setup()
         if rng is not None:
             self.initialize(rng)
+        if self.action_masks is not None:
+            self._check_that_masks_fit(self.action_masks)
+            MaskingCalls(self, self.action_masks)
 
     def __reduce__(self) -> tuple[Callable[..., RLModule], tuple[Any, ...]]:
         # Copies and pickles made attribute by attribute would tear layers off their parameters.
@@ -119,6 +137,7 @@ class RLModule(ABC):
             "action_space": self.action_space,
             "model_config": self.model_config,
             "inference_only": self.inference_only,
+            "action_mask_key": self.action_mask_key,
             "dtype": self.parameters.dtype,
         }
         return _rebuild, (type(self), arguments, self.get_state())
@@ -188,6 +207,17 @@ class RLModule(ABC):
         values: Array = self.forward_train(batch)[VF_PREDS].copy()
         return values
 
+    def action_mask(self, obs: Array) -> Array | None:
+        """Which actions are possible, bool [B, M]; None if the env has no masks.
+
+        A choice that has no possible alternative, as in the last observation of an episode, counts
+        as free.
+
+        Args:
+            obs: encoded observations with their masks, [B, D + M].
+        """
+        return None if self.action_masks is None else self.action_masks.effective(obs)
+
     @property
     def num_parameters(self) -> int:
         """How many numbers are learnt."""
@@ -226,6 +256,16 @@ class RLModule(ABC):
             "function and can neither learn nor predict values. Use the learner's module, or build "
             "it without that argument."
         )
+
+    def _check_that_masks_fit(self, masks: ActionMasks) -> None:
+        num_inputs = self.action_distribution.num_inputs
+        if num_inputs != masks.width:
+            raise ConfigError(
+                f"The observations hold an action mask of {masks.width} entries, but the action "
+                f"distribution of {type(self).__name__} has {num_inputs} inputs, so that nobody "
+                "knows which of them a mask rules out. Use one logit per action, or set "
+                "`environment(action_mask_key=...)` to a key that the observation does not have."
+            )
 
 
 def _rebuild(module_class: type[RLModule], arguments: dict[str, Any], state: State) -> RLModule:

@@ -14,6 +14,7 @@ from trainer.errors import ModuleError
 from trainer.modules.actor_critic import ActorCriticModule
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.rl_module import RLModule
+from trainer.spaces import ACTION_MASK_KEY
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class RLModuleSpec:
         model_config: settings of the module; for `ActorCriticModule` those of `DefaultModelConfig`.
             None means all defaults.
         inference_only: leave out what only learning needs.
+        action_mask_key: what a Dict observation calls its action mask, if it has one; None is
+            filled in by the algorithm.
     """
 
     module_class: type[RLModule] | None = None
@@ -34,6 +37,7 @@ class RLModuleSpec:
     action_space: gym.Space[Any] | None = None
     model_config: Mapping[str, Any] | DefaultModelConfig | None = field(default_factory=dict)
     inference_only: bool = False
+    action_mask_key: str | None = None
 
     def build(
         self,
@@ -73,6 +77,7 @@ class RLModuleSpec:
             action_space=self.action_space,
             model_config=model_config,
             inference_only=self.inference_only,
+            action_mask_key=self.action_mask_key or ACTION_MASK_KEY,
             rng=rng,
             dtype=dtype,
         )

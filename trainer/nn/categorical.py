@@ -8,7 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from trainer.nn.distributions import ActionDistribution, DistributionTerms, Weight, per_row
+from trainer.nn.distributions import (
+    ActionDistribution,
+    DistributionTerms,
+    SummedTerms,
+    Weight,
+    per_row,
+    total,
+)
 from trainer.types import Array
 
 
@@ -123,36 +130,16 @@ class Categorical(ActionDistribution):
         return divergences
 
 
-@dataclass(frozen=True)
-class MultiCategoricalTerms(DistributionTerms):
-    """The sums over independent choices.
-
-    Attributes:
-        parts: the terms of every choice.
-    """
-
-    logp: Array
-    entropy: Array
-    kl: Array | None
-    parts: list[CategoricalTerms]
-
-    def backward(self, *, d_logp: Array, d_entropy: Weight = 0.0, d_kl: Weight = 0.0) -> Array:
-        """Sums pass gradients on unchanged, so every choice gets the same ones."""
-        gradients = [
-            part.backward(d_logp=d_logp, d_entropy=d_entropy, d_kl=d_kl) for part in self.parts
-        ]
-        return np.concatenate(gradients, axis=1)
-
-
 class MultiCategorical(ActionDistribution):
     """A independent choices among n₁ ... n_A alternatives; the inputs are their logits in a row.
 
-    Actions are int64, [B, A].
+    Actions are int64, [B, *shape]; the shape is [A] unless another one with A places is given.
     """
 
     noise_kind = "gumbel"
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], *, shape: tuple[int, ...] | None = None) -> None:
+        self._shape = (len(sizes),) if shape is None else shape
         self._choices = [Categorical(size) for size in sizes]
         borders = np.cumsum([0, *sizes]).tolist()
         self._slices = [slice(start, stop) for start, stop in pairwise(borders)]
@@ -160,13 +147,12 @@ class MultiCategorical(ActionDistribution):
 
     def sample(self, inputs: Array, noise: Array) -> Array:
         """Draws every choice with its own noise."""
-        choices = self._split(inputs + noise)
-        return np.stack([choice.deterministic(logits) for choice, logits in choices], axis=1)
+        return self.deterministic(inputs + noise)
 
     def deterministic(self, inputs: Array) -> Array:
         """The most probable alternative of every choice."""
         chosen = [choice.deterministic(logits) for choice, logits in self._split(inputs)]
-        return np.stack(chosen, axis=1)
+        return np.stack(chosen, axis=1).reshape(-1, *self._shape)
 
     def canonical(self, inputs: Array) -> Array:
         """Log-probabilities, choice by choice."""
@@ -174,43 +160,34 @@ class MultiCategorical(ActionDistribution):
 
     def evaluate(
         self, inputs: Array, actions: Array, *, reference: Array | None = None
-    ) -> MultiCategoricalTerms:
+    ) -> SummedTerms:
         """See `ActionDistribution.evaluate`."""
         parts = []
+        choices = self._chosen(actions)
         for index, (choice, logits) in enumerate(self._split(inputs)):
             part_of_reference = None if reference is None else reference[:, self._slices[index]]
-            parts.append(choice.evaluate(logits, actions[:, index], reference=part_of_reference))
-        divergences = [part.kl for part in parts if part.kl is not None]
-        return MultiCategoricalTerms(
-            logp=_total([part.logp for part in parts]),
-            entropy=_total([part.entropy for part in parts]),
-            kl=_total(divergences) if divergences else None,
-            parts=parts,
-        )
+            parts.append(choice.evaluate(logits, choices[:, index], reference=part_of_reference))
+        return SummedTerms.of(parts)
 
     def logp(self, inputs: Array, actions: Array) -> Array:
         """The sum over the choices."""
-        pairs = enumerate(self._split(inputs))
-        return _total([choice.logp(x, actions[:, index]) for index, (choice, x) in pairs])
+        choices, pairs = self._chosen(actions), enumerate(self._split(inputs))
+        return total([choice.logp(x, choices[:, index]) for index, (choice, x) in pairs])
 
     def entropy(self, inputs: Array) -> Array:
         """The sum over the choices."""
-        return _total([choice.entropy(logits) for choice, logits in self._split(inputs)])
+        return total([choice.entropy(logits) for choice, logits in self._split(inputs)])
 
     def kl(self, p_inputs: Array, q_inputs: Array) -> Array:
         """The sum over the choices."""
         pairs = zip(self._split(p_inputs), self._split(q_inputs), strict=True)
-        return _total([choice.kl(p, q) for (choice, p), (_, q) in pairs])
+        return total([choice.kl(p, q) for (choice, p), (_, q) in pairs])
+
+    def _chosen(self, actions: Array) -> Array:
+        """Actions with the choices in a row, [B, A]."""
+        return actions.reshape(len(actions), len(self._choices))
 
     def _split(self, inputs: Array) -> list[tuple[Categorical, Array]]:
         """Every choice with its logits."""
         parts = [inputs[:, part] for part in self._slices]
         return list(zip(self._choices, parts, strict=True))
-
-
-def _total(parts: Sequence[Array]) -> Array:
-    """The sum of arrays [B], added in order."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total

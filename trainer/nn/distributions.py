@@ -10,6 +10,10 @@ distribution fits which action space is decided in `trainer.modules`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from trainer.seeding import NoiseKind
 from trainer.types import Array
@@ -45,8 +49,42 @@ class DistributionTerms(ABC):
         """
 
 
+@dataclass(frozen=True)
+class SummedTerms(DistributionTerms):
+    """The sums over independent parts whose inputs stand side by side.
+
+    Attributes:
+        parts: the terms of every part.
+    """
+
+    logp: Array
+    entropy: Array
+    kl: Array | None
+    parts: Sequence[DistributionTerms]
+
+    @classmethod
+    def of(cls, parts: Sequence[DistributionTerms]) -> SummedTerms:
+        """Adds up the terms of at least one part."""
+        divergences = [part.kl for part in parts if part.kl is not None]
+        return cls(
+            logp=total([part.logp for part in parts]),
+            entropy=total([part.entropy for part in parts]),
+            kl=total(divergences) if divergences else None,
+            parts=parts,
+        )
+
+    def backward(self, *, d_logp: Array, d_entropy: Weight = 0.0, d_kl: Weight = 0.0) -> Array:
+        """Sums pass gradients on unchanged, so every part gets the same ones."""
+        gradients = [
+            part.backward(d_logp=d_logp, d_entropy=d_entropy, d_kl=d_kl) for part in self.parts
+        ]
+        return np.concatenate(gradients, axis=1)
+
+
 class ActionDistribution(ABC):
     """A family of distributions over actions, parametrised by rows of network outputs.
+
+    Actions are arrays [B, ...]; of nested actions, dicts and tuples of such arrays.
 
     Attributes:
         num_inputs: the network outputs that one row needs.
@@ -110,3 +148,11 @@ class ActionDistribution(ABC):
 def per_row(weight: Weight) -> Weight:
     """The weight in a form that multiplies arrays [B, K]."""
     return weight if isinstance(weight, float | int) else weight[:, None]
+
+
+def total(parts: Sequence[Array]) -> Array:
+    """The sum of at least one array [B], added in order."""
+    summed = parts[0]
+    for part in parts[1:]:
+        summed = summed + part
+    return summed

@@ -78,15 +78,16 @@ class DenseLayer:
         """
         np.matmul(self._transposed, inputs, out)
 
-    def backward(self, gradient: Array, *, inputs: Array, d_inputs: Array | None) -> None:
-        """Overwrites `weight_gradients`, and `d_inputs` if wanted.
+    def backward(self, gradient: Array, *, inputs: Array | None, d_inputs: Array | None) -> None:
+        """Overwrites `weight_gradients` and `d_inputs`, as far as they are wanted.
 
         Args:
             gradient: dL/dz, [N, B]: with respect to the pre-activations.
-            inputs: what `forward` got, [K + 1, B].
+            inputs: what `forward` got, [K + 1, B]; None leaves `weight_gradients` alone.
             d_inputs: dL/dx, [K, B]; overwritten. None if nobody needs it.
         """
-        np.matmul(inputs, gradient.T, self.weight_gradients)
+        if inputs is not None:
+            np.matmul(inputs, gradient.T, self.weight_gradients)
         if d_inputs is None:
             return
         if self.num_outputs == 1:

@@ -90,23 +90,29 @@ class MLP:
             inputs = outputs
         return inputs
 
-    def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
+    def backward(
+        self, gradient: Array, *, d_inputs: Array | None = None, only_inputs: bool = False
+    ) -> None:
         """Overwrites the gradients of all layers; belongs to the last forward pass.
 
         Args:
             gradient: dL/d(outputs), [N, B].
             d_inputs: dL/d(inputs), [K, B], overwritten; None if nobody needs it.
+            only_inputs: leave the gradients of the layers alone, which saves half the work.
         """
         caches = self._caches
         np.copyto(caches[-1].gradient, gradient)
         for index in range(len(caches) - 1, -1, -1):
             layer, cache = self.layers[index], caches[index]
             layer.activation.backward(cache)
+            d_before: Array | None
             if index > 0:
-                before = caches[index - 1].gradient
-                layer.backward(cache.gradient, inputs=self._outputs[index - 1], d_inputs=before)
+                inputs, d_before = self._outputs[index - 1], caches[index - 1].gradient
             else:
-                layer.backward(cache.gradient, inputs=self._inputs, d_inputs=d_inputs)
+                inputs, d_before = self._inputs, d_inputs
+            layer.backward(
+                cache.gradient, inputs=None if only_inputs else inputs, d_inputs=d_before
+            )
 
     def _allocate(self, batch_size: int) -> None:
         """Makes the workspace for batches of that size."""

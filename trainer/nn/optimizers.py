@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -54,7 +55,7 @@ class Adam:
         """How many steps were made since the start of training."""
         return self._num_steps
 
-    def step(self, *, lr: float) -> None:
+    def step(self, *, lr: float | Array) -> None:
         """Moves the parameters against the gradient.
 
         With t the number of this step: m ← β₁m + (1-β₁)g, v ← β₂v + (1-β₂)g²,
@@ -63,7 +64,7 @@ class Adam:
         end of section 2).
 
         Args:
-            lr: learning rate ≥ 0.
+            lr: learning rate ≥ 0; one for all, or one for each number of the flat vector.
         """
         self._num_steps += 1
         beta_1, beta_2 = self._betas
@@ -81,6 +82,9 @@ class Adam:
         np.sqrt(second, scratch)
         np.add(scratch, self._epsilon * correction_2, scratch)
         np.divide(first, scratch, scratch)
+        if isinstance(lr, np.ndarray):
+            np.multiply(scratch, lr, scratch)
+            lr = 1.0
         np.multiply(scratch, lr * correction_2 / correction_1, scratch)
         np.subtract(self._parameters.flat, scratch, self._parameters.flat)
 
@@ -123,7 +127,12 @@ class GradientClipping:
     """
 
     def __init__(
-        self, gradients: Parameters, *, limit: float | None, mode: str = "global_norm"
+        self,
+        gradients: Parameters,
+        *,
+        limit: float | None,
+        mode: str = "global_norm",
+        parts: Sequence[slice] = (slice(None),),
     ) -> None:
         """Remembers the gradients it will clip.
 
@@ -131,6 +140,7 @@ class GradientClipping:
             gradients: changed by `clip`.
             limit: > 0; None only measures.
             mode: one of `CLIP_MODES`.
+            parts: of the flat vector; "global_norm" limits each of them to its own norm.
 
         Raises:
             ConfigError: the mode does not exist or the limit is not positive.
@@ -148,6 +158,7 @@ class GradientClipping:
         self._gradients = gradients
         self._limit = limit
         self._mode = mode
+        self._parts = parts
         self._squares = gradients.zeros_like()
 
     def global_norm(self) -> float:
@@ -176,4 +187,7 @@ class GradientClipping:
                 if norm > self._limit:
                     tensor *= self._limit / norm
         elif global_norm > self._limit:
-            np.multiply(gradient, self._limit / global_norm, gradient)
+            for part in self._parts:
+                norm = math.sqrt(np.add.reduce(self._squares.flat[part]))
+                if norm > self._limit:
+                    np.multiply(gradient[part], self._limit / norm, gradient[part])

@@ -3,6 +3,7 @@
     CountdownEnv     pays 1 per step; how long an episode lasts is drawn from its seed
     CorridorEnv      walk to the right end; the best return is known
     ContinuousEnv    repeat a number with a continuous action; the best return is 0
+    TargetEnv        find a target in a small image; the best return is 1
     UnseededEnv      a CountdownEnv with randomness of its own: no episode can be repeated
     FailingEnv       a CountdownEnv that raises, exits, crashes or hangs at a stated place
 
@@ -29,6 +30,7 @@ from gymnasium import spaces
 from trainer.types import Array
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_WAYS: Final = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]])
 
 
 class InjectedFaultError(Exception):
@@ -178,6 +180,70 @@ class ContinuousEnv(gymnasium.Env[Array, Array]):
     def _show_next(self) -> Array:
         self._number = float(self.np_random.uniform(-1.0, 1.0))
         return np.array([self._number], np.float32)
+
+
+class TargetEnv(gymnasium.Env[Array, Any]):
+    """Go to the target that an image shows: actions 0 to 3 go up, down, left and right.
+
+    A step pays the share of the way that it comes nearer (negative if it leads away), so the return
+    of an episode is 1 if the target is reached, whatever the way; too long a way is cut off.
+
+    Settings (`env_config`):
+        size: height and width of the image, at least 2; 10.
+        max_steps: the episode is truncated after so many steps; twice the size.
+        mask: observations are Dicts with "observations" and an "action_mask" that rules out the
+            steps that lead out of the image; False.
+
+    Observation: uint8 [size, size, 2]; 255 where the walker is (channel 0) and where the target is.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        self.size: int = env_config.get("size", 10)
+        self.max_steps: int = env_config.get("max_steps", 2 * self.size)
+        self.has_mask: bool = env_config.get("mask", False)
+        image = spaces.Box(0, 255, (self.size, self.size, 2), np.uint8)
+        self.observation_space: spaces.Space[Any] = image
+        if self.has_mask:
+            mask = spaces.MultiBinary(4)
+            self.observation_space = spaces.Dict({"action_mask": mask, "observations": image})
+        self.action_space = spaces.Discrete(4)
+        self.steps = 0
+        self._place = self._target = np.zeros(2, np.int64)
+        self._first_distance = 1
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Draws two different places for walker and target."""
+        super().reset(seed=seed, options=options)
+        self.steps = 0
+        places = self.np_random.choice(self.size**2, 2, replace=False)
+        self._place, self._target = np.stack(np.divmod(places, self.size), axis=1)
+        self._first_distance = self._distance()
+        return self._observation(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Goes one place on; the edges of the image are walls."""
+        self.steps += 1
+        before = self._distance()
+        self._place = np.clip(self._place + _WAYS[action], 0, self.size - 1)
+        distance = self._distance()
+        reward = (before - distance) / self._first_distance
+        truncated = distance > 0 and self.steps >= self.max_steps
+        return self._observation(), reward, distance == 0, truncated, {}
+
+    def _distance(self) -> int:
+        return int(np.abs(self._place - self._target).sum())
+
+    def _observation(self) -> Any:
+        image = np.zeros((self.size, self.size, 2), np.uint8)
+        for channel, (row, column) in enumerate((self._place, self._target)):
+            image[row, column, channel] = 255
+        if not self.has_mask:
+            return image
+        after = self._place + _WAYS
+        inside = ((after >= 0) & (after < self.size)).all(axis=1)
+        return {"action_mask": inside.astype(np.int8), "observations": image}
 
 
 class UnseededEnv(CountdownEnv):

@@ -1,0 +1,172 @@
+"""Masks: impossible actions have no probability, no gradient, and are never the best."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer.errors import ConfigError, UnsupportedSpaceError
+from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec
+from trainer.modules.action_masks import INVALID
+from trainer.nn import ActionDistribution, DiagGaussian, matmul_rows
+from trainer.testing.modules import check_module
+from trainer.types import Array
+
+BOX = spaces.Box(-1.0, 1.0, (3,))
+OBS = np.array([[0.1, 0.2, 0.3, 1, 0, 1, 1], [-0.1, 0.5, 0.9, 0, 0, 1, 0]], np.float32)
+MASK = OBS[:, 3:] != 0
+
+
+def observations(size: int = 4) -> spaces.Dict:
+    return spaces.Dict({"action_mask": spaces.MultiBinary(size), "observations": BOX})
+
+
+class LinearModule(RLModule):
+    """As a user writes it: it knows nothing of masks."""
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"pi/kernel": (self.obs_size, self.action_distribution.num_inputs)}
+
+    def initialize(self, rng: np.random.Generator) -> None:
+        kernel = self.parameters.views["pi/kernel"]
+        kernel[:] = rng.standard_normal(kernel.shape)
+
+    def forward_acting(self, obs: Array) -> Array:
+        assert obs.shape[1] == self.obs_size == 3
+        return matmul_rows(obs, self.parameters.views["pi/kernel"])
+
+    def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        self._obs = batch["obs"]
+        inputs = self._obs @ self.parameters.views["pi/kernel"]
+        return {"action_dist_inputs": inputs, "vf_preds": 0.0 * inputs[:, 0]}
+
+    def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+        del d_vf_preds
+        self.gradients.views["pi/kernel"][:] = self._obs.T @ d_action_dist_inputs
+
+
+CASES: dict[str, tuple[type[RLModule], dict[str, Any]]] = {
+    "actor-critic": (ActorCriticModule, {"fcnet_hiddens": [4]}),
+    "Q": (QModule, {"fcnet_hiddens": [4]}),
+    "Q with atoms": (QModule, {"fcnet_hiddens": [4], "num_atoms": 3}),
+    "user's": (LinearModule, {}),
+}
+
+
+def build(name: str, action_space: Any = None, **more: Any) -> RLModule:
+    module_class, config = CASES[name]
+    space = spaces.Discrete(4) if action_space is None else action_space
+    spec = RLModuleSpec(module_class, observations(), space, config)
+    return spec.build(np.random.default_rng(0), **more)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_masks_keep_all_that_modules_promise(name: str) -> None:
+    module_class, config = CASES[name]
+    check_module(
+        module_class,
+        observation_space=observations(),
+        action_space=spaces.Discrete(4),
+        model_config=config,
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_impossible_actions_are_never_chosen(name: str) -> None:
+    module = build(name)
+    inputs = module.forward_exploration({"obs": OBS})["action_dist_inputs"]
+    assert (inputs[~MASK] == np.float32(INVALID)).all()
+    assert (inputs[MASK] > -1e3).all()
+    free = module.forward_acting(OBS[:, :3])  # without a mask
+    np.testing.assert_array_equal(inputs[MASK], free[MASK])
+    distribution = module.action_distribution
+    noise = np.random.default_rng(0).gumbel(size=(500, 2, 4))
+    drawn = np.stack([distribution.sample(inputs, rows) for rows in noise])
+    assert set(drawn[:, 0].tolist()) == {0, 2, 3}
+    assert set(drawn[:, 1].tolist()) == {2}
+    assert MASK[[0, 1], distribution.deterministic(inputs)].all()
+
+
+@pytest.mark.parametrize("name", ["actor-critic", "user's"])
+def test_probabilities_entropies_and_gradients_are_those_of_the_possible_actions(name: str) -> None:
+    module = build(name, dtype=np.float64)
+    rows = OBS.astype(np.float64)
+    inputs = module.forward_train({"obs": rows})["action_dist_inputs"]
+    terms = module.action_distribution.evaluate(inputs, np.array([2, 2]), reference=inputs)
+    logits = inputs[0, MASK[0]]
+    probs = np.exp(logits) / np.exp(logits).sum()
+    assert terms.logp[0] == pytest.approx(np.log(probs[1]))
+    assert terms.entropy[0] == pytest.approx(-(probs * np.log(probs)).sum())
+    assert terms.logp[1] == terms.entropy[1] == 0.0
+    gradient = terms.backward(d_logp=np.ones(2), d_entropy=5.0, d_kl=2.0)
+    assert np.isfinite(gradient).all()
+    assert (gradient[~MASK] == 0.0).all()
+    module.backward(d_action_dist_inputs=np.ones((2, 4)), d_vf_preds=np.zeros(2))
+    kept = module.gradients.flat.copy()
+    module.backward(d_action_dist_inputs=MASK.astype(float), d_vf_preds=np.zeros(2))
+    assert module.gradients.flat.tobytes() == kept.tobytes()
+
+
+def test_a_mask_that_allows_nothing_leaves_all_actions_free_in_learning() -> None:
+    module = build("actor-critic")
+    row = OBS[:1].copy()
+    row[0, 3:] = 0.0
+    inputs = module.forward_train({"obs": row})["action_dist_inputs"]
+    np.testing.assert_allclose(inputs, module.forward_acting(row[:, :3]), atol=1e-6)
+    assert module.action_mask(row).all()  # type: ignore[union-attr]
+    assert module.action_masks is not None
+    assert module.action_masks.leaves_nothing(np.concatenate([row, OBS])).tolist() == [1, 0, 0]
+
+
+def test_every_choice_has_its_own_part_of_the_mask() -> None:
+    module = build("actor-critic", spaces.MultiDiscrete([2, 2]))
+    row = OBS[:1].copy()
+    row[0, 3:] = [0, 1, 0, 0]  # the second choice has nothing left: it is free
+    assert module.action_mask(row).tolist() == [[False, True, True, True]]  # type: ignore[union-attr]
+    assert module.action_masks.leaves_nothing(row).tolist() == [True]  # type: ignore[union-attr]
+    inputs = module.forward_inference({"obs": row})["action_dist_inputs"]
+    assert module.action_distribution.deterministic(inputs)[0, 0] == 1
+
+
+def test_atoms_of_impossible_actions_have_no_value() -> None:
+    module = build("Q with atoms")
+    assert isinstance(module, QModule)
+    outputs = module.forward_train({"obs": OBS})["action_dist_inputs"].reshape(2, 4, 3)
+    values = module.expected_values(outputs)
+    assert (values[~MASK] == np.float32(INVALID)).all()
+    np.testing.assert_allclose(values, module.forward_acting(OBS), rtol=1e-4)
+
+
+def test_copies_have_masks_too() -> None:
+    module = copy.deepcopy(build("actor-critic"))
+    assert (module.forward_acting(OBS)[~MASK] == np.float32(INVALID)).all()
+
+
+def test_without_masks_methods_are_those_of_the_class() -> None:
+    spec = RLModuleSpec(LinearModule, BOX, spaces.Discrete(4))
+    module = spec.build(np.random.default_rng(0))
+    assert module.action_masks is None
+    assert module.action_mask(OBS[:, :3]) is None
+    assert "forward_train" not in vars(module)
+
+
+class GaussianForDiscrete(LinearModule):
+    def make_action_distribution(self) -> ActionDistribution:
+        return DiagGaussian((1,))
+
+
+def test_masks_that_do_not_fit_the_actions_are_refused() -> None:
+    for action_space, text in (
+        (spaces.Discrete(5), "has 4 entries, but the action space .* has 5 alternatives"),
+        (BOX, "masks are for Discrete and MultiDiscrete"),
+        (spaces.MultiBinary(4), "masks are for Discrete and MultiDiscrete"),
+    ):
+        with pytest.raises(UnsupportedSpaceError, match=text):
+            RLModuleSpec(None, observations(), action_space).build()
+    with pytest.raises(ConfigError, match="has 2 inputs"):
+        RLModuleSpec(GaussianForDiscrete, observations(), spaces.Discrete(4)).build()

@@ -1,0 +1,94 @@
+"""The Q-network: gradients, row-exactness, and what its values mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer.errors import UnsupportedSpaceError
+from trainer.modules import QModule, RLModuleSpec
+from trainer.testing.gradients import gradient_check
+from trainer.types import Array
+
+OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
+CONFIGS: dict[str, dict[str, Any]] = {
+    "plain": {"dueling": False},
+    "dueling": {},
+    "atoms": {"dueling": False, "num_atoms": 5, "v_min": -1.0, "v_max": 2.0},
+    "dueling atoms": {"num_atoms": 5, "v_min": -1.0, "v_max": 2.0},
+    "heads": {"head_fcnet_hiddens": [4], "head_fcnet_activation": "swish"},
+    "no hidden layer": {"fcnet_hiddens": []},
+    "no hidden layer, plain": {"fcnet_hiddens": [], "dueling": False},
+}
+
+
+def build(dtype: Any = np.float32, actions: Any = None, **config: Any) -> QModule:
+    spec = RLModuleSpec(
+        module_class=QModule,
+        observation_space=OBSERVATIONS,
+        action_space=actions or spaces.Discrete(4),
+        model_config={"fcnet_hiddens": [6, 5], **config},
+    )
+    module = spec.build(np.random.default_rng(0), dtype=dtype)
+    assert isinstance(module, QModule)
+    return module
+
+
+def rows(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(1).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_gradients_agree_with_differences(config: str) -> None:
+    module = build(np.float64, **CONFIGS[config])
+    obs = rows(9, 3, dtype=np.float64)
+    weights = rows(9, 4 * len(module.atoms), dtype=np.float64)
+
+    def weighted_sum(flat: Array) -> float:
+        module.parameters.flat[:] = flat
+        return float((weights * module.forward_train({"obs": obs})["action_dist_inputs"]).sum())
+
+    start = module.parameters.flat.copy()
+    weighted_sum(start)
+    module.backward(d_action_dist_inputs=weights)
+    gradient_check(weighted_sum, module.gradients.flat, start)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_acting_is_row_exact_and_gives_the_values_of_training(config: str) -> None:
+    module = build(**CONFIGS[config])
+    obs = rows(13, 3)
+    together = module.forward_exploration({"obs": obs})["action_dist_inputs"]
+    outputs = module.forward_train({"obs": obs})["action_dist_inputs"].reshape(13, 4, -1)
+    np.testing.assert_allclose(together, module.expected_values(outputs), atol=1e-5)
+    for row in range(13):
+        alone = module.forward_inference({"obs": obs[row : row + 1]})["action_dist_inputs"]
+        assert alone.tobytes() == together[row].tobytes()
+
+
+def test_dueling_values_have_the_state_value_as_their_mean() -> None:
+    module = build()
+    obs = rows(7, 3)
+    q_values = module.forward_acting(obs)
+    module.parameters.views["vf/0/bias"][:] += 2.0
+    np.testing.assert_allclose(module.forward_acting(obs), q_values + 2.0, rtol=1e-5)
+    module.parameters.views["af/0/bias"][:] += 3.0  # the same for all actions: no advantage
+    np.testing.assert_allclose(module.forward_acting(obs), q_values + 2.0, rtol=1e-5, atol=1e-5)
+
+
+def test_values_of_distributions_are_the_means_of_the_atoms() -> None:
+    module = build(num_atoms=3, v_min=0.0, v_max=4.0)
+    assert module.atoms.tolist() == [0.0, 2.0, 4.0]
+    probs = np.array([[[0.5, 0.25, 0.25]] * 4], np.float32)
+    np.testing.assert_allclose(module.expected_values(np.log(probs)), [[1.5] * 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "actions", [spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)]
+)
+def test_other_actions_are_refused_with_what_to_do(actions: Any) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"needs a Discrete action space.*Use PPO"):
+        build(actions=actions)

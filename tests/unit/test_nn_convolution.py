@@ -1,0 +1,191 @@
+"""Convolutions against loops, central differences, and themselves with other images around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.nn import (
+    INITIALIZERS,
+    PADDINGS,
+    ConvolutionSpec,
+    ImageNetwork,
+    ImageSpec,
+    LayerSpec,
+    Parameters,
+    acting_forward,
+)
+from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack
+from trainer.testing.gradients import gradient_check
+from trainer.types import Array
+
+SIZES = st.integers(1, 4)
+
+
+def layer_for(
+    spec: ConvolutionSpec, shape: tuple[int, ...], *, dtype: Any = np.float64
+) -> tuple[ConvolutionLayer, Parameters]:
+    shapes = ConvolutionLayer.shapes("conv", input_shape=shape, spec=spec)
+    parameters = Parameters(shapes, dtype=dtype)
+    parameters.flat[:] = np.random.default_rng(0).standard_normal(parameters.num_parameters)
+    gradients = parameters.zeros_like()
+    layer = ConvolutionLayer(parameters, gradients, name="conv", input_shape=shape, spec=spec)
+    return layer, parameters
+
+
+def convolved_by_loops(images: Array, kernel: Array, bias: Array, spec: ConvolutionSpec) -> Array:
+    """The definition, one output number at a time; zeros stand for what is outside."""
+    zeros = spec.zeros_around(images.shape[1:])
+    padded = np.pad(images, ((0, 0), *zeros, (0, 0)))
+    height, width, channels = spec.output_shape(images.shape[1:])
+    outputs = np.zeros((len(images), height, width, channels))
+    for b, i, j, c in np.ndindex(outputs.shape):
+        top, left = i * spec.stride[0], j * spec.stride[1]
+        patch = padded[b, top : top + spec.kernel[0], left : left + spec.kernel[1]]
+        assert patch.shape == kernel.shape[:3]
+        outputs[b, i, j, c] = (patch * kernel[..., c]).sum() + bias[c]
+    return outputs
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kernel=st.tuples(SIZES, SIZES),
+    stride=st.tuples(SIZES, SIZES),
+    padding=st.sampled_from(PADDINGS),
+    extra=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    channels=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    count=st.integers(0, 3),
+)
+def test_a_layer_computes_the_definition(
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: str,
+    extra: tuple[int, int],
+    channels: tuple[int, int],
+    count: int,
+) -> None:
+    spec = ConvolutionSpec(channels[1], kernel, stride, padding, "linear")
+    shape = (kernel[0] + extra[0], kernel[1] + extra[1], channels[0])
+    layer, parameters = layer_for(spec, shape)
+    images = np.random.default_rng(1).standard_normal((count, *shape))
+    weights = parameters.views["conv/kernel"], parameters.views["conv/bias"]
+    expected = convolved_by_loops(images, *weights, spec)
+    np.testing.assert_allclose(layer.forward(images), expected, atol=1e-12)
+    np.testing.assert_allclose(layer.act(images), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("padding", "length", "kernel", "stride", "expected"),
+    [
+        ("valid", 84, 8, 4, 20),  # Mnih et al. 2013
+        ("valid", 20, 4, 2, 9),
+        ("valid", 2, 3, 1, 0),
+        ("same", 84, 8, 4, 21),
+        ("same", 7, 3, 1, 7),
+        ("same", 2, 5, 1, 2),
+        ("same", 7, 1, 3, 3),
+    ],
+)
+def test_output_sizes(padding: str, length: int, kernel: int, stride: int, expected: int) -> None:
+    spec = ConvolutionSpec(5, (kernel, kernel), (stride, stride), padding, "relu")
+    assert spec.output_shape((length, length, 3)) == (expected, expected, 5)
+
+
+def test_an_odd_zero_stands_after_the_image() -> None:
+    spec = ConvolutionSpec(1, (4, 3), (1, 1), "same", "relu")
+    assert spec.zeros_around((6, 6, 1)) == ((1, 2), (1, 1))
+
+
+def image_spec(padding: str, activation: str = "swish", shape: Any = (5, 6, 2)) -> ImageSpec:
+    first = ConvolutionSpec(3, (3, 2), (2, 1), padding, activation)
+    return ImageSpec(shape, 0.5, (first, ConvolutionSpec(2, (2, 2), (1, 1), padding, activation)))
+
+
+def network_for(image: ImageSpec, layers: list[LayerSpec], *, dtype: Any) -> tuple[Any, ...]:
+    parameters = Parameters(ImageNetwork.shapes("net", image=image, layers=layers), dtype=dtype)
+    gradients = parameters.zeros_like()
+    network = ImageNetwork(parameters, gradients, name="net", image=image, layers=layers)
+    initializer = INITIALIZERS["orthogonal"]
+    gains = [1.0] * len(layers)
+    network.initialize(np.random.default_rng(0), initializer=initializer, gains=gains)
+    parameters.flat += 0.1 * np.random.default_rng(2).standard_normal(parameters.num_parameters)
+    return network, parameters, gradients
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("activation", ["swish", "tanh"])
+@pytest.mark.parametrize("layers", [[], [LayerSpec(4, "tanh"), LayerSpec(3, "linear")]])
+def test_gradients_agree_with_differences(
+    padding: str, activation: str, layers: list[LayerSpec]
+) -> None:
+    network, parameters, gradients = network_for(
+        image_spec(padding, activation), layers, dtype=np.float64
+    )
+    rng = np.random.default_rng(3)
+    images = rng.standard_normal((4, 60))
+    weights = rng.standard_normal((len(network.forward(images)) - 1, 4))
+
+    def weighted_sum(flat: Array) -> float:
+        parameters.flat[:] = flat
+        return float((network.forward(images)[:-1] * weights).sum())
+
+    start = parameters.flat.copy()
+    gradients.flat[:] = 7.0  # must be overwritten
+    weighted_sum(start)
+    network.backward(weights)
+    first = gradients.flat.copy()
+    gradient_check(weighted_sum, first, start)
+    # The memory that the backward pass used leaves no trace in the next forward pass.
+    weighted_sum(start)
+    network.backward(weights)
+    assert gradients.flat.tobytes() == first.tobytes()
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("size", [2, 9])
+def test_acting_gives_an_image_the_same_bits_whatever_the_others_are(
+    padding: str, channels: int, size: int
+) -> None:
+    spec = ConvolutionSpec(channels, (2, 2), (1, 1), padding, "tanh")
+    image = ImageSpec((size, size, 3), 1.0, (spec,))
+    network, _, _ = network_for(image, [LayerSpec(5, "tanh")], dtype=np.float32)
+    act = acting_forward(network)
+    rows = np.random.default_rng(4).standard_normal((11, size * size * 3)).astype(np.float32)
+    together = act(rows)
+    np.testing.assert_allclose(together, network.forward(rows)[:-1].T, atol=1e-5)
+    for index in range(len(rows)):
+        assert act(rows[index : index + 1]).tobytes() == together[index].tobytes()
+    assert act(rows[3:9][::-1])[::-1].tobytes() == together[3:9].tobytes()
+
+
+def test_batches_of_other_sizes_do_not_disturb_each_other() -> None:
+    network, _, _ = network_for(image_spec("same"), [LayerSpec(3, "linear")], dtype=np.float64)
+    images = np.random.default_rng(5).standard_normal((6, 60))
+    six = network.forward(images).copy()
+    np.testing.assert_allclose(network.forward(images[:2]), six[:, :2], atol=1e-12)
+    np.testing.assert_allclose(network.forward(images), six, atol=1e-12)
+
+
+def test_numbers_of_an_image_are_scaled_once() -> None:
+    spec = ConvolutionSpec(2, (2, 2), (1, 1), "valid", "linear")
+
+    def features(scale: float, images: Array) -> Array:
+        image = ImageSpec((3, 3, 1), scale, (spec, spec))
+        parameters = Parameters(ConvolutionStack.shapes("net", image=image), dtype=np.float64)
+        parameters.flat[:] = np.arange(parameters.num_parameters) / 10.0
+        gradients = parameters.zeros_like()
+        return ConvolutionStack(parameters, gradients, name="net", image=image).forward(images)
+
+    images = np.random.default_rng(6).random((2, 9))
+    np.testing.assert_allclose(features(0.25, 4.0 * images), features(1.0, images), rtol=1e-12)
+
+
+def test_nobody_gets_the_gradient_of_images() -> None:
+    network, _, _ = network_for(image_spec("same"), [], dtype=np.float64)
+    with pytest.raises(ValueError, match="not computed"):
+        network.backward(np.zeros((1, 1)), d_inputs=np.zeros((1, 1)))

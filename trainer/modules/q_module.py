@@ -1,0 +1,190 @@
+"""The ready-made Q-network: one value per action, plain, dueling or distributional."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.errors import UnsupportedSpaceError
+from trainer.modules.action_masks import INVALID, is_invalid
+from trainer.modules.model_config import DefaultModelConfig
+from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
+from trainer.modules.rl_module import RLModule
+from trainer.nn import (
+    INITIALIZERS,
+    MLP,
+    ActingForward,
+    ActionDistribution,
+    Categorical,
+    LayerSpec,
+    acting_forward,
+)
+from trainer.nn.initializers import HIDDEN_GAIN, VALUE_HEAD_GAIN
+from trainer.types import Array
+
+
+@dataclass(frozen=True)
+class QModelConfig(DefaultModelConfig):
+    """The shape of a `QModule`; what DQN's settings say is filled in by the algorithm.
+
+    Attributes:
+        dueling: separate streams for the value of a state and the advantages of actions.
+        num_atoms: 1 for plain values; above, the return is a distribution over so many atoms.
+        v_min, v_max: the smallest and the largest atom.
+    """
+
+    dueling: bool = True
+    num_atoms: int = 1
+    v_min: float = -10.0
+    v_max: float = 10.0
+
+
+class QModule(RLModule):
+    """Q(s, a) for every action of a Discrete space.
+
+    Dueling (Wang et al. 2016, equation 9): Q = V + A - mean of A over the actions. With m atoms
+    (Bellemare et al. 2017, section 4) every action has m logits, and Q is the mean of the atoms
+    under their softmax; `forward_train` then gives the logits.
+
+    For acting, the "action distribution inputs" are the Q values [B, n]. Where an action mask rules
+    an action out, they are `INVALID`, and so are all its logits in `forward_train`.
+
+    Attributes:
+        num_actions: n.
+        atoms: float32 [m], or [1] of no meaning for plain values.
+    """
+
+    _config: QModelConfig
+
+    def make_action_distribution(self) -> ActionDistribution:
+        """A choice among the actions, by their values."""
+        self._config = QModelConfig.from_setting(self.model_config)
+        space = self.action_space
+        if not isinstance(space, spaces.Discrete):
+            raise UnsupportedSpaceError(
+                f"A Q-network has one output per action, so it needs a Discrete action space; this "
+                f"env has {space}. Use PPO or SAC for Box actions, PPO for MultiDiscrete ones, or "
+                "number the actions with an action wrapper."
+            )
+        self.num_actions = int(space.n)
+        return Categorical(self.num_actions)
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Tensors `<network>/<layer>/kernel` and `.../bias` of "encoder", "af" and "vf"."""
+        config = self._config
+        head = [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
+        hidden = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
+        num_outputs = self.num_actions * config.num_atoms
+        self._heads = {"af": [*head, LayerSpec(num_outputs, "linear")]}
+        if config.dueling:
+            self._heads["vf"] = [*head, LayerSpec(config.num_atoms, "linear")]
+        self._image = image_of(self, config)
+        self._plan = NetworkPlan("encoder", self.obs_size, hidden, self._image)
+        self._num_features = self._plan.num_outputs
+        shapes = self._plan.shapes()
+        for name, layers in self._heads.items():
+            shapes |= MLP.shapes(name, num_inputs=self._num_features, layers=layers)
+        return shapes
+
+    def is_for_acting(self, name: str) -> bool:
+        """All tensors: the values that are shown to exploration include V."""
+        del name
+        return True
+
+    def setup(self) -> None:
+        """Lays the networks over the parameters."""
+        config = self._config
+        self.atoms = np.linspace(config.v_min, config.v_max, config.num_atoms)
+        self.atoms = self.atoms.astype(self.parameters.dtype)
+        self._encoder = None
+        if not self._plan.is_empty:
+            self._encoder = self._plan.build(self.parameters, self.gradients)
+        self._streams = {
+            name: self._network(name, self._num_features, layers)
+            for name, layers in self._heads.items()
+        }
+        self._acting_encoder = acting_forward(self._encoder) if self._encoder else None
+        self._acting_streams = {
+            name: ActingForward(network.layers) for name, network in self._streams.items()
+        }
+        self._columns = ObservationColumns(
+            self.obs_size, dtype=self.parameters.dtype, are_images=self._image is not None
+        )
+        self._allocate(0)
+
+    def initialize(self, rng: np.random.Generator) -> None:
+        """Draws encoder, advantages and values, in this order."""
+        initializer = INITIALIZERS[self._config.initializer]
+        if self._encoder is not None:
+            gains = [HIDDEN_GAIN] * len(self._encoder.layers)
+            self._encoder.initialize(rng, initializer=initializer, gains=gains)
+        for network in self._streams.values():
+            gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [VALUE_HEAD_GAIN]
+            network.initialize(rng, initializer=initializer, gains=gains)
+
+    def forward_acting(self, obs: Array) -> Array:
+        """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""
+        features = obs if self._acting_encoder is None else self._acting_encoder(obs)
+        outputs = {name: network(features) for name, network in self._acting_streams.items()}
+        advantages = outputs["af"].reshape(len(obs), self.num_actions, -1)
+        if "vf" in outputs:
+            advantages = advantages - advantages.mean(axis=1, keepdims=True)
+            advantages += outputs["vf"][:, None, :]
+        return self.expected_values(advantages)
+
+    def expected_values(self, outputs: Array) -> Array:
+        """Q values [B, n] from outputs [B, n, m]; those of impossible actions are `INVALID`."""
+        if len(self.atoms) == 1:
+            return outputs[:, :, 0]
+        exponentials = np.exp(outputs - outputs.max(axis=2, keepdims=True))
+        values: Array = (exponentials * self.atoms).sum(axis=2) / exponentials.sum(axis=2)
+        if self.action_masks is not None:
+            values[is_invalid(outputs[:, :, 0])] = INVALID
+        return values
+
+    def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Values [B, n], or logits [B, n·m] in order of actions; a view that does not last."""
+        obs = batch[OBS]
+        if len(obs) != self._batch_size:
+            self._allocate(len(obs))
+        features = self._columns.of(obs)
+        if self._encoder is not None:
+            features = self._encoder.forward(features)
+        outputs = self._streams["af"].forward(features)[:-1]
+        if "vf" in self._streams:
+            by_action = outputs.reshape(self.num_actions, -1, len(obs))
+            np.subtract(by_action, by_action.mean(axis=0), by_action)
+            np.add(by_action, self._streams["vf"].forward(features)[:-1], by_action)
+        return {ACTION_DIST_INPUTS: outputs.T}
+
+    def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
+        """See `RLModule.backward`; a Q-network has no other value function, so that is ignored."""
+        del d_vf_preds
+        gradient = d_action_dist_inputs.T
+        if self._encoder is None:
+            d_af = d_vf = None
+        else:
+            d_af, d_vf = self._d_features
+        if "vf" in self._streams:
+            by_action = gradient.reshape(self.num_actions, -1, gradient.shape[1])
+            d_value = by_action.sum(axis=0)
+            self._streams["vf"].backward(d_value, d_inputs=d_vf)
+            gradient = (by_action - d_value / self.num_actions).reshape(gradient.shape)
+        self._streams["af"].backward(gradient, d_inputs=d_af)
+        if self._encoder is not None and d_af is not None and d_vf is not None:
+            if "vf" in self._streams:
+                np.add(d_af, d_vf, d_af)
+            self._encoder.backward(d_af)
+
+    def _network(self, name: str, num_inputs: int, layers: list[LayerSpec]) -> MLP:
+        return MLP(self.parameters, self.gradients, name=name, num_inputs=num_inputs, layers=layers)
+
+    def _allocate(self, batch_size: int) -> None:
+        """Makes the memory that training batches of that size need."""
+        dtype = self.parameters.dtype
+        self._batch_size = batch_size
+        self._d_features: Array = np.empty((2, self._num_features, batch_size), dtype)

@@ -1,0 +1,216 @@
+"""The ready-made networks of SAC: a policy and one or two critics."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.errors import ConfigError, UnsupportedSpaceError
+from trainer.modules.critics import Critics
+from trainer.modules.model_config import DefaultModelConfig
+from trainer.modules.rl_module import RLModule
+from trainer.nn import (
+    INITIALIZERS,
+    MLP,
+    ActingForward,
+    ActionDistribution,
+    Categorical,
+    LayerSpec,
+    Parameters,
+    SquashedGaussian,
+    columns_with_ones,
+)
+from trainer.nn.initializers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.spaces import shown_image
+from trainer.types import Array
+
+LOG_ALPHA = "log_alpha"
+"""The tensor [1] of the logarithm of the temperature."""
+
+
+@dataclass(frozen=True)
+class SACModelConfig(DefaultModelConfig):
+    """The shape of a `SACModule`: no layers are shared, so `vf_share_layers` says nothing.
+
+    Attributes:
+        fcnet_activation: as for all networks, but "relu" unless given (Haarnoja et al. 2018).
+        twin_q: two critics, whose smaller value counts.
+        initial_alpha: the first temperature, > 0.
+        policy_model_config: settings of these that hold for the policy only.
+        q_model_config: settings of these that hold for the critics only.
+    """
+
+    fcnet_activation: str = "relu"
+    twin_q: bool = True
+    initial_alpha: float = 1.0
+    policy_model_config: Mapping[str, Any] = field(default_factory=dict)
+    q_model_config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.free_log_std:
+            raise ConfigError(
+                "`free_log_std=True`: SAC's policy gives the standard deviation for each "
+                "observation. Leave it out."
+            )
+        if self.conv_filters:
+            raise ConfigError(
+                f"`conv_filters={self.conv_filters!r}`: SAC's ready-made networks read numbers, "
+                "not images. Leave it out, or use PPO or DQN."
+            )
+
+    def layers(self, part: str, num_outputs: int) -> list[LayerSpec]:
+        """The layers of the policy or of a critic.
+
+        Args:
+            part: "policy" or "q".
+            num_outputs: the width of the last, linear layer.
+
+        Raises:
+            ConfigError: the settings of that part are wrong.
+        """
+        own = self.policy_model_config if part == "policy" else self.q_model_config
+        shared = {
+            attribute.name: getattr(self, attribute.name)
+            for attribute in dataclasses.fields(DefaultModelConfig)
+        }
+        config = DefaultModelConfig.from_setting({**shared, **own})
+        layers = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
+        layers += [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
+        return [*layers, LayerSpec(num_outputs, "linear")]
+
+
+class SACModule(RLModule):
+    """Policy "pi" and critics "qf" and, with `twin_q`, "qf_twin".
+
+    For bounded Box actions the policy is a squashed Gaussian and a critic reads observation and
+    action; for Discrete ones the policy is a choice and a critic gives a value per action.
+
+    Attributes:
+        is_discrete: the action space is Discrete.
+        critics: Q; None if built for acting.
+    """
+
+    _config: SACModelConfig
+
+    def make_action_distribution(self) -> ActionDistribution:
+        """Squashed Gaussian or categorical."""
+        self._config = config = SACModelConfig.from_setting(self.model_config)
+        space = self.action_space
+        self.is_discrete = isinstance(space, spaces.Discrete)
+        if isinstance(space, spaces.Discrete):
+            return Categorical(int(space.n))
+        if (
+            isinstance(space, spaces.Box)
+            and np.issubdtype(space.dtype, np.floating)
+            and space.is_bounded()
+        ):
+            return SquashedGaussian(space.shape, log_std_clip=config.log_std_clip_param)
+        raise UnsupportedSpaceError(
+            f"SAC chooses in Discrete and in Box of floats with bounds on both sides; this env has "
+            f"{space}. Bound the actions with a wrapper (gymnasium.wrappers.RescaleAction), or use "
+            "PPO."
+        )
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Tensors of "pi", "qf", "qf_twin", and "log_alpha" [1]."""
+        self._refuse_images()
+        config, distribution = self._config, self.action_distribution
+        num_actions = distribution.noise_width
+        self._critic_names = ("qf", "qf_twin") if config.twin_q else ("qf",)
+        self._pi_layers = config.layers("policy", distribution.num_inputs)
+        self._q_layers = config.layers("q", num_actions if self.is_discrete else 1)
+        return {
+            **MLP.shapes("pi", num_inputs=self.obs_size, layers=self._pi_layers),
+            **self._critic_shapes(),
+            LOG_ALPHA: (1,),
+        }
+
+    def _refuse_images(self) -> None:
+        found = shown_image(self.seen_space)
+        if self._config.conv_filters is None and found is not None and found.has_channels:
+            raise UnsupportedSpaceError(
+                f"SAC's ready-made networks read numbers, not images; this env shows "
+                f"{self.seen_space}. Use PPO or DQN, or ask for dense layers on all pixels: "
+                'model_config={"conv_filters": []}.'
+            )
+
+    def _critic_shapes(self) -> dict[str, tuple[int, ...]]:
+        num_inputs = self.obs_size
+        if not self.is_discrete:
+            num_inputs += self.action_distribution.noise_width
+        return Critics.shapes(self._critic_names, num_inputs=num_inputs, layers=self._q_layers)
+
+    def is_for_acting(self, name: str) -> bool:
+        """The policy's tensors."""
+        return name.startswith("pi/")
+
+    def setup(self) -> None:
+        """Lays the networks over the parameters."""
+        self._pi = MLP(
+            self.parameters,
+            self.gradients,
+            name="pi",
+            num_inputs=self.obs_size,
+            layers=self._pi_layers,
+        )
+        self._acting = ActingForward(self._pi.layers)
+        self.critics: Critics | None = None
+        if not self.inference_only:
+            self.critics = self._critics_over(self.parameters, self.gradients)
+        self._allocate(0)
+
+    def _critics_over(self, parameters: Parameters, gradients: Parameters) -> Critics:
+        return Critics(
+            parameters,
+            gradients,
+            names=self._critic_names,
+            obs_size=self.obs_size,
+            num_actions=self.action_distribution.noise_width,
+            layers=self._q_layers,
+            of_all_actions=self.is_discrete,
+        )
+
+    def copy_critics(self) -> Critics:
+        """Critics with weights of their own, which are 0 at first."""
+        parameters = Parameters(self._critic_shapes(), dtype=self.parameters.dtype)
+        return self._critics_over(parameters, parameters.zeros_like())
+
+    def initialize(self, rng: np.random.Generator) -> None:
+        """Draws policy and critics, in this order; log α is given."""
+        initializer = INITIALIZERS[self._config.initializer]
+        networks = [self._pi] if self.critics is None else [self._pi, *self.critics.networks]
+        for network in networks:
+            head = POLICY_HEAD_GAIN if network is self._pi else VALUE_HEAD_GAIN
+            gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [head]
+            network.initialize(rng, initializer=initializer, gains=gains)
+        if self.critics is not None:
+            self.parameters.views[LOG_ALPHA][:] = np.log(self._config.initial_alpha)
+
+    def forward_acting(self, obs: Array) -> Array:
+        """The policy's inputs; see `RLModule.forward_acting`."""
+        return self._acting(obs)
+
+    def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The policy's inputs [B, K], a view that does not last."""
+        obs = batch[OBS]
+        if len(obs) != self._batch_size:
+            self._allocate(len(obs))
+        self._obs_and_ones[:-1] = obs.T
+        return {ACTION_DIST_INPUTS: self._pi.forward(self._obs_and_ones)[:-1].T}
+
+    def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
+        """Overwrites the policy's gradients; there is no value function besides the critics."""
+        del d_vf_preds
+        self._pi.backward(d_action_dist_inputs.T)
+
+    def _allocate(self, batch_size: int) -> None:
+        """Makes the memory that training batches of that size need."""
+        self._batch_size = batch_size
+        self._obs_and_ones = columns_with_ones(self.obs_size, batch_size, self.parameters.dtype)

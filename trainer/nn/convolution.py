@@ -1,0 +1,344 @@
+"""Convolution layers, computed as matrix products of image patches (im2col).
+
+A layer copies the patch under every position of its kernel into one row of a matrix,
+[positions, kernel height · kernel width · channels + 1], whose last column is ones; one product
+with the weights then gives all outputs with their biases, and another one gives all their gradients
+(Chellapilla, Puri and Simard 2006, "High performance convolutional neural networks for document
+processing"). Images are laid out as [B, height, width, channels], so that a row of a patch is one
+piece of memory.
+
+For acting, every image is a product of its own, so that its bits do not depend on the others (see
+`trainer.nn.acting`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from trainer.nn.acting import BLOCK_ROWS, matmul_rows
+from trainer.nn.activations import Activation, ActivationCache, activation_named
+from trainer.nn.initializers import HIDDEN_GAIN, Initializer
+from trainer.nn.parameters import Parameters
+from trainer.types import Array
+
+PADDINGS: Final = ("same", "valid")
+"""Zeros around an image so that a kernel fits at every stride-th place; or none."""
+
+
+@dataclass(frozen=True)
+class ConvolutionSpec:
+    """What a convolution layer looks like.
+
+    Attributes:
+        channels: of its output, ≥ 1.
+        kernel: height and width of the patches, ≥ 1.
+        stride: vertical and horizontal distance of the patches, ≥ 1.
+        padding: one of `PADDINGS`.
+        activation: a name in `trainer.nn.activations.ACTIVATIONS`.
+    """
+
+    channels: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: str
+    activation: str
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """Height, width, channels of what it makes of images of a shape; 0 where none fits."""
+        sizes = []
+        for length, kernel, stride in zip(shape[:2], self.kernel, self.stride, strict=True):
+            reach = length + stride - 1 if self.padding == "same" else length - kernel + stride
+            sizes.append(max(0, reach // stride))
+        return sizes[0], sizes[1], self.channels
+
+    def zeros_around(self, shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """How many zeros stand before and after, vertically and horizontally.
+
+        An odd one stands after.
+        """
+        if self.padding == "valid":
+            return (0, 0), (0, 0)
+        places = zip(shape[:2], self.output_shape(shape)[:2], self.kernel, self.stride, strict=True)
+        both = [max(0, (count - 1) * stride + k - n) for n, count, k, stride in places]
+        vertical, horizontal = ((zeros // 2, zeros - zeros // 2) for zeros in both)
+        return vertical, horizontal
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What reads images.
+
+    Attributes:
+        shape: height, width, channels of an image.
+        scale: what its numbers are multiplied by, 1/255 for bytes.
+        convolutions: the layers, at least one.
+    """
+
+    shape: tuple[int, ...]
+    scale: float
+    convolutions: tuple[ConvolutionSpec, ...]
+
+    @property
+    def num_features(self) -> int:
+        """The numbers that the last layer makes of one image; 0 if a kernel does not fit."""
+        shape = self.shape
+        for spec in self.convolutions:
+            shape = spec.output_shape(shape)
+        return math.prod(shape)
+
+
+@dataclass(frozen=True)
+class _Workspace:
+    """The memory for batches of one size.
+
+    Attributes:
+        padded: the images with zeros around them, [B, H', W', C].
+        inside: where the images stand in it, [B, H, W, C]; a view.
+        windows: every patch, [B, h, w, kernel height, kernel width, C]; a view into `padded`.
+        patches: [B · h · w, K + 1], the last column ones.
+        patch_numbers: its other columns in the shape of `windows`; a view.
+        cache: of the activation; outputs [B · h · w, channels].
+    """
+
+    padded: Array
+    inside: Array
+    windows: Array
+    patches: Array
+    patch_numbers: Array
+    cache: ActivationCache
+
+
+class ConvolutionLayer:
+    """One layer; weights and gradients are views into the network's parameters.
+
+    Attributes:
+        output_shape: height, width, channels.
+        activation: applied to every output.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        gradients: Parameters,
+        *,
+        name: str,
+        input_shape: tuple[int, ...],
+        spec: ConvolutionSpec,
+        scale: float = 1.0,
+    ) -> None:
+        """Finds its tensors.
+
+        Args:
+            parameters: hold (at least) `shapes(...)`.
+            gradients: of the same shapes.
+            name: of the layer.
+            input_shape: height, width, channels.
+            spec: what it looks like.
+            scale: what numbers of its images are multiplied by first.
+        """
+        self.spec = spec
+        self._scale = scale
+        self.input_shape = input_shape
+        self.output_shape = spec.output_shape(input_shape)
+        self.activation: Activation = activation_named(spec.activation)
+        self._positions = self.output_shape[0] * self.output_shape[1]
+        self._patch_size = math.prod(spec.kernel) * input_shape[2]
+        first, last = f"{name}/kernel", f"{name}/bias"
+        shape = (self._patch_size + 1, spec.channels)
+        self.weights: Array = parameters.block(first, last).reshape(shape)
+        self._weight_gradients: Array = gradients.block(first, last).reshape(shape)
+        self._zeros = spec.zeros_around(input_shape)
+        self._batch_size = -1
+        self._memory = self._workspace(0)
+
+    @staticmethod
+    def shapes(
+        name: str, *, input_shape: tuple[int, ...], spec: ConvolutionSpec
+    ) -> dict[str, tuple[int, ...]]:
+        """The tensors of a layer called `name`: kernel [height, width, in, out], bias [out]."""
+        kernel = (*spec.kernel, input_shape[2], spec.channels)
+        return {f"{name}/kernel": kernel, f"{name}/bias": (spec.channels,)}
+
+    def forward(self, images: Array) -> Array:
+        """Runs a batch and keeps what `backward` needs.
+
+        Args:
+            images: [B, H, W, C].
+
+        Returns:
+            [B, h, w, channels], valid until the next forward pass.
+        """
+        if len(images) != self._batch_size:
+            self._batch_size = len(images)
+            self._memory = self._workspace(len(images))
+        memory = self._memory
+        self._take_patches(images, memory)
+        cache = memory.cache
+        np.matmul(memory.patches, self.weights, cache.outputs)
+        if self.activation.needs_inputs:
+            np.copyto(cache.inputs, cache.outputs)
+        self.activation.forward(cache.outputs)
+        return cache.outputs.reshape(len(images), *self.output_shape)
+
+    def backward(self, d_outputs: Array, *, wants_inputs: bool) -> Array | None:
+        """Overwrites the gradients; belongs to the last forward pass.
+
+        Args:
+            d_outputs: derivative of the loss, [B, h, w, channels].
+            wants_inputs: whether somebody needs the derivative for the images.
+
+        Returns:
+            That derivative, [B, H, W, C], in memory that the next backward pass uses again.
+        """
+        memory, cache = self._memory, self._memory.cache
+        np.copyto(cache.gradient, d_outputs.reshape(cache.gradient.shape))
+        self.activation.backward(cache)
+        np.matmul(memory.patches.T, cache.gradient, self._weight_gradients)
+        if not wants_inputs:
+            return None
+        d_patches = cache.gradient @ self.weights[:-1].T
+        return self._add_up_patches(d_patches, memory)
+
+    def act(self, images: Array) -> Array:
+        """The outputs [B, h, w, channels] with bits that depend on each image alone."""
+        memory = self._workspace(len(images), for_acting=True)
+        self._take_patches(images, memory)
+        if self._positions < BLOCK_ROWS or self.spec.channels == 1:
+            outputs = matmul_rows(memory.patches, self.weights)
+        else:
+            # As many products as images, each of the same shape.
+            by_image = memory.patches.reshape(len(images), self._positions, self._patch_size + 1)
+            outputs = np.matmul(by_image, self.weights)
+        self.activation.forward(outputs)
+        return outputs.reshape(len(images), *self.output_shape)
+
+    def _take_patches(self, images: Array, memory: _Workspace) -> None:
+        np.multiply(images, self._scale, memory.inside)
+        np.copyto(memory.patch_numbers, memory.windows)
+
+    def _add_up_patches(self, d_patches: Array, memory: _Workspace) -> Array:
+        """Every number of an image gets the sum over the patches that it is part of (col2im)."""
+        height, width, _ = self.output_shape
+        parts = d_patches.reshape(memory.windows.shape)
+        total = memory.padded
+        total[...] = 0.0
+        down, right = self.spec.stride
+        for row in range(self.spec.kernel[0]):
+            for column in range(self.spec.kernel[1]):
+                rows = slice(row, row + down * (height - 1) + 1, down)
+                columns = slice(column, column + right * (width - 1) + 1, right)
+                total[:, rows, columns] += parts[:, :, :, row, column]
+        d_images: Array = memory.inside.copy()
+        total[...] = 0.0  # the zeros around the images, for the next forward pass
+        return d_images
+
+    def _workspace(self, batch_size: int, *, for_acting: bool = False) -> _Workspace:
+        dtype = self.weights.dtype
+        (above, below), (left, right) = self._zeros
+        height, width, channels = self.input_shape
+        padded = np.zeros(
+            (batch_size, above + height + below, left + width + right, channels), dtype
+        )
+        rows = batch_size * self._positions
+        patches = np.empty((rows, self._patch_size + 1), dtype)
+        patches[:, -1] = 1.0
+        outputs = np.empty((0 if for_acting else rows, self.spec.channels), dtype)
+        windows = self._windows(padded)
+        return _Workspace(
+            padded=padded,
+            inside=padded[:, above : above + height, left : left + width],
+            windows=windows,
+            patches=patches,
+            patch_numbers=patches[:, :-1].reshape(windows.shape),
+            cache=ActivationCache(
+                outputs=outputs,
+                inputs=np.empty_like(outputs) if self.activation.needs_inputs else outputs,
+                gradient=np.empty_like(outputs),
+                scratch=np.empty_like(outputs),
+            ),
+        )
+
+    def _windows(self, padded: Array) -> Array:
+        height, width, _ = self.output_shape
+        of_image, of_row, of_column, of_channel = padded.strides
+        down, right = self.spec.stride
+        return as_strided(
+            padded,
+            (len(padded), height, width, *self.spec.kernel, padded.shape[3]),
+            (of_image, down * of_row, right * of_column, of_row, of_column, of_channel),
+        )
+
+
+class ConvolutionStack:
+    """Convolution layers in a chain, from flat images to flat features."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        gradients: Parameters,
+        *,
+        name: str,
+        image: ImageSpec,
+    ) -> None:
+        """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
+        input_shape = self._input_shape = image.shape
+        self._num_features = image.num_features
+        self._layers: list[ConvolutionLayer] = []
+        for index, spec in enumerate(image.convolutions):
+            layer = ConvolutionLayer(
+                parameters,
+                gradients,
+                name=f"{name}/conv/{index}",
+                input_shape=input_shape,
+                spec=spec,
+                scale=image.scale if index == 0 else 1.0,
+            )
+            self._layers.append(layer)
+            input_shape = layer.output_shape
+
+    @staticmethod
+    def shapes(name: str, *, image: ImageSpec) -> dict[str, tuple[int, ...]]:
+        """The tensors of all layers: `<name>/conv/<layer number>/kernel` and `.../bias`."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        input_shape = image.shape
+        for index, spec in enumerate(image.convolutions):
+            shapes |= ConvolutionLayer.shapes(
+                f"{name}/conv/{index}", input_shape=input_shape, spec=spec
+            )
+            input_shape = spec.output_shape(input_shape)
+        return shapes
+
+    def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
+        """Draws all weights."""
+        for layer in self._layers:
+            weights = layer.weights
+            initializer(rng, kernel=weights[:-1], bias=weights[-1], gain=HIDDEN_GAIN)
+
+    def forward(self, rows: Array) -> Array:
+        """The features [B, F] of flat images [B, H · W · C]; valid until the next forward pass."""
+        images = rows.reshape(len(rows), *self._input_shape)
+        for layer in self._layers:
+            images = layer.forward(images)
+        return images.reshape(len(rows), self._num_features)
+
+    def backward(self, d_features: Array) -> None:
+        """Overwrites the gradients of all layers; belongs to the last forward pass.
+
+        Args:
+            d_features: derivative of the loss, [B, F].
+        """
+        gradient: Any = d_features.reshape(len(d_features), *self._layers[-1].output_shape)
+        for index in range(len(self._layers) - 1, -1, -1):
+            gradient = self._layers[index].backward(gradient, wants_inputs=index > 0)
+
+    def act(self, rows: Array) -> Array:
+        """The same features as `forward`, row-exact and in memory of their own."""
+        images = rows.reshape(len(rows), *self._input_shape)
+        for layer in self._layers:
+            images = layer.act(images)
+        return images.reshape(len(rows), self._num_features)
