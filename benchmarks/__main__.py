@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import checkpointing, learning, repair, sampling, startup
+from benchmarks import (
+    callbacks,
+    checkpointing,
+    learning,
+    off_policy,
+    repair,
+    replay,
+    sampling,
+    startup,
+)
 from benchmarks.machine import describe_machine
 
 BENCHMARKS = {
     "sampling": sampling.main,
+    "callbacks": callbacks.main,
     "startup": startup.main,
     "repair": repair.main,
     "checkpoints": checkpointing.main,
+    "replay": replay.main,
     "learning": learning.main,
+    "off_policy": off_policy.main,
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,3 +105,65 @@ def rllib_solves(seed: int) -> Solved:
     algo.stop()
     ray.shutdown()
     return Solved(seconds, int(steps), mean)
+
+
+def sb3_dqn_rate(*, num_envs: int, steps_per_env: int, num_steps: int) -> Callable[[], float]:
+    """Env steps per second of Stable-Baselines3's DQN, one update per 4 steps; see `off_policy`.
+
+    Args:
+        num_envs: in one process.
+        steps_per_env: of a round.
+        num_steps: env steps per call of the function that is returned.
+    """
+    import torch
+    from stable_baselines3 import DQN
+    from stable_baselines3.common.env_util import make_vec_env
+
+    torch.set_num_threads(1)  # as on our side; networks of this size gain nothing from more
+    model = DQN(
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", n_envs=num_envs, seed=0),
+        learning_rate=1e-4,
+        buffer_size=50_000,
+        learning_starts=1000,
+        batch_size=64,
+        gamma=0.99,
+        train_freq=steps_per_env,
+        gradient_steps=num_envs * steps_per_env // 4,
+        target_update_interval=500,
+        exploration_fraction=0.05,
+        exploration_final_eps=0.05,
+        max_grad_norm=10.0,
+        policy_kwargs={"net_arch": [64, 64]},
+        seed=0,
+        device="cpu",
+    )
+    model.learn(2 * 1024)
+
+    def rate() -> float:
+        started_at, before = time.perf_counter(), model.num_timesteps
+        model.learn(num_steps, reset_num_timesteps=False)
+        return float(model.num_timesteps - before) / (time.perf_counter() - started_at)
+
+    return rate
+
+
+def sb3_sac_rate(*, num_steps: int) -> Callable[[], float]:
+    """Env steps per second of Stable-Baselines3's SAC, one update per step; see `off_policy`.
+
+    Args:
+        num_steps: env steps per call of the function that is returned.
+    """
+    import torch
+    from stable_baselines3 import SAC
+
+    torch.set_num_threads(os.cpu_count() or 1)  # Torch's default, which another peer changed
+    model = SAC("MlpPolicy", "Pendulum-v1", learning_rate=1e-3, seed=0, device="cpu")
+    model.learn(num_steps)
+
+    def rate() -> float:
+        started_at, before = time.perf_counter(), model.num_timesteps
+        model.learn(num_steps, reset_num_timesteps=False)
+        return float(model.num_timesteps - before) / (time.perf_counter() - started_at)
+
+    return rate

@@ -15,11 +15,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from trainer import AlgorithmConfig, PPOConfig
+from trainer import AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.config.description import SettingDescription
 from trainer.config.offered import NOT_OFFERED, NotOffered
 
 PAGE: Final = Path(__file__).with_name("settings.md")
+
+_OTHERS: Final[tuple[type[AlgorithmConfig], ...]] = (DQNConfig, SACConfig, PGConfig)
+"""Configs of which only what differs from `AlgorithmConfig` is listed."""
 
 _ORDER: Final = ("environment", "env_runners", "training", "rl_module", "callbacks", "evaluation")
 """Sections that come first; the others follow in the order of their declaration."""
@@ -29,7 +32,8 @@ _INTRODUCTION: Final = """\
 
 This page is made by `docs/make_settings.py`; do not edit it by hand.
 
-It lists every setting of `PPOConfig`. A setting is given to the section method it is listed under:
+It lists every setting of `PPOConfig`, and [below](#settings-of-dqnconfig) what the configs of the
+other algorithms add or change. A setting is given to the section method it is listed under:
 
 ```python
 from trainer import PPOConfig
@@ -75,9 +79,21 @@ def page() -> str:
         mine = [row for row in effective if row.section == section]
         if mine:
             parts.append(f"## `{section}()`\n\n{_settings_table(mine)}")
+    parts += [_differences(config_class) for config_class in _OTHERS]
     parts.append(f"{_NO_EFFECT}\n{_limits_table(idle, 'why')}")
     parts.append(f"{_NOT_OFFERED}\n{_limits_table(refused, 'what to do instead')}")
     return "\n".join(parts)
+
+
+def _differences(config_class: type[AlgorithmConfig]) -> str:
+    """What an algorithm adds to the common settings, and which defaults it changes."""
+    common = {row.name: row.default for row in AlgorithmConfig.describe_settings()}
+    rows = [
+        row
+        for row in config_class.describe_settings()
+        if row.section and (row.name not in common or common[row.name] != row.default)
+    ]
+    return f"## Settings of `{config_class.__name__}`\n\n{_settings_table(rows, mark='')}"
 
 
 def _is_offered_in_part(row: SettingDescription) -> bool:
@@ -86,12 +102,12 @@ def _is_offered_in_part(row: SettingDescription) -> bool:
     return limit is not None and limit.allowed is not NotOffered.allowed
 
 
-def _settings_table(rows: Iterable[SettingDescription]) -> str:
+def _settings_table(rows: Iterable[SettingDescription], *, mark: str = " (PPO)") -> str:
     common = {row.name: row.default for row in AlgorithmConfig.describe_settings()}
     lines = []
     for row in rows:
         is_of_ppo = row.name not in common or common[row.name] != row.default
-        default = f"`{row.default!r}`" + (" (PPO)" if is_of_ppo else "")
+        default = f"`{row.default!r}`" + (mark if is_of_ppo else "")
         unit = f" ({row.unit})" if row.unit else ""
         doc = _sentence(row.doc)
         if row.limits:

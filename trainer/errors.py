@@ -9,8 +9,11 @@
     │   ├── EnvContractError                the env answered outside the gymnasium contract
     │   └── UnsupportedSpaceError (ValueError)   no module or connector for this space
     ├── EpisodeError (ValueError)           an episode was used against its invariants
+    │   ├── EpisodeIndexError (IndexError)  no item there, or other than one item for each index
+    │   └── UnknownOutputError (KeyError)   an extra output that the episode does not have
     ├── MetricsError (ValueError)           a metric was logged with impossible options
     ├── ModuleError                         a network was used against its contract
+    ├── ReplayError (ValueError)            a replay buffer was used against its contract
     ├── SerializationError (TypeError)      something cannot travel to another process; says what
     ├── RunnerError
     │   ├── RunnerLostError                 a process died and may not be replaced
@@ -64,12 +67,28 @@ class EpisodeError(TrainerError, ValueError):
     """An episode was used against its invariants."""
 
 
+class EpisodeIndexError(EpisodeError, IndexError):
+    """An index outside an episode's data, or another number of new items than of indices."""
+
+
+class UnknownOutputError(EpisodeError, KeyError):
+    """An extra model output that the episode does not have; names those it has."""
+
+    def __str__(self) -> str:
+        # KeyError would show the repr of the message.
+        return str(self.args[0]) if self.args else ""
+
+
 class MetricsError(TrainerError, ValueError):
     """A metric was logged with options that cannot be combined."""
 
 
 class ModuleError(TrainerError):
     """A network was built or used against its contract."""
+
+
+class ReplayError(TrainerError, ValueError):
+    """A replay buffer was used against its contract."""
 
 
 class SerializationError(TrainerError, TypeError):

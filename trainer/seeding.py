@@ -84,6 +84,31 @@ def weights_rng(root_seed: int) -> np.random.Generator:
     return position_rng(root_seed, Role.WEIGHTS)
 
 
+class PositionStream:
+    """Generators for the positions 0, 1, 2 … of one role, where making one must be cheap.
+
+    One key per role and one block of the counter per position: 1.5 µs, where `position_rng` takes
+    25 µs.
+    """
+
+    def __init__(self, root_seed: int, role: Role) -> None:
+        """Derives the key of the role."""
+        key = np.random.SeedSequence(root_seed, spawn_key=(int(role),)).generate_state(2, np.uint64)
+        self._bits = np.random.Philox(key=int(key[0]) | int(key[1]) << 64)
+        self._template: Any = self._bits.state
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, position: int) -> np.random.Generator:
+        """The generator at the beginning of a position in [0, 2**64).
+
+        It is one object: the generator of the position before is of no use afterwards.
+        """
+        # The low words count the numbers drawn, so positions can never run into each other.
+        self._template["state"]["counter"][:] = (0, 0, position, 0)
+        self._bits.state = self._template
+        return self._generator
+
+
 def training_index(slot: int, episode_number: int, num_slots: int) -> int:
     """One integer per (slot, episode number); room for slots is rounded up to a power of two.
 

@@ -20,6 +20,7 @@ from callbacks import (
     EpisodeView,
     MetricsLoggerView,
     RLModuleView,
+    SampleBatchView,
     VectorEnvView,
 )
 from tests.architecture.source_tree import Problems, expect_clean
@@ -32,6 +33,7 @@ from trainer import (
     SingleAgentEnvRunner,
     SingleAgentEpisode,
 )
+from trainer.connectors import SampleBatch
 from trainer.envs import VectorEnv
 
 VIEWS: Final[dict[str, Any]] = {
@@ -42,6 +44,7 @@ VIEWS: Final[dict[str, Any]] = {
     "MetricsLogger": MetricsLoggerView,
     "VectorEnv": VectorEnvView,
     "RLModule": RLModuleView,
+    "SampleBatch": SampleBatchView,
     "the config of an env runner": ConfigView,
 }
 
@@ -59,6 +62,7 @@ def _views_hold_by_type(
     logger: MetricsLogger,
     env: VectorEnv,
     module: RLModule,
+    batch: SampleBatch,
 ) -> None:
     # Never called: mypy refuses an assignment whose types do not fit.
     _algorithm: AlgorithmView = algorithm
@@ -68,6 +72,7 @@ def _views_hold_by_type(
     _logger: MetricsLoggerView = logger
     _env: VectorEnvView = env
     _module: RLModuleView = module
+    _batch: SampleBatchView = batch
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +90,7 @@ def objects() -> Iterator[dict[str, Any]]:
             "MetricsLogger": runner.metrics,
             "VectorEnv": runner.env,
             "RLModule": runner.module,
+            "SampleBatch": SampleBatch(rewards=[]),
             "the config of an env runner": runner.config,
         }
 

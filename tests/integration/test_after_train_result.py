@@ -109,3 +109,37 @@ def test_outside_the_event_it_is_refused() -> None:
             with pytest.raises(TrainerError, match="no on_train_result runs"):
                 algo.after_train_result(print)
             algo.train()
+
+
+@pytest.mark.parametrize("given", [3, None])
+def test_what_cannot_be_called_is_refused_at_once(given: Any) -> None:
+    refused: list[str] = []
+
+    def defer(algorithm: Any) -> None:
+        with pytest.raises(TrainerError, match="expected a function that takes the result") as told:
+            algorithm.after_train_result(given)
+        refused.append(str(told.value))
+
+    with _config(on_train_result=defer).build_algo() as algo:
+        assert algo.train()["training_iteration"] == 1
+    assert repr(given) in refused[0]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_iteration_inside_another_one_is_refused(waits: bool) -> None:
+    inside: list[str] = []
+
+    def train(algorithm: Any) -> None:
+        with pytest.raises(TrainerError, match="called by a callback") as caught:
+            algorithm.train()
+        inside.append(str(caught.value))
+
+    def listen(algorithm: Any) -> None:
+        if waits:
+            algorithm.after_train_result(lambda result: train(algorithm))
+        else:
+            train(algorithm)
+
+    with _config(on_train_result=listen).build_algo() as algo:
+        assert [algo.train()["training_iteration"] for _ in range(2)] == [1, 2]
+    assert len(inside) == 2

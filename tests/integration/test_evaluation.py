@@ -7,11 +7,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from callbacks import RLlibCallback
 from checkpoints import encode
-from trainer import PPOConfig
+from trainer import ConfigError, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.debug_envs import CountdownEnv, FailingEnv
 
@@ -249,3 +251,33 @@ def test_a_lost_runners_episodes_are_played_by_the_others() -> None:
         with config(FailingEnv).build_algo() as undisturbed:
             assert encode(numbers(metrics)) == encode(numbers(undisturbed.evaluate()))
         assert metrics["num_healthy_workers"] == 1
+
+
+@pytest.mark.parametrize("num_runners", [0, 1])
+@pytest.mark.parametrize(
+    ("env", "kind", "theirs", "ours"),
+    [
+        ("Acrobot-v1", "observation_space", r"Box\(\[", r"Box\(0.0, 1.0, \(2,\), float32\)"),
+        ("MountainCar-v0", "action_space", r"Discrete\(3\)", r"Discrete\(2\)"),
+    ],
+)
+def test_an_env_with_other_spaces_is_told_with_both(
+    num_runners: int, env: str, kind: str, theirs: str, ours: str
+) -> None:
+    settings = {"evaluation_num_env_runners": num_runners, "evaluation_config": {"env": env}}
+    expected = f"{env}' has {kind}={theirs}.*'CountdownEnv' has {kind}={ours}"
+    with (
+        config(**settings).build_algo() as algo,
+        pytest.raises(ConfigError, match=expected),
+    ):
+        algo.evaluate()
+
+
+def test_an_env_with_other_bounds_is_welcome() -> None:
+    class OtherBounds(CountdownEnv):
+        def __init__(self, env_config: Any) -> None:
+            super().__init__(env_config)
+            self.observation_space = spaces.Box(-9.0, 9.0, (2,), np.float32)
+
+    with config(evaluation_config={"env": OtherBounds}).build_algo() as algo:
+        assert algo.evaluate()["env_runners/num_episodes"] == 5

@@ -15,7 +15,7 @@ import pytest
 
 from callbacks import RLlibCallback
 from checkpoints import encode
-from trainer import PPO, PPOConfig
+from trainer import Algorithm, PPOConfig
 from trainer.metrics import comparable
 
 pytestmark = pytest.mark.process
@@ -71,7 +71,7 @@ def config(
     return made
 
 
-def fingerprint(algo: PPO) -> bytes:
+def fingerprint(algo: Algorithm) -> bytes:
     """Everything an algorithm knows, as bytes."""
     return encode(without_settings(algo.get_state()))
 
@@ -80,7 +80,7 @@ def without_settings(state: dict[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in state.items() if name != "config"}
 
 
-def run(algo: PPO, iterations: int) -> list[bytes]:
+def run(algo: Algorithm, iterations: int) -> list[bytes]:
     return [encode(result_without_settings(algo.train())) for _ in range(iterations)]
 
 
@@ -88,7 +88,7 @@ def result_without_settings(result: Any) -> dict[str, Any]:
     return {key: value for key, value in comparable(result).items() if key != "config"}
 
 
-def learnt(algo: PPO) -> bytes:
+def learnt(algo: Algorithm) -> bytes:
     return encode(algo.get_state()["learner"])
 
 
@@ -118,6 +118,19 @@ def test_it_makes_no_difference_how_envs_are_spread_over_processes() -> None:
             outcomes.append(
                 encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
             )
+    assert outcomes[0] == outcomes[1] == outcomes[2] == outcomes[3]
+
+
+def test_episode_statistics_are_those_of_the_same_episodes_however_envs_are_spread() -> None:
+    outcomes = []
+    for num_env_runners in (0, 1, 2, 4):
+        # A full window, so that it matters which episodes are the last ones.
+        settings: dict[str, Any] = {"metrics_num_episodes_for_smoothing": 3}
+        with config(num_env_runners, **settings).build_algo() as algo:
+            results = [algo.train()["env_runners"] for _ in range(3)]
+        names = ("episode_return_mean", "episode_len_mean", "episode_return_max", "hist_stats")
+        outcomes.append([[result[name] for name in names] for result in results])
+        assert results[-1]["num_episodes"] > 3
     assert outcomes[0] == outcomes[1] == outcomes[2] == outcomes[3]
 
 

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
-from trainer import PPO, PPOConfig
+from trainer import PPO, EnvContext, PPOConfig, RunnerLostError
 from trainer.testing.debug_envs import CountdownEnv, FailingEnv
+from trainer.testing.waiting import wait_until
 
 pytestmark = pytest.mark.process
+
+
+class Telling(CountdownEnv):
+    """Keeps what it was told about its place."""
+
+    def __init__(self, env_config: EnvContext) -> None:
+        super().__init__(env_config)
+        self.context = env_config
 
 
 class Counting(RLlibCallback):
@@ -82,6 +92,89 @@ def test_the_events_tell_which_runners_are_new(killed: tuple[int, ...]) -> None:
         ]
         algo.train()
         assert len(told) == 2, "an undisturbed iteration tells nothing"
+
+
+def noting(told: list[list[int]]) -> Any:
+    return lambda env_runner_indices: told.append(env_runner_indices)
+
+
+def test_runners_that_an_interrupt_ended_are_told_when_they_were_replaced() -> None:
+    told: list[list[int]] = []
+
+    def recreated(env_runner: Any) -> bool:
+        context: EnvContext = env_runner.env.envs[0].unwrapped.context
+        return context.recreated_worker
+
+    def interrupt(env_runner: Any) -> None:
+        def step(action: Any) -> Any:
+            os.kill(main, signal.SIGINT)
+            return threading.Event().wait()
+
+        env_runner.env.envs[0].step = step
+
+    main = os.getpid()
+    made = config(Telling).callbacks(on_env_runners_recreated=noting(told))
+    with made.build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.foreach_env_runner(interrupt, remote_worker_ids=[2])
+        with pytest.raises(KeyboardInterrupt):
+            algo.train()
+        assert told == []
+        algo.train()
+        assert told in ([[2]], [[1, 2]]), "the other one may have been busy as well"
+        assert algo.env_runner_group.foreach_env_runner(recreated)[1]
+        algo.train()
+        assert len(told) == 1
+
+
+def test_a_lost_runner_that_train_may_not_replace_is_told_when_the_next_one_does() -> None:
+    told: list[list[int]] = []
+    made = config(restart_failed_env_runners=False)
+    with made.callbacks(on_env_runners_recreated=noting(told)).build_algo() as algo:
+        algo.train()
+        kill(algo, 2)
+        with pytest.raises(RunnerLostError):
+            algo.train()
+        assert told == []
+        algo.train()
+        assert told in ([[2]], [[1, 2]]), "the other one was ended if it was busy still"
+
+
+def test_a_replacement_in_a_request_that_raised_is_told_with_the_next_one(tmp_path: Path) -> None:
+    told: list[list[int]] = []
+    failures = tmp_path / "failures"
+
+    def fail_late(env_runner: Any, samples: Any) -> None:
+        if env_runner.worker_index == 2 and failures.exists():
+            wait_until(lambda: (tmp_path / "is back").exists())
+            failures.unlink()
+            raise ValueError("once")
+
+    def note_return(env_runner: Any, samples: Any) -> None:
+        if env_runner.worker_index == 1 and failures.exists():
+            (tmp_path / "is back").touch()
+
+    made = config().callbacks(
+        on_env_runners_recreated=noting(told), on_sample_end=[note_return, fail_late]
+    )
+    with made.build_algo() as algo:
+        algo.train()
+        failures.touch()
+        kill(algo, 1)
+        with pytest.raises(CallbackError, match="once"):
+            algo.train()
+        assert told == []
+        algo.train()
+        assert told == [[1]]
+
+
+def test_runners_that_another_seed_makes_anew_replace_nobody() -> None:
+    told: list[list[int]] = []
+    with config().callbacks(on_env_runners_recreated=noting(told)).build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.set_root_seed(77)
+        algo.train()
+    assert told == []
 
 
 def test_a_killed_evaluation_runner_is_told_as_such() -> None:

@@ -398,10 +398,27 @@ def test_saving_over_what_is_not_ours_is_refused(tmp_path: Path, content: str) -
 def test_replacing_keeps_files_that_somebody_put_into_the_checkpoint(tmp_path: Path) -> None:
     path = save(tmp_path / "c")
     (path / "notes.txt").write_text("good run")
-    save(path, metadata={"training_iteration": 5})
-    notes = list(tmp_path.glob(".c.old-*/*"))
-    assert [note.read_text() for note in notes] == ["good run"]
-    assert read_manifest(path).training_iteration == 5
+    (path / "plots").mkdir()
+    (path / "plots" / "curve.txt").write_text("up")
+    for iteration in (5, 6):
+        save(path, metadata={"training_iteration": iteration})
+    assert (path / "notes.txt").read_text() == "good run"
+    assert (path / "plots" / "curve.txt").read_text() == "up"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c"]
+    assert read_manifest(path).training_iteration == 6
+    assert read_checkpoint(path).manifest.training_iteration == 6
+
+
+def test_a_foreign_folder_in_the_way_of_a_component_stays_beside_the_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = save(tmp_path / "c")
+    name = next(path.glob("*.state")).name
+    (path / name).unlink()
+    (path / name).mkdir()
+    save(path)
+    assert [entry.name for entry in tmp_path.glob(".c.old-*/*")] == [name]
+    assert "holds files that belong to no checkpoint; they stay there" in caplog.text
 
 
 def test_saving_through_a_link_replaces_what_it_leads_to(tmp_path: Path) -> None:

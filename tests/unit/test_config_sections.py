@@ -247,6 +247,8 @@ def test_positional_arguments_where_rllib_has_them() -> None:
 def test_wrong_use_of_positional_arguments_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="takes 1 positional"):
         AlgorithmConfig().environment("a", "b")  # type: ignore[call-arg, arg-type]
+    with pytest.raises(TypeError, match=r"\(callbacks_class\).* as a list, callbacks\(\[a, b\]\)"):
+        AlgorithmConfig().callbacks(object, object)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="two values for the argument `env`"):
         AlgorithmConfig().environment("a", env="b")  # type: ignore[misc]
 

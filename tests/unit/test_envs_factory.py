@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -30,6 +31,11 @@ def gymnasium_id() -> Iterator[str]:
 class EnvWithoutArgument(CountdownEnv):
     def __init__(self) -> None:
         super().__init__({"max_length": 7})
+
+
+class KeywordEnv(CountdownEnv):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(settings)
 
 
 def made(env: Any, env_config: Mapping[str, Any] | None = None, **place: Any) -> Any:
@@ -77,6 +83,40 @@ def test_an_id_that_only_this_process_knows_travels_as_its_spec(gymnasium_id: st
     env, _ = factory.make(worker_index=1, vector_index=0, num_workers=1, recreated_worker=False)
     assert env.unwrapped.max_length == 5
     gymnasium.registry[gymnasium_id] = env.spec
+
+
+@pytest.fixture
+def id_of_main(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An id as scripts register it: its entry point is a name in `__main__`."""
+    own = type("OfTheScript", (KeywordEnv,), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "OfTheScript", own, raising=False)
+    name = "OfTheScript-v0"
+    register_gymnasium_id(name, entry_point="__main__:OfTheScript")
+    yield name
+    del gymnasium.registry[name]
+
+
+def test_an_id_registered_with_a_class_of_the_script_travels_as_the_class(
+    id_of_main: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = cloudpickle.dumps(make_env_factory(id_of_main, {"max_length": 5}))
+    monkeypatch.delattr(sys.modules["__main__"], "OfTheScript")  # as in a worker
+    env, _ = cloudpickle.loads(packed).make(
+        worker_index=1, vector_index=0, num_workers=1, recreated_worker=False
+    )
+    assert type(env.unwrapped).__name__ == "OfTheScript"
+    assert env.unwrapped.max_length == 5
+    assert gymnasium.spec(id_of_main).entry_point == "__main__:OfTheScript", "not ours to change"
+
+
+def test_an_id_registered_with_a_class_that_is_not_there_is_told(
+    id_of_main: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sys.modules["__main__"], "OfTheScript")
+    with pytest.raises(
+        EnvCreationError, match=r"there is no 'OfTheScript' in '__main__'. Pass the"
+    ):
+        make_env_factory(id_of_main, {})
 
 
 def test_a_registered_name_makes_its_env_and_is_found_before_gymnasiums(

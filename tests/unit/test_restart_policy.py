@@ -52,3 +52,13 @@ def test_the_wait_grows_from_the_second_failure_on_and_stays_bounded() -> None:
 def test_the_configured_delay_comes_on_top() -> None:
     policy = RestartPolicy(delay_s=2.0)
     assert [policy.back_off_s(n) for n in (1, 2, 3)] == pytest.approx([2.0, 2.05, 2.1])
+
+
+def test_the_rule_for_a_newcomer_is_told_where_it_decided() -> None:
+    policy = RestartPolicy(tolerance=100)
+    told = policy.describe(has_ever_answered=False)
+    assert "never answered a request gets 3 tries" in told
+    assert "num_consecutive_env_runner_failures_tolerance=100" in told
+    assert "3 tries" not in policy.describe(has_ever_answered=True)
+    assert "3 tries" not in RestartPolicy(tolerance=2).describe(has_ever_answered=False)
+    assert "3 tries" not in RestartPolicy(should_restart=False).describe(has_ever_answered=False)

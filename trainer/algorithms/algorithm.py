@@ -16,13 +16,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
+from trainer.algorithms.algorithm_inference import AlgorithmInference
 from trainer.algorithms.algorithm_training import AlgorithmTraining
 from trainer.algorithms.building import make_callbacks, make_group, own_config
 from trainer.algorithms.counters import Counters
 from trainer.algorithms.inference import Inference
 from trainer.algorithms.registry import register_algorithm
 from trainer.algorithms.run_clock import RunClock
+from trainer.algorithms.sample_exploration import SampleExploration
 from trainer.config import AlgorithmConfig
+from trainer.config.specs import exploration_spec, normalization_settings
+from trainer.connectors import NormalizationStatistics
 from trainer.env_runners import SingleAgentEnvRunner
 from trainer.errors import AlgorithmStoppedError
 from trainer.learners import Learner
@@ -34,7 +38,7 @@ from trainer.seeding import Role, draw_root_seed
 from trainer.types import DEFAULT_MODULE_ID, State
 
 
-class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
+class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, AlgorithmNames):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -50,6 +54,7 @@ class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
     """
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    _undone_apart: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -81,7 +86,7 @@ class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
         self.root_seed = draw_root_seed() if self.config.seed is None else int(self.config.seed)
         self._is_stopped = False
         self.counters = Counters()
-        self.metrics = MetricsLogger()
+        self.metrics = MetricsLogger(root=True)
         self.episode_statistics = EpisodeStatistics(
             smoothing=self.config.metrics_num_episodes_for_smoothing,
             keep_per_episode_custom_metrics=self.config.keep_per_episode_custom_metrics,
@@ -96,6 +101,8 @@ class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
             Role.TRAINING,
             root_seed=self.root_seed,
             on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=False),
+            on_metrics=lambda logged: self.metrics.aggregate(logged, key="env_runners"),
+            postprocessing=self._postprocessing_to_show(),
         )
         try:
             self._set_up()
@@ -115,8 +122,20 @@ class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
             self.env_runner_group.module_spec, inference_only=False
         )
         self.learner = self.make_learner()
+        self.sample_exploration = SampleExploration(
+            exploration_spec(self.config),
+            self.learner,
+            root_seed=self.root_seed,
+            num_workers=self.config.num_env_runners,
+            normalize_actions=self.config.normalize_actions,
+        )
         self._send_weights()
         self._inference = Inference(self.learner.module, self.config, self.root_seed)
+        self.normalization_statistics = NormalizationStatistics(
+            normalization_settings(self.config, num_slots=self.env_runner_group.num_slots),
+            self.learner.make_encoder(),
+        )
+        self.apply_normalization()
         if self.config.evaluation_interval:
             self._get_evaluator().group.start()
 
@@ -148,7 +167,7 @@ class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Puts everything back to where the block began if it raises."""
-        before, clock = self.get_state(), copy.copy(self._clock)
+        before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
         try:
             with single_threaded_blas():
                 yield
@@ -176,6 +195,7 @@ class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
         self.env_runner_group.set_root_seed(root_seed)
         self.learner.root_seed = root_seed
         self._inference = Inference(self.learner.module, self.config, root_seed)
+        self._inference.normalize_with(self.normalization)
         if self._evaluator is not None and self.config.evaluation_seed is None:
             self._evaluator.group.set_root_seed(root_seed)
 
@@ -213,31 +233,6 @@ class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
         self.learner.set_weights(dict(weights[DEFAULT_MODULE_ID]))
         self._send_weights()
 
-    def compute_single_action(self, observation: Any, *, explore: bool | None = None) -> Any:
-        """The action for one observation, as the env takes it.
-
-        Args:
-            observation: one element of the observation space.
-            explore: draw from the distribution (True) or take the most likely action (False); None
-                as configured.
-        """
-        self.counters.num_actions_computed += 1
-        return self._inference.action(
-            observation, explore=explore, number=self.counters.num_actions_computed
-        )
-
-    def compute_actions(
-        self, observations: Mapping[Any, Any], *, explore: bool | None = None
-    ) -> dict[Any, Any]:
-        """An action for each observation of a dict, under the same keys.
-
-        See `compute_single_action`.
-        """
-        return {
-            key: self.compute_single_action(observation, explore=explore)
-            for key, observation in observations.items()
-        }
-
     # ---- end
 
     def stop(self) -> None:
@@ -251,6 +246,11 @@ class Algorithm(AlgorithmTraining, AlgorithmCheckpoints, AlgorithmNames):
                 self._evaluator.stop()
         finally:  # closing an env runs the user's code, which may raise
             self.env_runner_group.stop()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop()` was called."""
+        return self._is_stopped
 
     def _refuse_if_stopped(self, what: str) -> None:
         if self._is_stopped:

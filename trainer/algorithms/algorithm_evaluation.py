@@ -25,10 +25,13 @@ class AlgorithmEvaluation(AlgorithmParts):
     def _evaluate(self) -> ResultDict:
         """Plays one evaluation, keeps its result and fires its events."""
         evaluator = self._get_evaluator()
+        evaluator.start(self.env_runner_group)
         weights = self._weights()
-        evaluator.group.set_weights(weights)  # callbacks of the event may ask the runners
+        evaluator.group.set_weights(weights)
+        evaluator.group.set_normalization(self.normalization)
+        evaluator.group.start()  # callbacks of the event may ask the runners
         self.callbacks.fire("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
-        metrics = evaluator.evaluate(weights)
+        metrics = ResultDict(evaluator.evaluate(weights))
         metrics["evaluated_at_iteration"] = self.counters.training_iteration
         metrics["num_healthy_workers"] = evaluator.group.num_healthy_remote_workers()
         metrics["num_remote_worker_restarts"] = evaluator.group.num_remote_worker_restarts()
@@ -39,7 +42,7 @@ class AlgorithmEvaluation(AlgorithmParts):
             evaluation_metrics=metrics,
         )
         self._last_evaluation = copy.deepcopy(metrics)
-        return ResultDict(metrics)
+        return metrics
 
     def _evaluation_to_show(self) -> dict[str, Any]:
         """The evaluation that a result shows: the last one, or nothing if only fresh ones count."""
@@ -65,6 +68,7 @@ class AlgorithmEvaluation(AlgorithmParts):
                 Role.EVALUATION,
                 root_seed=self.root_seed,
                 on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=True),
+                on_metrics=lambda logged: self._get_evaluator().add_metrics(logged),
             )
             self._evaluator = Evaluator(group, evaluation_settings(self.config))
             self._evaluator.set_state(self._evaluator_state)

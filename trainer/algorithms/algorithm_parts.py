@@ -8,8 +8,10 @@ from callbacks import CallbackChain
 from trainer.algorithms.counters import Counters
 from trainer.algorithms.inference import Inference
 from trainer.algorithms.run_clock import RunClock
+from trainer.algorithms.sample_exploration import SampleExploration
 from trainer.config import AlgorithmConfig
-from trainer.env_runners import EnvRunnerGroup, Weights
+from trainer.connectors import Normalization, NormalizationStatistics
+from trainer.env_runners import EnvRunnerGroup, TrajectoryPostprocessing, Weights
 from trainer.evaluation import Evaluator
 from trainer.learners import Learner
 from trainer.metrics import EpisodeStatistics, MetricsLogger
@@ -31,6 +33,8 @@ class AlgorithmParts:
         module_spec: the network, with the spaces of the env.
         learner: makes updates.
         episode_statistics: of the finished training episodes.
+        sample_exploration: the exploration strategy of the main process.
+        normalization_statistics: what normalisation follows from: of all that was sampled.
     """
 
     config: AlgorithmConfig
@@ -42,6 +46,8 @@ class AlgorithmParts:
     module_spec: RLModuleSpec
     learner: Learner
     episode_statistics: EpisodeStatistics
+    sample_exploration: SampleExploration
+    normalization_statistics: NormalizationStatistics
     _clock: RunClock
     _inference: Inference
     _evaluator: Evaluator | None
@@ -60,13 +66,46 @@ class AlgorithmParts:
         """Goes on where `get_evaluation_state` was called."""
         raise NotImplementedError
 
+    def make_postprocessing(self) -> TrajectoryPostprocessing | None:
+        """What trajectories get before `on_postprocess_trajectory` shows them; None for nothing."""
+        return None
+
+    def _postprocessing_to_show(self) -> TrajectoryPostprocessing | None:
+        """The same, if there is somebody to show it to."""
+        is_wanted = self.callbacks.listens_to("on_postprocess_trajectory")
+        return self.make_postprocessing() if is_wanted else None
+
     def _weights(self) -> Weights:
-        """The newest weights, as runners take them."""
-        return Weights(self.learner.num_updates, self.learner.module.get_state(inference_only=True))
+        """The newest weights, as runners take them: only what they act with, if that will do."""
+        acts_only = self.env_runner_group.module_spec.inference_only
+        state = self.learner.module.get_state(inference_only=acts_only)
+        return Weights(
+            self.learner.num_updates,
+            state,
+            exploration=self.sample_exploration.strategy.runner_state(),
+            timestep=self.counters.num_env_steps_sampled,
+        )
 
     def _send_weights(self) -> None:
         """Gives the training runners the newest weights."""
         self.env_runner_group.set_weights(self._weights())
+
+    @property
+    def normalization(self) -> Normalization:
+        """What is done to observations and rewards now; `normalization.observations(rows)` does it.
+
+        It changes when a training step is over, never within one: runners and learner use the same.
+        """
+        return self.learner.normalization
+
+    def apply_normalization(self) -> None:
+        """Brings into force what follows from the statistics as they are now."""
+        if not self.normalization_statistics.has_effect:
+            return
+        normalization = self.normalization_statistics.current()
+        self.learner.normalize_with(normalization)
+        self.env_runner_group.set_normalization(normalization)
+        self._inference.normalize_with(normalization)
 
     def _tell_recreated(self, indices: list[int], *, is_evaluation: bool) -> None:
         """Fires the events that runners were replaced."""

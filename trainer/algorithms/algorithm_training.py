@@ -20,19 +20,37 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
 
     _iteration: IterationResult
     _after_result: list[AfterResult] | None = None
+    _is_training: bool = False
 
     @abc.abstractmethod
     def training_step(self) -> None:
-        """Samples and learns once: `sample_env_steps`, then `learn`."""
+        """Samples and learns once."""
 
     def _train(self) -> ResultDict:
-        """Makes one iteration; whoever calls it undoes it if it raises."""
+        """Makes one iteration; whoever calls it undoes it if it raises.
+
+        Raises:
+            TrainerError: a callback called `train()`.
+        """
+        if self._is_training:
+            raise TrainerError(
+                "train() was called by a callback while train() runs; an iteration cannot be a "
+                "part of another one. Leave a note in the callback, and call it in your own loop."
+            )
+        self._is_training = True
+        try:
+            return self._make_iteration()
+        finally:
+            self._is_training = False
+
+    def _make_iteration(self) -> ResultDict:
         started_at = time.monotonic()
         result = IterationResult(self.counters)
         self.episode_statistics.begin_iteration()
         while not self._has_done_enough(result, time.monotonic() - started_at):
             self._iteration = result
             self.training_step()
+            self.apply_normalization()
             result.num_training_steps += 1
             self.counters.num_training_steps += 1
         self.counters.training_iteration += 1
@@ -51,11 +69,11 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
             self.callbacks.fire(
                 "on_train_result", algorithm=self, metrics_logger=self.metrics, result=result
             )
+            merge_late_values(result, before=peeked, after=self.metrics.compile())
+            for function in waiting:  # which grows while it is gone through
+                function(result)
         finally:
             self._after_result = None
-        merge_late_values(result, before=peeked, after=self.metrics.compile())
-        for function in waiting:
-            function(result)
 
     def after_train_result(self, function: AfterResult) -> None:
         """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
@@ -63,19 +81,27 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
         By then all callbacks have heard of the result, and what they logged is in it. So a
         checkpoint that is saved there goes on exactly, while one that is saved directly in
         `on_train_result` lacks what the callbacks that come later would have remembered. Functions
-        are called in the order given. If one raises, `train()` raises the same and the iteration is
+        are called in the order given; one that is given by another such function comes after all
+        that are waiting, so that what decides comes before what saves. If one raises, `train()`
+        raises the very same exception, not a `CallbackError` around it, and the iteration is
         undone; it will be made again with the same bytes.
 
         Args:
             function: called with what `train()` is about to return.
 
         Raises:
-            TrainerError: no `on_train_result` is running.
+            TrainerError: no `on_train_result` is running, or `function` cannot be called.
         """
         if self._after_result is None:
             raise TrainerError(
                 "after_train_result() was called while no on_train_result runs; no result is on "
                 "its way. Call it in on_train_result, or just call the function."
+            )
+        if not callable(function):
+            raise TrainerError(
+                f"after_train_result() got {function!r}; expected a function that takes the "
+                "result. Give the function itself, without calling it: "
+                "`algorithm.after_train_result(save)`."
             )
         self._after_result.append(function)
 
@@ -95,10 +121,12 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
             num_env_steps: exactly so many steps, or at least so many with
                 `batch_mode="complete_episodes"`.
         """
-        result = self._iteration
+        result, timestep = self._iteration, self.counters.num_env_steps_sampled
         with result.time("env_runner_sampling_timer"):
             sample = self.env_runner_group.sample_env_steps(
-                num_env_steps, whole_episodes=self.config.batch_mode == "complete_episodes"
+                num_env_steps,
+                whole_episodes=self.config.batch_mode == "complete_episodes",
+                timestep=timestep,
             )
         self.counters.num_env_steps_sampled += sample.num_env_steps
         self.counters.num_episodes += len(sample.records)
@@ -107,19 +135,21 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
         result.add_sample(sample)
         self.episode_statistics.add(sample.records)
         self.metrics.aggregate(sample.metrics, key="env_runners")
+        sample = self._explored(sample, timestep)
+        if self.normalization_statistics.has_state:
+            self.normalization_statistics.add(sample.episodes)
         return sample
 
-    def learn(self, sample: GroupSample) -> None:
-        """Makes an update from sampled episodes and hands the new weights to the runners."""
-        result = self._iteration
-        with result.time("learner_update_timer"):
-            metrics = self.learner.update(
-                sample.episodes, num_env_steps_sampled_lifetime=self.counters.num_env_steps_sampled
-            )
-        self.counters.num_env_steps_trained += sample.num_env_steps
-        result.add_update(metrics, num_env_steps=sample.num_env_steps)
-        with result.time("synch_weights"):
+    def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
+        """Shows the sample to the exploration strategy, which may change rewards to learn from."""
+        exploration = self.sample_exploration
+        before = exploration.strategy.runner_state()
+        sample = exploration.observe(
+            sample, timestep=timestep, iteration=self.counters.training_iteration
+        )
+        if exploration.strategy.runner_state() != before:
             self._send_weights()
+        return sample
 
     def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
         self._clock.add(elapsed_s)

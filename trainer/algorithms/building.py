@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from callbacks import CallbackChain
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import env_runner_spec, module_spec, restart_policy
-from trainer.env_runners import EnvRunnerGroup
+from trainer.env_runners import EnvRunnerGroup, TrajectoryPostprocessing
+from trainer.env_runners.group_functions import OnMetrics
 from trainer.env_runners.request_round import OnRecreated
 from trainer.errors import ConfigError
 from trainer.evaluation import EvaluationSettings
+from trainer.learners import BatchListener, Blame, TrainBatch
+from trainer.modules import RLModule
 from trainer.seeding import Role
-
-_NOT_FIRED: Final = ("on_postprocess_trajectory", "on_learn_on_batch")
 
 
 def own_config(
@@ -56,23 +59,33 @@ def own_config(
 
 
 def make_callbacks(config: AlgorithmConfig) -> CallbackChain:
-    """The callback objects of the main process.
+    """The callback objects of the main process."""
+    return CallbackChain(config.callback_spec(), where="the main process")
 
-    Raises:
-        ConfigError: one listens to an event that this version does not fire.
-    """
-    chain = CallbackChain(config.callback_spec(), where="the main process")
-    silent = [event for event in _NOT_FIRED if chain.listens_to(event)]
-    if silent:
-        raise ConfigError(
-            f"A callback listens to {', '.join(silent)}, which this version does not fire yet, so "
-            "it would wait in vain. Change episodes in `on_sample_end` instead."
-        )
-    return chain
+
+def batch_listener(callbacks: CallbackChain) -> BatchListener | None:
+    """What a learner calls to fire `on_learn_on_batch`; None if nobody listens."""
+    event = "on_learn_on_batch"
+    emit = callbacks.emitter(event)
+    if emit is None:
+        return None
+
+    def fire(module: RLModule, batch: TrainBatch, result: dict[str, Any]) -> Blame:
+        arguments = {"policy": module, "train_batch": batch, "result": result}
+        emit(**arguments)
+        return partial(callbacks.blame, event, arguments)
+
+    return fire
 
 
 def make_group(
-    config: AlgorithmConfig, role: Role, *, root_seed: int, on_recreated: OnRecreated
+    config: AlgorithmConfig,
+    role: Role,
+    *,
+    root_seed: int,
+    on_recreated: OnRecreated,
+    on_metrics: OnMetrics,
+    postprocessing: TrajectoryPostprocessing | None = None,
 ) -> EnvRunnerGroup:
     """The runners of one purpose, not started yet.
 
@@ -81,18 +94,22 @@ def make_group(
         role: TRAINING or EVALUATION.
         root_seed: of the run; an `evaluation_seed` replaces it for evaluation.
         on_recreated: told the numbers of runners that were replaced.
+        on_metrics: told what functions given to `foreach_env_runner` logged.
+        postprocessing: what trajectories get before callbacks see them; None if nobody listens.
     """
     is_evaluation = role is Role.EVALUATION
     if is_evaluation and config.evaluation_seed is not None:
         root_seed = config.evaluation_seed
     limit_s = config.evaluation_sample_timeout_s if is_evaluation else config.sample_timeout_s
+    spec = env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config))
     return EnvRunnerGroup(
-        env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config)),
+        replace(spec, postprocessing=postprocessing),
         num_env_runners=config.num_env_runners,
         policy=restart_policy(config),
         stall_limit_s=limit_s,
         start_limit_s=config.env_runner_restore_timeout_s,
         on_recreated=on_recreated,
+        on_metrics=on_metrics,
     )
 
 

@@ -1,4 +1,4 @@
-"""The numbers that only ever grow.
+"""The counts of a run.
 
 They are kept in the main process alone, and advanced from committed answers alone.
 """
@@ -25,6 +25,8 @@ class Counters:
         num_env_steps_lost: their env steps, which were reported and learnt from before.
         num_actions_computed: actions drawn by `compute_single_action`: where its random numbers
             stand.
+        num_rows_owed: rows that sampled steps have paid for and no update has used yet
+            (`training_intensity`), below one batch.
     """
 
     training_iteration: int = 0
@@ -35,6 +37,7 @@ class Counters:
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     num_actions_computed: int = 0
+    num_rows_owed: float = 0.0
 
     def get_state(self) -> State:
         """All counts by name."""

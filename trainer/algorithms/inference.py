@@ -2,38 +2,137 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from trainer.config import AlgorithmConfig
+from trainer.config.specs import exploration_spec
+from trainer.connectors import ActionDecoder, Normalization
 from trainer.env_runners.acting import Acting
+from trainer.env_runners.exploring import Exploring
+from trainer.episodes import nested
+from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTION_PROB, ACTIONS
 from trainer.modules import RLModule
 from trainer.runtime.blas_threads import single_threaded_blas
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
+from trainer.types import Array, State
+
+
+@dataclass(frozen=True)
+class ActionRequest:
+    """How an action is to be chosen and handed out.
+
+    Attributes:
+        number: how many actions were computed so far: where the random numbers stand.
+        timestep: env steps sampled in the run: where schedules of exploration stand.
+        explore: use the exploration strategy (True), take the most likely action (False), or do as
+            configured (None).
+        unsquash: scale the action from [-1, 1] to the bounds of its space; None as configured
+            (`normalize_actions`).
+        clip: clip it to the bounds; None as configured (`clip_actions`).
+        exploration_state: what the strategy must know of that of training.
+    """
+
+    number: int
+    timestep: int = 0
+    explore: bool | None = None
+    unsquash: bool | None = None
+    clip: bool | None = None
+    exploration_state: State | None = None
 
 
 class Inference:
-    """Turns observations into actions with a module, as a runner does."""
+    """Turns observations into actions with a module, as a runner does.
+
+    Each action stands for itself: noise that is correlated over an episode (Ornstein-Uhlenbeck) is
+    at the first step of one, and noise on weights is drawn anew.
+    """
 
     def __init__(self, module: RLModule, config: AlgorithmConfig, root_seed: int) -> None:
+        self._config = config
         self._acting = Acting(
             module, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions
         )
-        self._explore = bool(config.explore)
+        self._exploring = Exploring.of(
+            self._acting, exploration_spec(config), num_workers=config.num_env_runners
+        )
         self._root_seed = root_seed
+        self._decoders: dict[tuple[bool, bool], ActionDecoder] = {}
 
-    def action(self, observation: Any, *, explore: bool | None, number: int) -> Any:
+    def normalize_with(self, normalization: Normalization) -> None:
+        """Acts upon observations as these make them, from now on."""
+        self._acting.normalize_with(normalization)
+
+    def action(self, observation: Any, request: ActionRequest) -> Any:
         """One action, as the env takes it.
 
         Args:
             observation: one element of the observation space.
-            explore: draw (True), take the most likely (False), or do as configured (None).
-            number: how many actions were computed so far: where the random numbers stand.
+            request: how to choose it.
         """
-        acting = self._acting
+        action, _ = self._chosen(observation, request)
+        return self._decoder(request).to_env(action)
+
+    def action_with_outputs(
+        self, observation: Any, request: ActionRequest
+    ) -> tuple[Any, dict[str, Any]]:
+        """The action, and what it comes from.
+
+        Returns:
+            the action as the env takes it, and {"action_dist_inputs": float32 [K], "action_logp",
+            "action_prob"}.
+        """
+        action, inputs = self._chosen(observation, request)
+        batch = nested.stack([action], name=ACTIONS)
+        logp = float(self._acting.distribution.logp(inputs[None], batch)[0])
+        outputs = {
+            ACTION_DIST_INPUTS: inputs,
+            ACTION_LOGP: logp,
+            ACTION_PROB: float(np.exp(logp)),
+        }
+        return self._decoder(request).to_env(action), outputs
+
+    def _chosen(self, observation: Any, request: ActionRequest) -> tuple[Any, Array]:
+        """The action as the module gives it, and its distribution inputs, [K]."""
+        explore = self._config.explore if request.explore is None else request.explore
+        source = self._exploring or self._acting
         noise = None
-        if self._explore if explore is None else explore:
-            rng = position_rng(self._root_seed, Role.EXPLORATION, number)
-            noise = NOISE_DRAWS[acting.noise_kind](rng, (1, acting.noise_width))
+        if explore or self._exploring is not None:
+            rng = position_rng(self._root_seed, Role.EXPLORATION, request.number)
+            noise = NOISE_DRAWS[source.noise_kind](rng, (1, source.noise_width))
         with single_threaded_blas():
-            actions, _ = acting.act([observation], noise)
-        return acting.to_env(actions[0])
+            if self._exploring is None or noise is None:
+                actions, inputs = self._acting.act([observation], noise)
+                return actions[0], inputs[0]
+            return self._explored(self._exploring, observation, noise, request)
+
+    def _explored(
+        self, exploring: Exploring, observation: Any, noise: Array, request: ActionRequest
+    ) -> tuple[Any, Array]:
+        exploring.set_state(request.exploration_state or {})
+        # Five integers: no other use of the role has as many.
+        position = (0, 0, 0, 0, request.number)
+        exploring.begin_episode(
+            0, lambda: position_rng(self._root_seed, Role.EXPLORATION, *position)
+        )
+        actions, outputs = exploring.act(
+            [observation],
+            noise,
+            slots=[0],
+            timestep=request.timestep,
+            explore=self._config.explore if request.explore is None else request.explore,
+            where=lambda _: "the observation",
+        )
+        return actions[0], outputs[0][0] if exploring.gives_logp else outputs[0]
+
+    def _decoder(self, request: ActionRequest) -> ActionDecoder:
+        config = self._config
+        unsquash = config.normalize_actions if request.unsquash is None else request.unsquash
+        clip = config.clip_actions if request.clip is None else request.clip
+        if (unsquash, clip) not in self._decoders:
+            self._decoders[unsquash, clip] = ActionDecoder(
+                self._acting.module.action_space, normalize_actions=unsquash, clip_actions=clip
+            )
+        return self._decoders[unsquash, clip]

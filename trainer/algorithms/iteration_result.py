@@ -33,6 +33,7 @@ class IterationResult:
         self._learner: Mapping[str, Any] = {}
         self._timers: dict[str, float] = {}
         self._health: dict[str, int] = {}
+        self._sections: dict[str, Mapping[str, Any]] = {}
 
     @contextlib.contextmanager
     def time(self, name: str) -> Iterator[None]:
@@ -54,6 +55,10 @@ class IterationResult:
         """Keeps an update's metrics; those of the iteration's last update are shown."""
         self.num_env_steps_trained += num_env_steps
         self._learner = metrics
+
+    def add_section(self, name: str, values: Mapping[str, Any]) -> None:
+        """Adds a section of the algorithm's own to the result; a later one replaces it."""
+        self._sections[name] = values
 
     def add_group(self, group: EnvRunnerGroup) -> None:
         """Notes how the training runners are."""
@@ -83,35 +88,33 @@ class IterationResult:
             elapsed_s: seconds of this iteration.
         """
         counters = self._counters
-        result = ResultDict(user_metrics)
-        result["env_runners"] = {
-            **result.get("env_runners", {}),
-            **episodes,
-            **self._steps(elapsed_s),
-        }
-        result["learners"] = {
-            DEFAULT_MODULE_ID: dict(self._learner),
-            "__all_modules__": {
-                "num_env_steps_trained": self.num_env_steps_trained,
-                "num_env_steps_trained_lifetime": counters.num_env_steps_trained,
+        standard = {
+            "env_runners": {**episodes, **self._steps(elapsed_s)},
+            "learners": {
+                DEFAULT_MODULE_ID: dict(self._learner),
+                "__all_modules__": {
+                    "num_env_steps_trained": self.num_env_steps_trained,
+                    "num_env_steps_trained_lifetime": counters.num_env_steps_trained,
+                },
             },
+            **self._sections,
+            **({"evaluation": evaluation} if evaluation else {}),
+            "fault_tolerance": {
+                **self._health,
+                "num_episodes_lost": self._num_episodes_lost,
+                "num_env_steps_lost": self._num_env_steps_lost,
+                "num_episodes_lost_lifetime": counters.num_episodes_lost,
+                "num_env_steps_lost_lifetime": counters.num_env_steps_lost,
+                "repair_time_s": self._repair_s,
+            },
+            "timers": {"training_iteration": elapsed_s, **self._timers},
+            "num_training_step_calls_per_iteration": self.num_training_steps,
+            "num_env_steps_sampled_lifetime": counters.num_env_steps_sampled,
+            "training_iteration": counters.training_iteration,
+            "done": False,
+            **clock.entries(elapsed_s),
         }
-        if evaluation:
-            result["evaluation"] = dict(evaluation)
-        result["fault_tolerance"] = {
-            **self._health,
-            "num_episodes_lost": self._num_episodes_lost,
-            "num_env_steps_lost": self._num_env_steps_lost,
-            "num_episodes_lost_lifetime": counters.num_episodes_lost,
-            "num_env_steps_lost_lifetime": counters.num_env_steps_lost,
-            "repair_time_s": self._repair_s,
-        }
-        result["timers"] = {"training_iteration": elapsed_s, **self._timers}
-        result["num_training_step_calls_per_iteration"] = self.num_training_steps
-        result["num_env_steps_sampled_lifetime"] = counters.num_env_steps_sampled
-        result["training_iteration"] = counters.training_iteration
-        result["done"] = False
-        result.update(clock.entries(elapsed_s))
+        result = ResultDict(_beside(user_metrics, standard))
         result["config"] = config.to_dict()
         return result
 
@@ -128,6 +131,15 @@ class IterationResult:
             "num_module_steps_sampled": {DEFAULT_MODULE_ID: steps},
             "num_module_steps_sampled_lifetime": {DEFAULT_MODULE_ID: lifetime},
         }
+
+
+def _beside(users: Mapping[str, Any], standard: Mapping[str, Any]) -> dict[str, Any]:
+    """Both trees in one; where both have a value, the standard one stays."""
+    merged = {**users, **standard}
+    for key in users.keys() & standard.keys():
+        if isinstance(users[key], Mapping) and isinstance(standard[key], Mapping):
+            merged[key] = _beside(users[key], standard[key])
+    return merged
 
 
 def merge_late_values(

@@ -3,6 +3,8 @@
 config        plain settings, for `from_checkpoint`; the root seed
 counters      lifetime counts
 learner/…     weights, optimiser, coefficients
+connectors    running statistics of observations and rewards, if they are normalised
+exploration   what the strategy of the main process has learnt or adapted, if it has state
 env_runners   where every env slot stands, running episodes included; the runners' callbacks
 evaluation    number of the next evaluation, the last result, its runners' callbacks
 metrics       windows, sums, the last episodes
@@ -22,10 +24,14 @@ from trainer.types import State
 
 def components_of(algorithm: AlgorithmParts) -> Collection[tuple[str, HasState]]:
     """The components of an algorithm, by name, in the order in which they are restored."""
+    has_statistics = algorithm.normalization_statistics.has_state
+    exploration = algorithm.sample_exploration
     return [
         ("config", _ConfigRecord(algorithm)),
         ("counters", algorithm.counters),
         ("learner", _LearnerParts(algorithm.learner)),
+        *([("connectors", _ConnectorsRecord(algorithm))] if has_statistics else []),
+        *([("exploration", exploration)] if exploration.has_state else []),
         ("env_runners", algorithm.env_runner_group),
         ("evaluation", _EvaluationRecord(algorithm)),
         ("metrics", _MetricsRecord(algorithm)),
@@ -81,6 +87,20 @@ class _LearnerPart:
 
     def set_state(self, state: State) -> None:
         self._learner.set_state({**self._learner.get_state(), self._name: state})
+
+
+class _ConnectorsRecord:
+    """The statistics of normalisation; what follows from them comes into force with them."""
+
+    def __init__(self, algorithm: AlgorithmParts) -> None:
+        self._algorithm = algorithm
+
+    def get_state(self) -> State:
+        return self._algorithm.normalization_statistics.get_state()
+
+    def set_state(self, state: State) -> None:
+        self._algorithm.normalization_statistics.set_state(state)
+        self._algorithm.apply_normalization()
 
 
 class _EvaluationRecord:

@@ -27,6 +27,7 @@ from trainer.config.validation import (
     value_problems,
 )
 from trainer.errors import ConfigError, FrozenConfigError
+from trainer.modules import ActorCriticModule, RLModule
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 
@@ -46,10 +47,14 @@ class AlgorithmConfig(Sections, DictAccess):
 
     Attributes:
         default_algo_class: set by the algorithm that names this class as its config class.
+        default_module_class: the ready-made network of the algorithm.
+        module_settings: names of settings that this network takes in its `model_config`.
         rules: what `validate()` checks besides single values.
     """
 
     default_algo_class: ClassVar[type[Any] | None] = None
+    default_module_class: ClassVar[type[RLModule]] = ActorCriticModule
+    module_settings: ClassVar[tuple[str, ...]] = ()
     rules: ClassVar[tuple[Rule, ...]] = COMMON_RULES
 
     def __init__(self, algo_class: type[Any] | None = None) -> None:
@@ -109,6 +114,22 @@ class AlgorithmConfig(Sections, DictAccess):
         ]
 
     # ---- what follows from the settings
+
+    def default_exploration_config(self) -> dict[str, Any]:
+        """The exploration of this algorithm where `exploration_config` names no type."""
+        return {"type": "StochasticSampling"}
+
+    def get_exploration_config(self) -> dict[str, Any]:
+        """The exploration in force: `exploration_config`, or the algorithm's own if that is empty.
+
+        Arguments without a type are those of the algorithm's own type.
+        """
+        given, default = dict(self.exploration_config), self.default_exploration_config()
+        return {"type": default["type"], **given} if given else default
+
+    def settings_of_module(self) -> dict[str, Any]:
+        """What the algorithm's settings say about its ready-made network."""
+        return {name: self.read_value(name) for name in self.module_settings}
 
     def get_evaluation_config_object(self: ConfigT) -> ConfigT:
         """The config of evaluation runners: this one, changed by `evaluation_config`; not frozen.

@@ -88,11 +88,11 @@ class CallbacksSection(ConfigValues):
             on_train_result: functions called at the end of `train()`.
             on_evaluate_start: functions called before an evaluation.
             on_evaluate_end: functions called after an evaluation.
-            on_env_runners_recreated: functions called after lost env runners were replaced.
+            on_env_runners_recreated: functions called after env runners were replaced.
             on_workers_recreated: the same event with its old arguments.
             on_checkpoint_loaded: functions called after a checkpoint was loaded.
             on_checkpoint_saved: functions called after a checkpoint was written.
-            on_postprocess_trajectory: functions called after advantages were computed.
+            on_postprocess_trajectory: functions called with each chunk as columns, to rewrite.
             on_learn_on_batch: functions called before a module learns from a batch.
             on_environment_created: functions called after a runner has made its envs.
             on_sub_environment_created: functions called after one env was made.

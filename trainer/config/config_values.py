@@ -43,7 +43,9 @@ def section(method: MethodT) -> MethodT:
     def set_arguments(config: ConfigValues, *args: Any, **given: Any) -> Any:
         if len(args) > len(positional):
             raise TypeError(
-                f"{name}() takes {len(positional)} positional arguments, not {len(args)}."
+                f"{name}() takes {len(positional)} positional argument(s) "
+                f"({', '.join(positional) or 'none'}), not {len(args)}. Give several things for "
+                f"one argument as a list, {name}([a, b]), and other settings by name."
             )
         for argument, value in zip(positional, args, strict=False):
             if argument in given:
@@ -110,8 +112,9 @@ class ConfigValues:
             return self.read_value(name)
         old = self._names.old_name(name)
         if old is None:
-            unknown = dataclasses.replace(self._names.unknown(name, None, ""), what=f"`{name}`")
-            raise_problems(type(self).__name__, [unknown])
+            raise_problems(
+                type(self).__name__, [self._names.unknown_attribute(name, _methods(type(self)))]
+            )
             raise AttributeError(name)  # never reached; for type checkers
         value = self.read_value(old.new)
         if old.key:
@@ -225,6 +228,12 @@ class ConfigValues:
     def given_settings(self) -> dict[str, Any]:
         """The settings that were set, in contrast to those that have their default; a copy."""
         return {name: copy_value(value) for name, value in self._values.items()}
+
+
+def _methods(cls: type) -> list[str]:
+    """The names of the public methods of a class."""
+    public = (name for name in dir(cls) if not name.startswith("_"))
+    return [name for name in public if callable(inspect.getattr_static(cls, name))]
 
 
 def section_methods(cls: type) -> dict[str, list[Callable[..., Any]]]:

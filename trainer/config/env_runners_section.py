@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from trainer.config.checks import (
@@ -31,6 +31,13 @@ def _vectorize_mode(value: Any) -> Any:
     """Accept gymnasium's `VectorizeMode` and lower case as well."""
     name = getattr(value, "value", value)
     return name.upper() if isinstance(name, str) else value
+
+
+def _exploration_config(value: Any) -> Any:
+    """Accept the type alone, and None for the algorithm's own strategy."""
+    if isinstance(value, Mapping):
+        return value
+    return {} if value is None else {"type": value}
 
 
 class EnvRunnersSection(ConfigValues):
@@ -63,7 +70,9 @@ class EnvRunnersSection(ConfigValues):
     batch_mode = Setting("truncate_episodes", one_of("truncate_episodes", "complete_episodes"))
     explore = Setting(True, boolean())
     episodes_to_numpy = Setting(True, boolean())
-    exploration_config = Setting[dict[str, Any]]({}, mapping(), merge=Merge.BY_TYPE)
+    exploration_config = Setting[Any](
+        {}, mapping(), merge=Merge.BY_TYPE, normalize=_exploration_config
+    )
     remote_worker_envs = Setting(False, boolean())
     remote_env_batch_wait_ms = Setting[float](0, number(0), unit="ms")
     preprocessor_pref = Setting[str | None]("deepmind", one_of("deepmind", "rllib", None))
@@ -100,7 +109,7 @@ class EnvRunnersSection(ConfigValues):
         batch_mode: str = NotProvided,
         explore: bool = NotProvided,
         episodes_to_numpy: bool = NotProvided,
-        exploration_config: dict[str, Any] = NotProvided,
+        exploration_config: Any = NotProvided,
         remote_worker_envs: bool = NotProvided,
         remote_env_batch_wait_ms: float = NotProvided,
         preprocessor_pref: str | None = NotProvided,
@@ -145,12 +154,14 @@ class EnvRunnersSection(ConfigValues):
                 "complete_episodes" plays them to their end.
             explore: main switch of exploration; False takes the most likely action.
             episodes_to_numpy: whether returned episodes hold arrays instead of lists.
-            exploration_config: `{"type": ..., arguments}`; merged into what is there unless the
-                type changes.
+            exploration_config: the strategy that chooses actions: `{"type": ..., arguments}`, where
+                `type` is a name (see docs/exploration.md), a dotted path, a class, a callable or a
+                strategy; merged into what is there unless the type changes.
             remote_worker_envs: run every env in a process of its own.
             remote_env_batch_wait_ms: how long to wait for such envs.
             preprocessor_pref: which preprocessor old Atari envs get.
-            observation_filter: "NoFilter" or "MeanStdFilter".
+            observation_filter: "MeanStdFilter" brings observations to mean 0 and standard deviation
+                1 by running statistics over all runners; "NoFilter" does not.
             use_worker_filter_stats: whether runners' filter statistics reach the main process.
             update_worker_filter_stats: whether filter statistics are sent to the runners.
             sample_async: sample in a thread.
@@ -167,7 +178,7 @@ class EnvRunnersSection(ConfigValues):
         self: ConfigT,
         *,
         explore: bool = NotProvided,
-        exploration_config: dict[str, Any] = NotProvided,
+        exploration_config: Any = NotProvided,
     ) -> ConfigT:
         """Old name of two arguments of `env_runners()`.
 

@@ -35,6 +35,7 @@ class EnvironmentSection(ConfigValues):
     action_space = Setting[Any](None, anything("None or a gymnasium space"))
     render_env = Setting(False, boolean())
     clip_rewards = Setting[float | bool | None](None, optional(either(boolean(), number(above=0))))
+    normalize_rewards = Setting(False, boolean())
     normalize_actions = Setting(True, boolean())
     clip_actions = Setting(False, boolean())
     disable_env_checking = Setting(False, boolean())
@@ -53,6 +54,7 @@ class EnvironmentSection(ConfigValues):
         action_space: Any = NotProvided,
         render_env: bool = NotProvided,
         clip_rewards: float | bool | None = NotProvided,
+        normalize_rewards: bool = NotProvided,
         normalize_actions: bool = NotProvided,
         clip_actions: bool = NotProvided,
         disable_env_checking: bool = NotProvided,
@@ -72,8 +74,10 @@ class EnvironmentSection(ConfigValues):
             observation_space: overrides the env's observation space.
             action_space: overrides the env's action space.
             render_env: call `render()` while sampling.
-            clip_rewards: True takes the sign of rewards, a number c clips them to ±c, False and
-                None leave them.
+            clip_rewards: learn from the sign of rewards (True), or from rewards clipped to ±c (a
+                number c); False and None leave them. Reported returns are the env's own.
+            normalize_rewards: learn from rewards divided by the running standard deviation of the
+                discounted return, and clipped to ±10. Reported returns are the env's own.
             normalize_actions: the module acts in [-1, 1]; actions are scaled to the bounds of a Box
                 before `step`.
             clip_actions: actions are clipped to the bounds of a Box before `step`.

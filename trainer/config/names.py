@@ -74,6 +74,12 @@ class NameTable:
         if name in self.sections:
             advice = f"`{name}` is a section method; give its arguments: `config.{name}(...)`."
             return Problem(what, "this is not a setting.", advice, unknown=True)
+        method = None if section else nearest(name, self.sections, similarity=0.9)
+        if method is not None and nearest(name, self.settings, similarity=0.9) is None:
+            advice = (
+                f"Did you mean the section method `{method}`? It is called: `config.{method}(...)`."
+            )
+            return Problem(what, "no setting has this name.", advice, unknown=True)
         # What the section takes comes first, unless it looks much less like it.
         arguments = self.sections.get(section, ())
         old_names = [old for old in OLD_NAMES if self.old_name(old)]
@@ -86,6 +92,24 @@ class NameTable:
         home = f", an argument of {setting.section}()" if setting.section else ""
         advice = f"Did you mean `{spelled}`{home}?"
         return Problem(what, "no setting has this name.", advice, unknown=True)
+
+    def unknown_attribute(self, name: str, methods: Iterable[str]) -> Problem:
+        """The problem that a config has no attribute `name`: a setting or method was misspelt.
+
+        Args:
+            name: what was written after the dot.
+            methods: the public methods of the config, sections included.
+        """
+        match = nearest(name, [*methods, *self.settings], similarity=0.75)
+        if match is None or match in self.settings:
+            return dataclasses.replace(self.unknown(name, None, ""), what=f"`{name}`")
+        kind = "section method" if match in self.sections else "method"
+        return Problem(
+            f"`{name}`",
+            "no setting and no method has this name.",
+            f"Did you mean the {kind} `{match}()`?",
+            unknown=True,
+        )
 
     def _known(self, section: str) -> str:
         if section not in self.sections:

@@ -40,15 +40,6 @@ def _trains_one_module(value: Any) -> bool:
     return value is None or _asks_for_one_module(value)
 
 
-def _samples_from_distribution(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    kind = value.get("type", "StochasticSampling")
-    name = kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", "")
-    others = {key: entry for key, entry in value.items() if key != "type"}
-    return name == "StochasticSampling" and others in ({}, {"random_timesteps": 0})
-
-
 _ONE_AGENT: Final = "Multi-agent training comes later; leave it out and train one agent."
 _CONNECTORS: Final = (
     "Connectors of your own come later; change observations and rewards in env wrappers."
@@ -61,10 +52,6 @@ _LOGGERS: Final = "Write results yourself in the callback `on_train_result`."
 NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
     {
         "render_env": NotOffered("Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."),
-        "clip_rewards": NotOffered(
-            "Use `gymnasium.wrappers.TransformReward` in the env.", lambda value: value is False
-        ),
-        "action_mask_key": NotOffered("Action masks come later; leave it out."),
         "env_task_fn": NotOffered(
             "Set tasks in `on_train_result` with "
             "`algorithm.env_runner_group.foreach_env_runner(...)`."
@@ -80,14 +67,7 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "learner_connector": NotOffered(_CONNECTORS),
         "add_default_connectors_to_learner_pipeline": NotOffered(_CONNECTORS),
         "episodes_to_numpy": NotOffered("Leave it out: episodes give lists and arrays alike."),
-        "exploration_config": NotOffered(
-            'Only {"type": "StochasticSampling"} is offered: actions are drawn from the policy.',
-            _samples_from_distribution,
-        ),
         "remote_worker_envs": NotOffered("Use more runners: `num_env_runners`."),
-        "observation_filter": NotOffered(
-            "Use `gymnasium.wrappers.NormalizeObservation` in the env."
-        ),
         "sample_async": NotOffered("Use more runners: `num_env_runners`."),
         "optimizer": NotOffered("Leave it out: Adam with `lr` and `grad_clip` is used."),
         "learner_class": NotOffered(_OWN_LEARNER),
@@ -124,7 +104,9 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
 
 _NO_CLUSTER: Final = "Nothing is reserved on a single machine."
 _NO_TORCH: Final = "Networks run in NumPy."
-_NO_FILTERS: Final = "There are no observation filters."
+_ALWAYS_MERGED: Final = (
+    "Statistics of normalisation are always those of all runners, and sent to all of them."
+)
 _ONE_STACK: Final = "There is one implementation, under the new names and the old."
 
 NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
@@ -137,13 +119,13 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "custom_resources_per_env_runner": _NO_CLUSTER,
         "validate_env_runners_after_construction": "Runners are always checked.",
         "max_requests_in_flight_per_env_runner": "A runner has one request at a time.",
-        "merge_env_runner_states": "The connectors have no state.",
-        "broadcast_env_runner_states": "The connectors have no state.",
+        "merge_env_runner_states": _ALWAYS_MERGED,
+        "broadcast_env_runner_states": _ALWAYS_MERGED,
         "compress_observations": "Observations stay on the machine.",
         "remote_env_batch_wait_ms": "Envs run in the process of their runner.",
         "preprocessor_pref": "Atari envs get no wrappers of their own.",
-        "use_worker_filter_stats": _NO_FILTERS,
-        "update_worker_filter_stats": _NO_FILTERS,
+        "use_worker_filter_stats": _ALWAYS_MERGED,
+        "update_worker_filter_stats": _ALWAYS_MERGED,
         "enable_connectors": _ONE_STACK,
         "learner_config_dict": "It is your own data; nothing here reads it.",
         "num_cpus_per_learner": _NO_CLUSTER,

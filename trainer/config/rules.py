@@ -10,8 +10,10 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from trainer.config.problems import Problem, assignment
+from trainer.config.problems import Problem, assignment, nearest
 from trainer.config.sections import Sections
+from trainer.errors import ConfigError, UnknownSettingError
+from trainer.exploration import ExplorationSpec
 
 _ALLOWED_DEVIATION: Final = 0.1
 
@@ -88,7 +90,62 @@ def evaluation_config_decides_nothing_twice(config: Sections) -> Iterator[Proble
         )
 
 
-COMMON_RULES: Final = (Rule(("evaluation_config",), evaluation_config_decides_nothing_twice),)
+FILTERS: Final = ("NoFilter", "MeanStdFilter")
+"""What `observation_filter` may be."""
+
+
+def filter_is_known(config: Sections) -> Iterator[Problem]:
+    """The observation filter exists."""
+    name = config.observation_filter
+    if name in FILTERS:
+        return
+    meant = nearest(name, FILTERS, similarity=0.4)
+    yield Problem(
+        assignment("observation_filter", name),
+        f"there are {' and '.join(repr(known) for known in FILTERS)}.",
+        f"Did you mean {meant!r}?" if meant else "Change other things with env wrappers.",
+        ("observation_filter",),
+    )
+
+
+_AS_LEARNT: Final = ("observation_filter", "normalize_rewards", "clip_rewards")
+
+
+def evaluation_sees_what_training_sees(config: Sections) -> Iterator[Problem]:
+    """`evaluation_config` does not change what the network's inputs and the returns mean."""
+    overrides = config.evaluation_config
+    if not isinstance(overrides, dict):
+        return
+    for name in _AS_LEARNT:
+        if name in overrides and overrides[name] != config.read_value(name):
+            yield Problem(
+                f"evaluation_config: {assignment(name, overrides[name])}",
+                "evaluations play with the training's running statistics, and report the env's "
+                "own returns.",
+                "Remove it.",
+                ("evaluation_config",),
+            )
+
+
+def exploration_can_be_made(config: Any) -> Iterator[Problem]:
+    """The exploration strategy exists and takes the arguments."""
+    try:
+        ExplorationSpec.from_config(config.get_exploration_config())
+    except ConfigError as error:
+        yield Problem(
+            assignment("exploration_config", config.exploration_config),
+            str(error).removeprefix("exploration_config: "),
+            settings=("exploration_config",),
+            unknown=isinstance(error, UnknownSettingError),
+        )
+
+
+COMMON_RULES: Final = (
+    Rule(("exploration_config",), exploration_can_be_made),
+    Rule(("evaluation_config",), evaluation_config_decides_nothing_twice),
+    Rule(("evaluation_config",), evaluation_sees_what_training_sees),
+    Rule(("observation_filter",), filter_is_known),
+)
 """Rules for every algorithm."""
 
 _SAMPLING: Final = (

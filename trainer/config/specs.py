@@ -5,13 +5,15 @@ The only place where settings become values of other rooms.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from trainer.config.algorithm_config import AlgorithmConfig
+from trainer.connectors import NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
 from trainer.envs import make_env_factory
-from trainer.modules import RLModuleSpec
+from trainer.exploration import ExplorationSpec
+from trainer.modules import DefaultModelConfig, RLModuleSpec
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.seeding import Role
 
@@ -19,17 +21,21 @@ from trainer.seeding import Role
 def module_spec(config: AlgorithmConfig) -> RLModuleSpec:
     """The network that a config asks for; spaces stay None where the env decides them."""
     given = config.rl_module_spec
-    if isinstance(given, RLModuleSpec):
-        return replace(
-            given,
-            observation_space=given.observation_space or config.observation_space,
-            action_space=given.action_space or config.action_space,
-            model_config=given.model_config or config.model_config,
-        )
-    return RLModuleSpec(
-        observation_space=config.observation_space,
-        action_space=config.action_space,
-        model_config=config.model_config,
+    if not isinstance(given, RLModuleSpec):
+        given = RLModuleSpec()
+    model_config = given.model_config or config.model_config
+    if isinstance(model_config, DefaultModelConfig):
+        model_config = asdict(model_config)
+    module_class = given.module_class or config.default_module_class
+    if issubclass(module_class, config.default_module_class):
+        model_config = {**model_config, **config.settings_of_module()}
+    return replace(
+        given,
+        module_class=module_class,
+        observation_space=given.observation_space or config.observation_space,
+        action_space=given.action_space or config.action_space,
+        model_config=model_config,
+        action_mask_key=given.action_mask_key or config.action_mask_key,
     )
 
 
@@ -59,6 +65,27 @@ def env_runner_spec(
         lookback=config.episode_lookback_horizon,
         episodes_to_numpy=config.episodes_to_numpy,
         checks_env=not config.disable_env_checking,
+        exploration=exploration_spec(config),
+    )
+
+
+def exploration_spec(config: AlgorithmConfig) -> ExplorationSpec:
+    """The exploration strategy of a config.
+
+    Raises:
+        ConfigError: there is no such strategy, or an argument is wrong.
+    """
+    return ExplorationSpec.from_config(config.get_exploration_config())
+
+
+def normalization_settings(config: AlgorithmConfig, *, num_slots: int) -> NormalizationSettings:
+    """What a config says about observations and rewards on their way to the networks."""
+    return NormalizationSettings(
+        observations=config.observation_filter == "MeanStdFilter",
+        rewards=config.normalize_rewards,
+        clip_rewards=config.clip_rewards,
+        gamma=config.gamma,
+        num_slots=num_slots,
     )
 
 

@@ -22,14 +22,20 @@ def deep_merge(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, Any]
 
 
 def merge_by_type(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Like `deep_merge`, but a dict of another `type` replaces the old one.
+    """Like `deep_merge`, but on every level a dict of another `type` replaces the old one.
 
     Its other entries are arguments of that type.
     """
     if "type" in new and new["type"] != old.get("type"):
         replaced: dict[Any, Any] = copy_value(dict(new))
         return replaced
-    return deep_merge(old, new)
+    merged: dict[Any, Any] = copy_value(dict(old))
+    for key, value in new.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+            merged[key] = merge_by_type(merged[key], value)
+        else:
+            merged[key] = copy_value(value)
+    return merged
 
 
 def same_value(first: Any, second: Any) -> bool:

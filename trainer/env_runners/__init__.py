@@ -7,7 +7,12 @@ from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.env_runner_group import EnvRunnerGroup
 from trainer.env_runners.group_sample import GroupSample
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-from trainer.env_runners.spec import Assignment, EnvRunnerSpec, Weights
+from trainer.env_runners.spec import (
+    Assignment,
+    EnvRunnerSpec,
+    TrajectoryPostprocessing,
+    Weights,
+)
 
 __all__ = [
     "Assignment",
@@ -16,5 +21,6 @@ __all__ = [
     "EnvRunnerSpec",
     "GroupSample",
     "SingleAgentEnvRunner",
+    "TrajectoryPostprocessing",
     "Weights",
 ]

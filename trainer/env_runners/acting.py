@@ -2,89 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from trainer.connectors import ActionDecoder, ObservationEncoder
-from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP, OBS
-from trainer.episodes.conversion import add_output
+from trainer.connectors import ActionDecoder, Normalization, ObservationEncoder, before_decoding
+from trainer.episodes import nested
+from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.errors import EnvContractError
 from trainer.modules import RLModule
-from trainer.types import Array
+from trainer.types import Array, FloatArray
 
 
 class Acting:
     """Encodes observations, asks the module, draws or chooses actions.
 
     Attributes:
+        module: what is asked.
+        distribution: its action distribution.
         noise_kind, noise_width: the random numbers that one drawn action takes.
         needs_decoding: whether the env gets another action than the module gives (`to_env`).
         space: the action space as it is before `to_env`: to draw from without the module.
     """
 
     def __init__(self, module: RLModule, *, normalize_actions: bool, clip_actions: bool) -> None:
-        self._module = module
-        self._distribution = module.action_distribution
-        self._encoder = ObservationEncoder(module.observation_space)
+        self.module = module
+        self.distribution = module.action_distribution
+        self._encoder = ObservationEncoder(
+            module.observation_space, action_mask_key=module.action_mask_key
+        )
+        self._masks = module.action_masks
         self._decoder = ActionDecoder(
             module.action_space, normalize_actions=normalize_actions, clip_actions=clip_actions
         )
-        self.noise_kind = self._distribution.noise_kind
-        self.noise_width = self._distribution.noise_width
+        self.noise_kind = self.distribution.noise_kind
+        self.noise_width = self.distribution.noise_width
+        self._is_nested = isinstance(module.action_space, spaces.Dict | spaces.Tuple)
         self.needs_decoding = not self._decoder.is_identity
-        self.space = _before_decoding(module.action_space, normalize_actions=normalize_actions)
+        self.space = before_decoding(module.action_space, normalize_actions=normalize_actions)
 
-    def act(self, observations: list[Any], noise: Array | None) -> tuple[list[Any], list[Any]]:
+    def normalize_with(self, normalization: Normalization) -> None:
+        """Acts upon observations as these make them, from now on."""
+        self._encoder.normalizer = normalization.observations
+
+    def act(
+        self,
+        observations: list[Any],
+        noise: Array | None,
+        *,
+        where: Callable[[int], str] = lambda row: f"observation {row} of the batch",
+    ) -> tuple[list[Any], list[Any]]:
         """One action per observation.
 
         Args:
             observations: B elements of the observation space.
             noise: float64 [B, noise_width] to draw with; None takes the most likely actions.
+            where: says which observation a row is, for an error text.
 
         Returns:
             B actions as the module gives them, and the distribution's inputs that they come from,
             B rows of float32 [K].
+
+        Raises:
+            EnvContractError: an observation does not belong to its space, or its action mask leaves
+                nothing to choose.
         """
         batch = {OBS: self._encoder.encode(observations)}
+        self._check_masks(batch[OBS], where)
         if noise is not None:
-            inputs = self._module.forward_exploration(batch)[ACTION_DIST_INPUTS]
-            actions = self._distribution.sample(inputs, noise)
+            inputs = self.module.forward_exploration(batch)[ACTION_DIST_INPUTS]
+            actions = self.distribution.sample(inputs, noise)
         else:
-            inputs = self._module.forward_inference(batch)[ACTION_DIST_INPUTS]
-            actions = self._distribution.deterministic(inputs)
-        return list(actions), list(inputs)
+            inputs = self.module.forward_inference(batch)[ACTION_DIST_INPUTS]
+            actions = self.distribution.deterministic(inputs)
+        rows = nested.unstack(actions, len(inputs)) if self._is_nested else list(actions)
+        return rows, list(inputs)
 
-    def add_logp(self, episodes: Sequence[SingleAgentEpisode]) -> None:
-        """Adds the log-likelihoods of the episodes' actions as an extra output of all their steps.
+    def encoded(
+        self, observations: list[Any], where: Callable[[int], str]
+    ) -> dict[str, FloatArray]:
+        """The batch that the module reads; its memory is reused by the next call.
 
-        Done once per request: for all steps together it costs little more than for a single one.
+        Raises:
+            EnvContractError: see `act`.
         """
-        add_output(
-            episodes,
-            ACTION_LOGP,
-            source=ACTION_DIST_INPUTS,
-            compute=self._distribution.logp,
-        )
+        batch = {OBS: self._encoder.encode(observations)}
+        self._check_masks(batch[OBS], where)
+        return batch
+
+    def inputs(self, batch: Mapping[str, Array], *, explore: bool) -> Array:
+        """The module's distribution inputs for an encoded batch, float32 [B, K]."""
+        forward = self.module.forward_exploration if explore else self.module.forward_inference
+        return forward(batch)[ACTION_DIST_INPUTS]
+
+    def rows(self, actions: Any, count: int) -> list[Any]:
+        """A batch of actions one by one."""
+        return nested.unstack(actions, count) if self._is_nested else list(actions)
+
+    def draw_uniformly(
+        self, observation: Any, rng: np.random.Generator, *, where: Callable[[int], str]
+    ) -> Any:
+        """An action as the module gives them, uniform over those that are possible.
+
+        Args:
+            observation: an element of the observation space, for its action mask.
+            rng: draws it.
+            where: says where row 0 is, for an error text.
+        """
+        if self._masks is None:
+            self.space.seed(int(rng.integers(2**31)))
+            return self.space.sample()
+        row = self._encoder.encode([observation])
+        self._check_masks(row, where)
+        mask = self._masks.given(row)[0]
+        chosen = [rng.choice(np.flatnonzero(mask[choice])) for choice in self._masks.choices]
+        return np.array(chosen, np.int64).reshape(self.space.shape)[()]
+
+    def _check_masks(self, rows: Array, where: Callable[[int], str]) -> None:
+        """Every mask must leave something to choose."""
+        if self._masks is None:
+            return
+        blocked = self._masks.leaves_nothing(rows)
+        if blocked.any():
+            raise EnvContractError(
+                f"The action mask of {where(int(np.argmax(blocked)))} allows no action, so none "
+                "can be chosen. A mask has a 1 for every action that is possible, at least one for "
+                "every choice. Let the env end the episode where nothing can be done, or allow an "
+                "action that does nothing."
+            )
 
     def to_env(self, action: Any) -> Any:
         """An action of the module as the env takes it."""
         return self._decoder.to_env(action)
-
-
-def _before_decoding(space: spaces.Space[Any], *, normalize_actions: bool) -> spaces.Space[Any]:
-    """The space whose uniform draws become uniform draws of `space` by `to_env`."""
-    if isinstance(space, spaces.Discrete):
-        return spaces.Discrete(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return spaces.MultiDiscrete(space.nvec)
-    if not (normalize_actions and isinstance(space, spaces.Box)):
-        return space
-    is_bounded = space.bounded_below & space.bounded_above
-    return spaces.Box(
-        np.where(is_bounded, -1.0, space.low).astype(space.dtype),
-        np.where(is_bounded, 1.0, space.high).astype(space.dtype),
-        dtype=space.dtype,
-    )

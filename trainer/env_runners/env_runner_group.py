@@ -11,17 +11,19 @@ With no remote runners, the one local runner lives in the main process and runs 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainer.env_runners.group_functions import GroupFunctions
+from trainer.connectors import Normalization
+from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
+from trainer.env_runners.group_health import GroupHealth
 from trainer.env_runners.group_sample import GroupSample
 from trainer.env_runners.local_round import run_locally
 from trainer.env_runners.request_round import Ask, OnRecreated, RequestRound, RoundResult
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.shares import share_out
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
     Assignment,
     EnvRunnerSpec,
@@ -35,15 +37,17 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
 
+_LOGGER = logging.getLogger(__name__)
+
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
-class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
+class EnvRunnerGroup(GroupFunctions, GroupHealth, EnvRunnerGroupNames):
     """The env runners of one purpose.
 
     Attributes:
         num_restarts: runners that were replaced after failures so far.
-        module_spec: what the runners' modules are made from; complete after `start`.
+        module_spec: what the runners' modules are made from; complete once they were made.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
         stall_limit_s: float | None,
         start_limit_s: float | None = None,
         on_recreated: OnRecreated = lambda _: None,
+        on_metrics: OnMetrics = lambda _: None,
     ) -> None:
         """Prepares the places; `start` makes the runners.
 
@@ -65,12 +70,14 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
             stall_limit_s: a runner without an env step for so long is replaced; None waits.
             start_limit_s: the same while a runner is made and put to its position.
             on_recreated: called after a request with the numbers of the runners that were replaced.
+            on_metrics: called with what the functions of `foreach_env_runner` logged.
         """
         self.num_restarts = 0
         # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
         self._is_stopped = False
         self._on_recreated = on_recreated
+        self._on_metrics = on_metrics
         self._policy = policy
         self._stall_limit_s = stall_limit_s
         self._start_limit_s = start_limit_s
@@ -96,9 +103,8 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
             SerializationError: something of the config cannot be sent to a process.
             RunnerLostError: none came up, and failures are ignored.
         """
-        result = self._run(dict.fromkeys(self._places))
+        self._run(dict.fromkeys(self._places))
         self._healthy_or_raise()
-        self.module_spec = result.reports[min(result.reports)].module_spec
 
     def stop(self) -> None:
         """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards."""
@@ -119,6 +125,14 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
         """Gives every runner new weights, with the next thing it is asked."""
         self._weights = weights
 
+    def set_normalization(self, normalization: Normalization) -> None:
+        """Says what is done to observations and rewards from the next request on.
+
+        Within one request it never changes, so that it makes no difference how slots are spread.
+        """
+        for place in self._places.values():
+            place.normalization = normalization
+
     def sample_env_steps(
         self, num_env_steps: int, *, whole_episodes: bool = False, **options: Any
     ) -> GroupSample:
@@ -127,7 +141,7 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
         Args:
             num_env_steps: exactly so many, or with `whole_episodes` at least so many.
             whole_episodes: every slot ends its last episode.
-            options: explore, random_actions, force_reset (see `SampleRequest`).
+            options: explore, random_actions, force_reset, timestep (see `SampleRequest`).
         """
         shares = share_out(num_env_steps, self.num_slots)
         slots = [
@@ -166,7 +180,12 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
                 place = self._places[index]
                 place.positions = (SlotPosition(),) * place.spec.num_envs
             requests = {
-                index: SampleRequest(share, explore=explore, force_reset=True)
+                index: SampleRequest(
+                    share,
+                    explore=explore,
+                    force_reset=True,
+                    timestep=self._weights.timestep if self._weights is not None else 0,
+                )
                 for index, share in shares.items()
             }
             # A ticket cannot be skipped as a training episode can: what kills thrice, kills always.
@@ -236,48 +255,12 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
                 policy=self._policy,
                 start_limit_s=self._start_limit_s,
             ).run(alive)
+        if result.reports:
+            self.module_spec = result.reports[min(result.reports)].module_spec
         self.num_restarts += result.num_restarts
         self._num_episodes_lost += result.num_episodes_lost
         self._num_env_steps_lost += result.num_env_steps_lost
         return result
-
-    # ---- what there is
-
-    @property
-    def local_env_runner(self) -> SingleAgentEnvRunner | None:
-        """The runner of the main process; None if the runners are remote."""
-        place = self._places.get(0)
-        return place.runner if place is not None else None
-
-    def healthy_env_runner_ids(self) -> list[int]:
-        """Numbers of the runners that can be asked; 0 is the local one."""
-        return [index for index, place in self._places.items() if not place.is_given_up]
-
-    def num_remote_env_runners(self) -> int:
-        """How many remote runners there are, healthy or not."""
-        return len(self._places) if self._pool is not None else 0
-
-    def num_healthy_env_runners(self) -> int:
-        """How many runners can be asked, the local one included."""
-        return len(self.healthy_env_runner_ids())
-
-    def num_healthy_remote_workers(self) -> int:
-        """How many remote runners can be asked."""
-        return len(self.healthy_env_runner_ids()) if self._pool is not None else 0
-
-    def num_remote_worker_restarts(self) -> int:
-        """How many remote runners were replaced so far."""
-        return self.num_restarts
-
-    @property
-    def env_name(self) -> str:
-        """What messages call the env."""
-        return next(iter(self._places.values())).spec.env_factory.name
-
-    def env_runner_pids(self) -> dict[int, int]:
-        """Process ids of the remote runners that have a process, by number."""
-        slots = self._pool.slots if self._pool is not None else {}
-        return {index: slot.pid for index, slot in slots.items() if slot.pid is not None}
 
     # ---- state
 
@@ -298,9 +281,11 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
 
         The slots are taken in order, however many runners there were. If there were fewer slots
         than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
-        there were more, the rest of them is dropped.
+        there were more, the rest of them is dropped. Callback state goes to the runner of the same
+        number; a warning names the numbers that there is no runner for.
         """
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
+        self._warn_of_dropped_callbacks(state["callbacks"])
         fresh = max((position.episode_number + 1 for position in positions), default=0)
         positions += [SlotPosition(fresh)] * (self.num_slots - len(positions))
         for index, place in self._places.items():
@@ -313,12 +298,23 @@ class EnvRunnerGroup(GroupFunctions, EnvRunnerGroupNames):
             place.is_ahead = True
             place.is_continued = state["is_continued"]
 
+    def _warn_of_dropped_callbacks(self, callbacks: State) -> None:
+        dropped = sorted(callbacks.keys() - {str(max(1, index)) for index in self._places}, key=int)
+        if dropped:
+            _LOGGER.warning(
+                "The callback state of env runner(s) %s is dropped: there are only %d now. See "
+                "docs/callbacks.md, State.",
+                ", ".join(dropped),
+                len(self._places),
+            )
+
     def set_root_seed(self, root_seed: int) -> None:
         """Changes the seed of all randomness; runners with another one are made anew."""
         for index, place in self._places.items():
             if place.spec.root_seed == root_seed:
                 continue
             place.spec = replace(place.spec, root_seed=root_seed)
+            place.had_runner = False  # the next one does not replace it: nothing failed
             if self._pool is not None:
                 self._pool.slots[index].kill()
             else:

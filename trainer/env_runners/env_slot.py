@@ -11,9 +11,10 @@ import numpy as np
 
 from trainer.env_runners.observations import is_same
 from trainer.env_runners.spec import Assignment, SlotPosition
-from trainer.episodes import SingleAgentEpisode
-from trainer.seeding import NoiseStream
-from trainer.types import Array, State
+from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.columns import ACTIONS
+from trainer.seeding import NoiseStream, Role, position_rng
+from trainer.types import State
 
 
 class EnvSlot:
@@ -51,7 +52,7 @@ class EnvSlot:
         self.steps_left: float = 0
         self.episodes_left: float = 0
         self.earlier_chunks: list[SingleAgentEpisode] = []
-        self._new_actions: list[Array] = []
+        self._new_actions: list[Any] = []
         self._new_chunks: list[SingleAgentEpisode] = []
         self._continues = False
 
@@ -59,6 +60,25 @@ class EnvSlot:
     def num_steps_played(self) -> int:
         """Steps of the running episode, over all its chunks."""
         return self.episode.t if self.episode is not None else 0
+
+    def failure_context(self) -> dict[str, Any]:
+        """What a user needs to play the running episode again, for messages."""
+        context: dict[str, Any] = {"sub-env": self.index}
+        if self.episode is not None:
+            context["episode"] = self.episode.id_
+            context["step"] = self.num_steps_played
+            context["seed"] = self.env_seed
+        return context
+
+    def exploration_rng(self, root_seed: int) -> np.random.Generator:
+        """Random numbers for an action that no module chooses: they follow from the position."""
+        return position_rng(
+            root_seed,
+            Role.EXPLORATION,
+            self.assignment.stream,
+            self.episode_number,
+            self.num_steps_played,
+        )
 
     def assign(self, assignment: Assignment) -> None:
         """Takes up what to play next; a running episode goes on."""
@@ -134,7 +154,7 @@ class EnvSlot:
             keep_chunk: `on_episode_end` will want to see it.
         """
         # A copy, because `on_sample_end` may rewrite actions, and a replay needs those played.
-        self._new_actions.append(np.array(chunk.get_actions()))
+        self._new_actions.append(nested.batch_copy(chunk.get_actions(), name=ACTIONS))
         if keep_chunk:
             self.earlier_chunks.append(chunk)
             self._new_chunks.append(chunk)
@@ -211,7 +231,7 @@ class EnvSlot:
         observation, _ = self.env.reset(seed=position.env_seed)
         is_done = False
         for chunk in position.actions:
-            for action in chunk:
+            for action in nested.unstack(chunk, nested.batch_length(chunk)):
                 if is_done:
                     return None
                 observation, _, terminated, truncated, _ = self.env.step(to_env(action))

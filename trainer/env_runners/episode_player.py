@@ -7,62 +7,49 @@ rows are. So it makes no difference how slots are spread over runners.
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
-from callbacks import CallbackChain
-from trainer.env_runners.acting import Acting
+from trainer.connectors import Normalization
+from trainer.env_runners.action_source import ActionSource
+from trainer.env_runners.endless_episodes import EndlessEpisodes
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.observations import copied, shares_memory
-from trainer.env_runners.spec import Assignment, EnvRunnerSpec, SampleRequest
-from trainer.envs import VectorEnv
+from trainer.env_runners.runner_parts import RunnerParts
+from trainer.env_runners.spec import Assignment, SampleRequest, SlotPosition
+from trainer.env_runners.trajectories import Rewrite
+from trainer.env_runners.trajectory_event import TrajectoryEvent
 from trainer.envs.env_checks import check_reset, check_step
+from trainer.envs.episode_checks import check_rewards
 from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.columns import ACTION_DIST_INPUTS
 from trainer.episodes.conversion import to_numpy_together
-from trainer.metrics import EpisodeRecord, MetricsLogger
-from trainer.modules import RLModule
+from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import ProgressCounter
 from trainer.seeding import (
     EnvSeeds,
-    NoiseStream,
     Role,
     evaluation_index,
-    position_rng,
     training_index,
 )
 
-_EPISODE_EVENTS = (
-    "on_episode_created",
-    "on_episode_start",
-    "on_episode_step",
-    "on_episode_end",
-)
-
-
-class RunnerParts(Protocol):
-    """The parts of a runner that the loop works with."""
-
-    spec: EnvRunnerSpec
-    env: VectorEnv
-    module: RLModule
-    metrics: MetricsLogger
-    callbacks: CallbackChain
+_EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
 
 class EpisodePlayer:
     """Steps the sub-envs of a runner side by side: one forward pass for all of them per step.
 
     Order of events per vector step: all sub-envs step; then, slot by slot: `on_episode_step`, and
-    if the episode is over `on_episode_end`, and `on_episode_created` and `on_episode_start` of the
-    next one if the slot still has to play.
+    if the episode is over `on_postprocess_trajectory` and `on_episode_end`, and
+    `on_episode_created` and `on_episode_start` of the next one if the slot still has to play. When
+    all has been played: `on_postprocess_trajectory` of the running episodes, slot by slot.
 
     Attributes:
         slots: one per sub-env.
-        records: of the finished episodes, in the order in which they ended.
+        actions: where actions come from.
+        records: of the finished episodes, ordered by slot, then time: so windows over episodes hold
+            the same ones however slots are spread over runners.
         numbers: their episode numbers.
         num_env_steps: steps made.
     """
@@ -77,46 +64,54 @@ class EpisodePlayer:
         spec = runner.spec
         self.records: list[EpisodeRecord] = []
         self.numbers: list[int] = []
+        self._slots_of_records: list[int] = []
         self.num_env_steps = 0
         self._runner = runner
         self._spec = spec
         self._progress = progress
         self._seeds = EnvSeeds(spec.root_seed)
-        self._acting = Acting(
-            runner.module,
-            normalize_actions=spec.normalize_actions,
-            clip_actions=spec.clip_actions,
-        )
+        self.actions = ActionSource(runner.module, spec, where=self._place_of_row)
+        self._acting = self.actions.acting
         self.slots = [
-            EnvSlot(index, env, self._noise_stream()) for index, env in enumerate(runner.env.envs)
+            EnvSlot(index, env, self.actions.noise_stream())
+            for index, env in enumerate(runner.env.envs)
         ]
         emitters = {event: runner.callbacks.emitter(event) for event in _EPISODE_EVENTS}
         # Events that nobody listens to are not there: they cost nothing.
         self._emitters = {event: emit for event, emit in emitters.items() if emit is not None}
         self._listens_to_steps = "on_episode_step" in self._emitters
         self._keeps_chunks = "on_episode_end" in self._emitters
+        self._trajectories = TrajectoryEvent.of(runner, logp=self.actions.logp)
         self._slot_at_work: EnvSlot | None = None
         self._must_check_reset = spec.checks_env
         self._must_check_step = True
         self._must_copy = False
 
-    def _noise_stream(self) -> NoiseStream:
-        return NoiseStream(
-            self._spec.root_seed,
-            self._spec.role,
-            kind=self._acting.noise_kind,
-            width=self._acting.noise_width,
-        )
+    def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
+        """Brings a slot to where it stood; see `EnvSlot.put_back`."""
+        stream = self._spec.first_slot + slot.index
+        is_back = slot.put_back(position, stream, self.to_env, on_step=self.tick)
+        if slot.episode is not None and self.actions.exploring is not None:
+            slot.noise.start(stream, slot.episode_number)
+            self.actions.begin_episode(slot, stream, played=position.num_steps)
+        return is_back
 
     @property
     def to_env(self) -> Callable[[Any], Any]:
         """Turns an action of the module into one of the env."""
         return self._acting.to_env
 
+    def normalize_with(self, normalization: Normalization) -> None:
+        """Plays with observations as these make them."""
+        self._acting.normalize_with(normalization)
+        if self._trajectories is not None:
+            self._trajectories.normalize_with(normalization)
+
     def forget_unreported(self) -> None:
         """Forgets what was played since it was last reported."""
         self.records = []
         self.numbers = []
+        self._slots_of_records = []
         self.num_env_steps = 0
 
     def play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
@@ -128,59 +123,58 @@ class EpisodePlayer:
         if request.force_reset:
             self._give_up_episodes()
         explore = self._spec.explore if request.explore is None else request.explore
+        source = self.actions
+        source.refresh()
         samples: list[list[SingleAgentEpisode]] = [[] for _ in self.slots]
         waiting = deque(request.assignments)
         active = self._take_up(self.slots, waiting)
+        watch = EndlessEpisodes(self._spec, request)
         while active:
             actions, outputs = (
-                self._draw_uniformly(active)
+                source.draw_uniformly(active)
                 if request.random_actions
-                else self._act(active, explore=explore)
+                else source.act(active, explore=explore, timestep=request.timestep)
             )
             if self._step(active, actions, outputs) or self._listens_to_steps:
                 active = self._after_step(active, waiting, samples)
+            watch.look(active, num_ended=len(self.records))
         return self._hand_out(samples)
 
     def _hand_out(self, samples: list[list[SingleAgentEpisode]]) -> list[SingleAgentEpisode]:
         """Cuts the running episodes and brings all that was played into its final form."""
+        rewrites = [self._postprocess(slot) for slot in self.slots]
+        self._slot_at_work = None
         chunks = [(slot, slot.cut(self._spec.lookback)) for slot in self.slots]
         for slot, chunk in chunks:
             if chunk is not None:
                 samples[slot.index].append(chunk)
         episodes = [episode for of_slot in samples for episode in of_slot]
+        check_rewards(episodes, name=self._spec.env_factory.name)
         if self._spec.episodes_to_numpy:
             to_numpy_together(episodes)
-        self._acting.add_logp(episodes)
-        for slot, chunk in chunks:
+        for (slot, chunk), rewrite in zip(chunks, rewrites, strict=True):
             if chunk is not None:
                 slot.remember(chunk, keep_chunk=self._keeps_chunks)
+                if rewrite is not None:
+                    rewrite.write_to(chunk)
+        self.actions.add_logp(episodes)  # last, so that it is that of rewritten actions
         return episodes
+
+    def _postprocess(self, slot: EnvSlot) -> Rewrite | None:
+        """Shows the running chunk to callbacks; what they rewrote in it."""
+        episode = slot.episode
+        if self._trajectories is None or episode is None or len(episode) == 0:
+            return None
+        self._slot_at_work = slot
+        return self._trajectories.fire(episode)
 
     # ---- one step
 
-    def _act(self, active: list[EnvSlot], *, explore: bool) -> tuple[list[Any], list[Any]]:
-        noise = None
-        if explore:
-            rows = [slot.noise.next_row() for slot in active]
-            noise = np.concatenate(rows).reshape(len(rows), -1)
-        return self._acting.act([slot.observation for slot in active], noise)
-
-    def _draw_uniformly(self, active: list[EnvSlot]) -> tuple[list[Any], None]:
-        """Actions drawn uniformly from the action space, a function of each slot's position."""
-        space = self._acting.space
-        actions = []
-        for slot in active:
-            rng = position_rng(
-                self._spec.root_seed,
-                Role.EXPLORATION,
-                slot.assignment.stream,
-                slot.episode_number,
-                slot.num_steps_played,
-            )
-            space.seed(int(rng.integers(2**31)))
-            actions.append(space.sample())
-            slot.noise.next_row()  # the stream stays in step with the episode
-        return actions, None
+    def _place_of_row(self, active: list[EnvSlot], row: int) -> str:
+        """Which observation a row is, for an error text."""
+        slot = self._slot_at_work = active[row]
+        episode = "none" if slot.episode is None else slot.episode.id_
+        return f"the observation at step {slot.num_steps_played} of episode {episode}"
 
     def _step(self, active: list[EnvSlot], actions: list[Any], outputs: list[Any] | None) -> bool:
         """One step of every active sub-env; whether some episode or assignment came to its end.
@@ -271,7 +265,8 @@ class EpisodePlayer:
             if slot.episode is None:
                 self._start_episode(slot)
             else:
-                slot.record = slot.episode.step_recorder(ACTION_DIST_INPUTS)
+                slot.episode.note_player(self._runner, slot.index)  # another one after a restore
+                slot.record = slot.episode.step_recorder(*self.actions.outputs)
         return active
 
     def _start_episode(self, slot: EnvSlot) -> None:
@@ -288,7 +283,9 @@ class EpisodePlayer:
             observation_space=env.single_observation_space,
             action_space=env.single_action_space,
         )
+        episode.note_player(self._runner, slot.index)
         slot.begin(episode, seed)
+        self.actions.begin_episode(slot, stream)
         self._fire("on_episode_created", slot)
         answer = slot.env.reset(seed=seed)
         if self._must_check_reset:
@@ -298,18 +295,23 @@ class EpisodePlayer:
         slot.first_answer = observation
         slot.observation = copied(observation)  # whether the env reuses its memory shows later
         episode.add_env_reset(slot.observation, infos)
-        slot.record = episode.step_recorder(ACTION_DIST_INPUTS)
+        slot.record = episode.step_recorder(*self.actions.outputs)
         self.tick()
         self._fire("on_episode_start", slot)
 
     def _end_episode(self, slot: EnvSlot, episode: SingleAgentEpisode) -> SingleAgentEpisode:
+        rewrite = self._postprocess(slot)
+        if rewrite is not None:
+            rewrite.write_to(episode)
         if self._keeps_chunks:
-            self._acting.add_logp([episode])
+            self.actions.add_logp([episode])
             self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
-        # Made after the event, so that what it stores in the episode is reported, and before
+        # Made after the events, so that what they store in the episode is reported, and before
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
-        self.records.append(EpisodeRecord.from_episode(episode))
-        self.numbers.append(slot.episode_number)
+        place = bisect.bisect(self._slots_of_records, slot.index)
+        self._slots_of_records.insert(place, slot.index)
+        self.records.insert(place, EpisodeRecord.from_episode(episode))
+        self.numbers.insert(place, slot.episode_number)
         slot.finish()
         return episode
 
@@ -337,12 +339,4 @@ class EpisodePlayer:
 
     def failure_context(self) -> dict[str, Any]:
         """Where an error happened: what a user needs to play that episode again."""
-        slot = self._slot_at_work
-        if slot is None:
-            return {}
-        context: dict[str, Any] = {"sub-env": slot.index}
-        if slot.episode is not None:
-            context["episode"] = slot.episode.id_
-            context["step"] = slot.num_steps_played
-            context["seed"] = slot.env_seed
-        return context
+        return {} if self._slot_at_work is None else self._slot_at_work.failure_context()

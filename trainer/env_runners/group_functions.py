@@ -11,6 +11,9 @@ from trainer.env_runners.runner_place import RunnerPlace
 from trainer.errors import ConfigError
 from trainer.runtime.worker_pool import WorkerPool
 
+OnMetrics = Callable[[list[Any]], None]
+"""Told what users' functions logged in the runners, in the order of the runners."""
+
 
 class GroupFunctions:
     """Adds `foreach_env_runner` and its relatives to a group."""
@@ -18,6 +21,7 @@ class GroupFunctions:
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None
     _on_recreated: OnRecreated
+    _on_metrics: OnMetrics
 
     def _run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         raise NotImplementedError
@@ -32,6 +36,9 @@ class GroupFunctions:
         remote_worker_ids: Sequence[int] | None = None,
     ) -> list[Any]:
         """Calls a function with every runner, in the process where the runner lives.
+
+        What it logs in `env_runner.metrics` is reported at once, also if it raises in another
+        runner.
 
         Args:
             func: `func(env_runner, **kwargs)`; or the name of a runner's method; or a list, one
@@ -66,9 +73,14 @@ class GroupFunctions:
             for index, function in zip(indices, functions, strict=True)
         }
         result = self._run(asks)
-        for index, reply in result.answers.items():
+        metrics = []
+        for index, reply in sorted(result.answers.items()):
             place = self._places[index]
             place.commit(reply.positions or place.positions, reply.callbacks)
+            if reply.metrics:
+                metrics.append(reply.metrics)
+        if metrics:
+            self._on_metrics(metrics)
         if result.recreated:
             self._on_recreated(result.recreated)
         result.raise_first_failure(doing="ran the function given to foreach_env_runner()")

@@ -17,7 +17,7 @@ class GroupSample:
 
     Attributes:
         episodes: finished episodes and chunks, ordered by env slot, then time.
-        records: of finished episodes, ordered by runner, then time.
+        records: of finished episodes, ordered by slot, then time.
         numbers: the episode numbers of the records.
         metrics: what callbacks logged, one entry per runner.
         num_env_steps: env steps made.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from callbacks import CallbackError
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import RunnerReport, Weights
 from trainer.errors import EnvContractError, RunnerFailedError, RunnerLostError
+from trainer.runtime.import_path import describe_shadows
 from trainer.runtime.outcomes import Failed, Lost, Success
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -57,7 +58,8 @@ class RoundResult:
         answers: by runner number.
         reports: of the runners that were made in this round, by number.
         failures: by runner number: calls that failed and were not to be repeated.
-        recreated: numbers of the runners that were made again, ascending.
+        recreated: numbers of the runners that replace others, ascending; also those made in an
+            earlier round that was cut short before it could tell.
         num_restarts: how often a runner was made again.
         num_episodes_lost, num_env_steps_lost: of running episodes that were given up.
         repair_s: seconds from noticing failures to the new processes' reports, summed.
@@ -119,6 +121,36 @@ def raise_original(outcome: Failed, summary: str) -> NoReturn:
     raise error from cause
 
 
+@dataclass
+class _Trouble:
+    """What went wrong with one runner in this round.
+
+    Attributes:
+        failures: in a row, of any kind.
+        while_asked: those that came while it did what it was asked.
+        with_episodes: those that came while it did that or was put back; its episodes may be why.
+        noticed_at: when the first failure came that is not repaired; seconds, None if all are.
+    """
+
+    failures: int = 0
+    while_asked: int = 0
+    with_episodes: int = 0
+    noticed_at: float | None = None
+
+    def add(self, outcome: Failed | Lost, *, was_starting: bool, now: float) -> None:
+        """Notes a failure."""
+        self.failures += 1
+        self.while_asked += not was_starting
+        self.with_episodes += not isinstance(outcome, Lost) or outcome.start_error is None
+        if self.noticed_at is None:
+            self.noticed_at = now
+
+    def end(self, now: float) -> float:
+        """Notes that the runner is back; returns the seconds that it took, waiting included."""
+        begun, self.noticed_at = self.noticed_at, None
+        return 0.0 if begun is None else now - begun
+
+
 class RequestRound:
     """Asks several remote runners, and repairs them until all have answered.
 
@@ -141,8 +173,8 @@ class RequestRound:
         self._start_limit_s = start_limit_s
         self._result = RoundResult()
         self._asks: dict[int, Ask | None] = {}
-        self._starting: dict[int, float] = {}
-        self._failures_in_a_row: dict[int, int] = {}
+        self._starting: set[int] = set()
+        self._troubles: dict[int, _Trouble] = {}
 
     def run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         """Carries the round through.
@@ -161,6 +193,10 @@ class RequestRound:
         try:
             for index, ask in asks.items():
                 if not self._pool.slots[index].is_running:
+                    # If there was one, it was ended when an earlier round was cut short, or died in
+                    # one that could not go on.
+                    place = self._places[index]
+                    place.is_replacement_untold |= place.had_runner
                     self._start(index)
                 elif ask is not None:
                     self._submit(index, ask)
@@ -177,11 +213,18 @@ class RequestRound:
             for index in self._starting:
                 self._pool.slots[index].kill()
             raise
-        self._result.recreated.sort()
+        self._result.recreated = self._take_recreated()
         return self._result
 
+    def _take_recreated(self) -> list[int]:
+        """Who was replaced in this round, and in earlier ones that were cut short."""
+        recreated = [index for index, place in self._places.items() if place.is_replacement_untold]
+        for index in recreated:
+            self._places[index].is_replacement_untold = False
+        return [index for index in recreated if not self._places[index].is_given_up]
+
     def _start(self, index: int) -> None:
-        self._starting[index] = time.monotonic()
+        self._starting.add(index)
         bootstrap = self._places[index].bootstrap(self._weights)
         self._pool.slots[index].start(bootstrap.packed(), stall_limit_s=self._start_limit_s)
 
@@ -194,16 +237,16 @@ class RequestRound:
             )
         except BaseException:
             # The arguments could not be pickled: the weights beside them have not arrived either.
-            place.weights = None
+            place.weights = place.sent_normalization = None
             raise
 
     def _take(self, index: int, value: Any) -> None:
-        started_at = self._starting.pop(index, None)
-        if started_at is None:
+        if index not in self._starting:
             self._result.answers[index] = value
             return
-        if self._failures_in_a_row.get(index):
-            self._result.repair_s += time.monotonic() - started_at
+        self._starting.discard(index)
+        if index in self._troubles:
+            self._result.repair_s += self._troubles[index].end(time.monotonic())
         self._result.add_report(index, value, place=self._places[index])
         ask = self._asks[index]
         if ask is not None:
@@ -211,17 +254,19 @@ class RequestRound:
 
     def _mend(self, index: int, outcome: Failed | Lost) -> None:
         place, ask = self._places[index], self._asks[index]
+        trouble = self._troubles.setdefault(index, _Trouble())
         was_starting = index in self._starting
         if ask is not None and not ask.is_repeatable and not was_starting:
             if isinstance(outcome, Failed):
                 self._result.failures[index] = outcome
                 place.is_ahead = True
                 return
-            if self._failures_in_a_row.get(index):
+            if trouble.while_asked:
                 # It may have been killed from outside once; now the function itself is to blame.
                 self._result.failures[index] = outcome
                 ask = self._asks[index] = None
-        failures = self._failures_in_a_row[index] = self._failures_in_a_row.get(index, 0) + 1
+        trouble.add(outcome, was_starting=was_starting, now=time.monotonic())
+        failures = trouble.failures
         self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
         is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
         if not is_tolerated or not self._policy.may_restart(
@@ -229,9 +274,9 @@ class RequestRound:
             num_failures_in_a_row=failures,
             has_ever_answered=place.has_answered,
         ):
-            self._give_up(index, outcome, failures)
+            self._give_up(index, outcome, failures, is_last_of=ask if not is_tolerated else None)
             return
-        if failures > 1 and ask is not None:
+        if trouble.with_episodes > 1 and ask is not None:
             # The same request failed twice: something in these very episodes kills the runner.
             episodes, steps = place.give_up_episodes(ask.max_new_episodes)
             self._result.num_episodes_lost += episodes
@@ -247,8 +292,7 @@ class RequestRound:
             time.sleep(delay_s)
         place.num_restarts += 1
         self._result.num_restarts += 1
-        if index not in self._result.recreated:
-            self._result.recreated.append(index)
+        place.is_replacement_untold = True
         self._start(index)
 
     @staticmethod
@@ -266,7 +310,9 @@ class RequestRound:
         if isinstance(error, (CallbackError, EnvContractError)) or is_first_start:
             raise error
 
-    def _give_up(self, index: int, outcome: Failed | Lost, failures: int) -> None:
+    def _give_up(
+        self, index: int, outcome: Failed | Lost, failures: int, *, is_last_of: Ask | None
+    ) -> None:
         place = self._places[index]
         if self._policy.should_ignore:
             place.is_given_up = True
@@ -278,23 +324,19 @@ class RequestRound:
             )
             return
         times = "once" if failures == 1 else f"{failures} times in a row"
+        rule = self._policy.describe(has_ever_answered=place.has_answered)
+        if is_last_of is not None:
+            rule = (
+                "Episodes of an evaluation cannot be left out, so they are tried "
+                f"{failures} times at most, whatever the tolerance. {rule}"
+            )
         summary = (
             f"{place.name.capitalize()} failed {times}; the last time it {outcome.describe()}. "
-            f"{self._advice()}"
+            f"{rule}{'' if place.has_answered else describe_shadows()}"
         )
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)
         raise_original(outcome, summary)
-
-    def _advice(self) -> str:
-        policy = self._policy
-        settings: Sequence[str] = (
-            f"restart_failed_env_runners={policy.should_restart}",
-            f"max_num_env_runner_restarts={policy.max_restarts}",
-            f"num_consecutive_env_runner_failures_tolerance={policy.tolerance}",
-            f"ignore_env_runner_failures={policy.should_ignore}",
-        )
-        return f"The settings of fault_tolerance() that decide this: {', '.join(settings)}."
 
 
 OnRecreated = Callable[[list[int]], None]

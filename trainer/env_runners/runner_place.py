@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.connectors import Normalization
 from trainer.env_runners.servant import RunnerBootstrap
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
@@ -18,6 +19,8 @@ from trainer.env_runners.spec import (
     Sync,
     Weights,
 )
+from trainer.runtime.messages import describe_failure
+from trainer.runtime.worker_slot import warn_of_close
 from trainer.types import State
 
 
@@ -33,6 +36,8 @@ class RunnerPlace:
         runner: the runner itself if it lives in this process; None before it is made, and for
             remote ones.
         weights: what was last sent to the live runner; None if nothing was.
+        normalization: what is in force for observations and rewards; None if nothing ever was.
+        sent_normalization: what was last sent to the live runner.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
         is_continued: what runners log while they are made was reported already.
@@ -40,6 +45,8 @@ class RunnerPlace:
         num_starts: how often a runner was made here.
         num_restarts: how often it was made again after a failure.
         is_given_up: it failed and may not be replaced.
+        had_runner: a runner was complete here; who comes after it replaces it.
+        is_replacement_untold: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
     """
 
@@ -48,6 +55,8 @@ class RunnerPlace:
     callbacks: State | None = None
     runner: SingleAgentEnvRunner | None = None
     weights: Weights | None = None
+    normalization: Normalization | None = None
+    sent_normalization: Normalization | None = None
     is_ahead: bool = False
     has_answered: bool = False
     is_continued: bool = False
@@ -55,6 +64,8 @@ class RunnerPlace:
     num_starts: int = 0
     num_restarts: int = 0
     is_given_up: bool = False
+    had_runner: bool = False
+    is_replacement_untold: bool = False
     first_callbacks: State | None = None
 
     def __post_init__(self) -> None:
@@ -70,15 +81,16 @@ class RunnerPlace:
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
-        sync = Sync(weights, self.positions, self.callbacks)
+        sync = Sync(weights, self.positions, self.callbacks, self.normalization)
         bootstrap = RunnerBootstrap(
             self.spec,
             sync,
-            is_recreated=self.num_restarts > 0,
+            is_recreated=self.num_restarts > 0 or self.had_runner,
             number=self.num_starts,
         )
         self.num_starts += 1
         self.weights = weights
+        self.sent_normalization = self.normalization
         self.is_ahead = False
         return bootstrap
 
@@ -92,19 +104,29 @@ class RunnerPlace:
             weights if weights is not self.weights else None,
             self.positions if self.is_ahead else None,
             self.callbacks if self.is_ahead else None,
+            self.normalization if self.normalization is not self.sent_normalization else None,
         )
         self.weights = weights
+        self.sent_normalization = self.normalization
         self.is_ahead = True
         return sync
 
     def stop_runner(self) -> None:
         """Closes and forgets a runner of this process; the next round makes another."""
         runner, self.runner = self.runner, None
-        if runner is not None:
+        if runner is None:
+            return
+        try:
             runner.stop()
+        except Exception as error:  # noqa: BLE001 - told; nothing depends on it any more
+            warn_of_close(self.name, describe_failure(error))
 
     def take_report(self, report: RunnerReport) -> None:
-        """Notes what only the first runner in a place may tell: later ones repeat it."""
+        """Notes that a runner is complete.
+
+        What it tells counts only from the first one in a place: later ones repeat it.
+        """
+        self.had_runner = True
         if self.callbacks is None:
             self.callbacks = self.first_callbacks = report.callbacks
         if self.creation_metrics is None:
@@ -123,6 +145,13 @@ class RunnerPlace:
 
     def commit_reply(self, reply: SampleReply) -> None:
         """Takes over an answer to a request."""
+        sent = 0 if self.weights is None else self.weights.version
+        if reply.weights_version != sent:  # what it played belongs to another policy
+            raise RuntimeError(
+                f"{self.name} acted with weights of version {reply.weights_version}, but was sent "
+                f"version {sent}. Its answer was not taken. Leave `weights_version` of runners "
+                "alone; if nobody changed it, this is a mistake of ours."
+            )
         self.commit(reply.positions, reply.callbacks)
         self.has_answered = self.is_continued = True
 

@@ -33,7 +33,7 @@ class RunnerBootstrap:
     Attributes:
         spec: what to make.
         sync: where to start from.
-        is_recreated: whether a runner before it failed.
+        is_recreated: whether it replaces a runner that failed or was interrupted.
         number: how many runners were made in this place before.
     """
 
@@ -105,11 +105,13 @@ class ApplyReply:
 
     Attributes:
         value: what the function returned.
+        metrics: what was logged meanwhile, for `MetricsLogger.aggregate`.
         positions: where the slots stand, if the function made the runner play; else None.
         callbacks: state of the callback objects; None if they have none.
     """
 
     value: Any
+    metrics: Any
     positions: tuple[SlotPosition, ...] | None
     callbacks: State | None
 
@@ -163,7 +165,8 @@ def apply_to_runner(
     """Calls a user's function with a runner, in whichever process the runner lives.
 
     Episodes that it makes the runner play are its own: they never reach the learner and do not
-    count as sampled.
+    count as sampled. What it logs, and what callbacks log in such episodes, goes along at once: a
+    runner that dies afterwards has nothing left to lose.
     """
     runner.synchronize(sync)
     value = (
@@ -176,6 +179,7 @@ def apply_to_runner(
         runner.forget_unreported()
     return ApplyReply(
         value=value,
+        metrics=runner.metrics.drain(),
         positions=runner.take_positions() if has_played else None,
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
     )

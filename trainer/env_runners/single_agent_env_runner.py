@@ -24,6 +24,7 @@ from trainer.env_runners.spec import (
 )
 from trainer.envs import VectorEnv
 from trainer.envs.env_checks import check_reset_signature, check_spaces
+from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsLogger
@@ -68,10 +69,9 @@ class SingleAgentEnvRunner(EnvRunner):
         self.config = ConfigView({**spec.config, "worker_index": spec.worker_index})
         self.metrics = MetricsLogger()
         self.callbacks = CallbackChain(spec.callbacks, where=f"env runner {spec.worker_index}")
-        self.weights_version = 0
+        self.weights_version = self._timestep = 0
         self.has_played = False
         self._lost: dict[int, int] = {}
-        self._next_reset_is_forced = False
         self.env = self._make_env(is_recreated=is_recreated)
         self.module_spec = self._complete_module_spec()
         self.module = self._make_module()
@@ -114,12 +114,12 @@ class SingleAgentEnvRunner(EnvRunner):
         return vector_env
 
     def _complete_module_spec(self) -> RLModuleSpec:
-        given = self.spec.module_spec
+        given, postprocessing = self.spec.module_spec, self.spec.postprocessing
         return replace(
             given,
             observation_space=given.observation_space or self.env.single_observation_space,
             action_space=given.action_space or self.env.single_action_space,
-            inference_only=True,
+            inference_only=postprocessing is None or not postprocessing.needs_whole_module,
         )
 
     def _make_module(self) -> RLModule:
@@ -143,13 +143,16 @@ class SingleAgentEnvRunner(EnvRunner):
         if sync.weights is not None:
             self.module.set_state(dict(sync.weights.state))
             self.weights_version = sync.weights.version
+            self._player.actions.set_state(sync.weights.exploration)
+            self._timestep = sync.weights.timestep
+        if sync.normalization is not None:
+            self._player.normalize_with(sync.normalization)
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
         if sync.positions is None:
             return
         for slot, position in zip(self._player.slots, sync.positions, strict=True):
-            stream = self.spec.first_slot + slot.index
-            if not slot.put_back(position, stream, self._player.to_env, on_step=self._player.tick):
+            if not self._player.put_back(slot, position):
                 self._lost[slot.index] = position.num_steps
 
     def take_lost(self) -> dict[int, int]:
@@ -196,8 +199,8 @@ class SingleAgentEnvRunner(EnvRunner):
         total = num_timesteps if num_episodes is None else num_episodes
         if total is None or total < 0:
             raise ConfigError(f"sample() was asked to play {total}; expected a number from 0 on.")
-        is_forced = force_reset or num_episodes is not None or self._next_reset_is_forced
-        self._next_reset_is_forced = num_episodes is not None
+        # Afterwards no episode runs, so that whatever is sampled next begins with a reset as well.
+        is_forced = force_reset or num_episodes is not None
         assignments = tuple(
             Assignment(stream, num_env_steps=share)
             if num_episodes is None
@@ -206,7 +209,9 @@ class SingleAgentEnvRunner(EnvRunner):
                 share_out(total, self.num_envs), start=self.spec.first_slot
             )
         )
-        return self._play(SampleRequest(assignments, explore, random_actions, is_forced))
+        return self._play(
+            SampleRequest(assignments, explore, random_actions, is_forced, self._timestep)
+        )
 
     def answer(self, request: SampleRequest) -> SampleReply:
         """Plays what is asked and returns all that changed, for the main process to commit."""
@@ -238,14 +243,27 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def _play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
         self.has_played = True
-        with sparing_old_objects():
-            episodes = self._player.play(request)
+        spec = self.spec
+        try:
+            with sparing_old_objects():
+                episodes = self._player.play(request)
+        except Exception as error:
+            if spec.checks_env:
+                running = [slot.episode for slot in self._player.slots if slot.episode is not None]
+                explain_failure(running, error, name=spec.env_factory.name)
+            raise
+        if spec.checks_env:
+            check_finite(episodes, name=spec.env_factory.name)
         self.callbacks.fire(
             "on_sample_end", env_runner=self, metrics_logger=self.metrics, samples=episodes
         )
         return episodes
 
     # ---- telling, ending
+
+    def env_seed(self, env_index: int) -> int | None:
+        """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
+        return self._player.slots[env_index].env_seed
 
     def failure_context(self) -> dict[str, Any]:
         """Where an error happened: what a user needs to play that episode again."""

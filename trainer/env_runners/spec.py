@@ -7,15 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from callbacks import CallbackSpec
+from trainer.connectors import Normalization, SampleBatch
 from trainer.envs import EnvFactory
-from trainer.episodes import SingleAgentEpisode
+from trainer.episodes import SingleAgentEpisode, nested
+from trainer.exploration import ExplorationSpec
 from trainer.metrics import EpisodeRecord
-from trainer.modules import RLModuleSpec
+from trainer.modules import RLModule, RLModuleSpec
 from trainer.seeding import Role
-from trainer.types import Array, State
+from trainer.types import Array, FloatArray, State
+
+
+class TrajectoryPostprocessing(Protocol):
+    """What an algorithm adds to a trajectory before `on_postprocess_trajectory` shows it.
+
+    A small frozen value, for it travels to the runners. It is there for callbacks alone: the
+    learner computes what it learns from itself, except for what they rewrote.
+    """
+
+    @property
+    def needs_whole_module(self) -> bool:
+        """Whether runners need the parts of the module that acting does without."""
+
+    def add_columns(self, batch: SampleBatch, *, module: RLModule, obs: FloatArray) -> None:
+        """Adds columns, [T, ...] each; a function of its arguments alone.
+
+        Args:
+            batch: the T steps of one chunk.
+            module: the runner's module.
+            obs: encoded observations, [T + 1, D]: the last one follows the chunk.
+        """
 
 
 @dataclass(frozen=True)
@@ -40,6 +63,9 @@ class EnvRunnerSpec:
         lookback: steps kept in front of a continued chunk (`episode_lookback_horizon`).
         episodes_to_numpy: give episodes out as arrays (else as lists).
         checks_env: check the first answers of the env against the gymnasium contract.
+        exploration: the strategy that chooses actions.
+        postprocessing: what trajectories get before callbacks see them; None if the algorithm adds
+            nothing or nobody listens.
     """
 
     env_factory: EnvFactory
@@ -59,6 +85,8 @@ class EnvRunnerSpec:
     lookback: int = 1
     episodes_to_numpy: bool = True
     checks_env: bool = True
+    exploration: ExplorationSpec = field(default_factory=ExplorationSpec)
+    postprocessing: TrajectoryPostprocessing | None = None
 
     @property
     def in_evaluation(self) -> bool:
@@ -97,7 +125,7 @@ class SlotPosition:
 
     episode_number: int = 0
     env_seed: int | None = None
-    actions: tuple[Array, ...] = ()
+    actions: tuple[Any, ...] = ()
     observation: Any = None
     episode: State | None = None
     earlier_chunks: tuple[State, ...] = ()
@@ -139,7 +167,7 @@ class SlotPosition:
     @property
     def num_steps(self) -> int:
         """Steps of the running episode so far."""
-        return sum(len(chunk) for chunk in self.actions)
+        return sum(nested.batch_length(chunk) for chunk in self.actions)
 
     def restarted(self, skip: int = 1) -> SlotPosition:
         """The position after giving up the running episode.
@@ -157,10 +185,14 @@ class Weights:
     Attributes:
         version: number of updates made; 0 is the first weights.
         state: the module's arrays by name.
+        exploration: what the runners' strategies must know of that of the main process.
+        timestep: env steps sampled in the whole run when they were sent.
     """
 
     version: int
     state: Mapping[str, Array]
+    exploration: Mapping[str, Any] = field(default_factory=dict)
+    timestep: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,11 +206,13 @@ class Sync:
         weights: the newest weights.
         positions: one per sub-env; running episodes are played again up to there.
         callbacks: state of the callback objects.
+        normalization: what is done to observations and rewards.
     """
 
     weights: Weights | None = None
     positions: tuple[SlotPosition, ...] | None = None
     callbacks: State | None = None
+    normalization: Normalization | None = None
 
 
 @dataclass(frozen=True)
@@ -213,12 +247,14 @@ class SampleRequest:
         explore: overrides the runner's setting; None keeps it.
         random_actions: draw actions uniformly, without the network.
         force_reset: give up running episodes first.
+        timestep: env steps sampled in the whole run before; what schedules of exploration follow.
     """
 
     assignments: tuple[Assignment, ...]
     explore: bool | None = None
     random_actions: bool = False
     force_reset: bool = False
+    timestep: int = 0
 
 
 @dataclass(frozen=True)
@@ -227,7 +263,7 @@ class SampleReply:
 
     Attributes:
         episodes: finished episodes and chunks, ordered by slot, then time.
-        records: one per finished episode, in the order in which they ended.
+        records: one per finished episode, ordered by slot, then time.
         numbers: the episode numbers of the records.
         metrics: what was logged since the last answer, for `MetricsLogger.aggregate`.
         positions: where the slots stand now.

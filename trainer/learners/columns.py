@@ -12,16 +12,45 @@ The letters in all docstrings about learning:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from trainer.connectors import ObservationEncoder
-from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP
+from trainer.episodes import nested
+from trainer.episodes.columns import (
+    ACTION_DIST_INPUTS,
+    ACTION_LOGP,
+    ADVANTAGES,
+    VALUE_TARGETS,
+)
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.types import Array, FloatArray
+
+_OWN = frozenset({ACTION_LOGP, ACTION_DIST_INPUTS, ADVANTAGES, VALUE_TARGETS})
+"""Extra outputs that learners know; all others belong to users."""
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """Values that callbacks decided on, which the learner takes instead of computing its own.
+
+    Attributes:
+        rows: which rows, int64 [R].
+        values: float64 [R].
+    """
+
+    rows: Array
+    values: Array
+
+    def put_into(self, column: Array) -> Array:
+        """The column, [B], with these values at their rows; a new array."""
+        replaced: Array = column.copy()
+        replaced[self.rows] = self.values
+        return replaced
 
 
 @dataclass(frozen=True)
@@ -30,7 +59,7 @@ class Columns:
 
     Attributes:
         obs: encoded observations before each step, float32 [B, D].
-        actions: as the policy emitted them, [B, ...].
+        actions: as the policy emitted them, [B, ...]; nested ones are dicts and tuples of arrays.
         action_logp: log-probability when acting, float32 [B].
         action_dist_inputs: of the policy that acted, float32 [B, K].
         rewards: float64 [B].
@@ -38,10 +67,12 @@ class Columns:
         lengths: T of each chunk, ≥ 1, int64 [C].
         last_obs: encoded observation after each chunk, float32 [C, D].
         is_terminated: the chunk's episode reached a final state at its end, bool [C].
+        given: of `advantages` and `value_targets`, the rows that callbacks decided on.
+        extras: columns of users that all chunks have, [B, ...] each.
     """
 
     obs: FloatArray
-    actions: Array
+    actions: Any
     action_logp: FloatArray
     action_dist_inputs: FloatArray
     rewards: Array
@@ -49,6 +80,8 @@ class Columns:
     lengths: Array
     last_obs: FloatArray
     is_terminated: Array
+    given: Mapping[str, GivenRows] = field(default_factory=dict)
+    extras: Mapping[str, Array] = field(default_factory=dict)
 
 
 def columns_from_episodes(
@@ -79,7 +112,7 @@ def columns_from_episodes(
     rewards = np.concatenate([chunk.get_rewards() for chunk in chunks])
     return Columns(
         obs=np.concatenate([rows[:-1] for rows in encoded]),
-        actions=np.concatenate([chunk.get_actions() for chunk in chunks]),
+        actions=nested.concatenate(*[chunk.get_actions() for chunk in chunks]),
         action_logp=_extra_column(chunks, ACTION_LOGP),
         action_dist_inputs=_extra_column(chunks, ACTION_DIST_INPUTS),
         rewards=rewards.astype(np.float64, copy=False),
@@ -87,7 +120,56 @@ def columns_from_episodes(
         lengths=lengths,
         last_obs=np.stack([rows[-1] for rows in encoded]),
         is_terminated=is_terminated,
+        given=_given_rows(chunks, lengths),
+        extras=_extras(chunks),
     )
+
+
+def _given_rows(chunks: Sequence[SingleAgentEpisode], lengths: Array) -> dict[str, GivenRows]:
+    """The advantages and value targets that are in the chunks already."""
+    starts = np.cumsum(lengths) - lengths
+    given: dict[str, GivenRows] = {}
+    for name in (ADVANTAGES, VALUE_TARGETS):
+        having = [
+            (start, chunk)
+            for start, chunk in zip(starts, chunks, strict=True)
+            if name in chunk.extra_model_outputs
+        ]
+        if having:
+            rows = [np.arange(start, start + len(chunk)) for start, chunk in having]
+            values = [_numbers(chunk, name) for _, chunk in having]
+            given[name] = GivenRows(np.concatenate(rows), np.concatenate(values))
+    return given
+
+
+def _numbers(chunk: SingleAgentEpisode, name: str) -> Array:
+    column: Array = np.asarray(chunk.get_extra_model_outputs(name))
+    if column.ndim != 1 or column.dtype.kind not in "biuf":
+        raise EpisodeError(
+            f"Episode {chunk.id_} has {name!r} of {column.dtype} with the shape {column.shape}; "
+            f"expected one number per step, [{len(chunk)}]. Assign such an array."
+        )
+    return column.astype(np.float64)
+
+
+def _extras(chunks: Sequence[SingleAgentEpisode]) -> dict[str, Array]:
+    """Columns of numbers that callbacks added to every chunk."""
+    names = [name for name in chunks[0].extra_model_outputs if name not in _OWN]
+    extras: dict[str, Array] = {}
+    for name in names:
+        if not all(name in chunk.extra_model_outputs for chunk in chunks):
+            continue
+        columns = [chunk.get_extra_model_outputs(name) for chunk in chunks]
+        if not all(isinstance(column, np.ndarray) for column in columns):
+            continue  # dicts and tuples of arrays: not for a loss
+        shapes = {column.shape[1:] for column in columns}
+        if len(shapes) > 1:
+            raise EpisodeError(
+                f"The column {name!r} has rows of the shapes {sorted(shapes)} in different "
+                "episodes, so they cannot stand in one batch. Give every episode the same."
+            )
+        extras[name] = np.concatenate(columns)
+    return {name: column for name, column in extras.items() if column.dtype.kind in "biuf"}
 
 
 def _extra_column(chunks: Sequence[SingleAgentEpisode], name: str) -> FloatArray:

@@ -1,47 +1,52 @@
-"""The base of learners: from episodes to better weights, all or nothing."""
+"""The base of learners: a module, its optimiser, and their state."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from trainer import seeding
-from trainer.connectors import ObservationEncoder
-from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.connectors import Normalization, ObservationEncoder
+from trainer.episodes import nested
 from trainer.errors import ModuleError
-from trainer.learners.columns import Columns, columns_from_episodes
 from trainer.learners.settings import LearnerSettings
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule
 from trainer.types import DEFAULT_MODULE_ID, Array, State
 
-COMPONENTS: Final = ("rl_module", "optimizer", "learner")
-"""The parts of a learner's state."""
+OWN: Final = "learner"
+"""The component with what a learner remembers besides its parts."""
 
 
-class Learner(ABC):
-    """Owns a module's weights and their optimiser, and updates them.
+class LearnerPart(Protocol):
+    """A part of a learner: a module, an optimiser, a target network."""
 
-    Life:
-        learner = LearnerSpec(...).build()
-        metrics = learner.update(episodes, num_env_steps_sampled_lifetime=...)   once per iteration
-        weights = learner.module.get_state(inference_only=True)                  for the env runners
-        state = learner.get_state(); learner.set_state(state)                    exact resume
+    def get_state(self) -> State:
+        """Plain data; copies."""
 
-    An update either happens as a whole or not at all: if it raises, everything is as it was before.
-    Its random numbers are a function of the root seed and the number of the update. A subclass
-    implements `learn`, and `extra_state` and `set_extra_state` if it has more to remember.
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave, or raises a ModuleError and changes nothing."""
+
+
+class Learner:
+    """Owns a module's weights and their optimiser.
+
+    How it learns is decided by its two kinds: `EpisodeLearner` learns from each sample once,
+    `ReplayLearner` from a replay buffer. The random numbers of an update are a function of the root
+    seed and the number of the update. A subclass overrides `extra_state` and `set_extra_state` if
+    it has more to remember.
 
     Attributes:
         module: the network.
         settings: how to learn.
         num_updates: how many updates were made since the start of training.
-        root_seed: the seed of the run; with `num_updates` it decides the order of minibatches.
+        root_seed: the seed of the run; with `num_updates` it decides all random numbers.
+        parts: what has a state of its own, by component.
+        normalization: what is done to observations and rewards; changed by `normalize_with`.
     """
 
     def __init__(
@@ -58,7 +63,8 @@ class Learner(ABC):
         self.settings = settings
         self.num_updates = 0
         self.root_seed = root_seed
-        self._encoder = ObservationEncoder(self.module.observation_space)
+        self._encoder = self.make_encoder()
+        self.normalization = Normalization()
         self._lr = Schedule.from_setting(settings.lr, name="lr")
         self._optimizer = Adam(
             self.module.parameters,
@@ -69,60 +75,29 @@ class Learner(ABC):
         self._clipping = GradientClipping(
             self.module.gradients, limit=settings.grad_clip, mode=settings.grad_clip_by
         )
+        self.parts: dict[str, LearnerPart] = {
+            "rl_module": self.module,
+            "optimizer": self._optimizer,
+        }
 
-    @abstractmethod
-    def learn(
-        self, columns: Columns, *, rng: np.random.Generator, num_env_steps: int
-    ) -> dict[str, float]:
-        """Makes one update; `apply_gradients` changes the weights.
+    def make_encoder(self) -> ObservationEncoder:
+        """A new encoder of the observations that the module reads."""
+        module = self.module
+        return ObservationEncoder(module.observation_space, action_mask_key=module.action_mask_key)
 
-        Args:
-            columns: all steps to learn from.
-            rng: the random numbers of this update.
-            num_env_steps: env steps sampled since the start of training, for schedules.
+    def normalize_with(self, normalization: Normalization) -> None:
+        """Learns from observations and rewards as these make them, from now on."""
+        self.normalization = normalization
+        self._encoder.normalizer = normalization.observations
 
-        Returns:
-            Metrics by their key under `learners/{module_id}`.
-        """
-
-    def update(
-        self, episodes: Sequence[SingleAgentEpisode], *, num_env_steps_sampled_lifetime: int
-    ) -> dict[str, float]:
-        """Learns from episodes.
-
-        Args:
-            episodes: chunks after `to_numpy()`, sampled with the current weights.
-            num_env_steps_sampled_lifetime: env steps sampled since the start of training, these
-                included.
-
-        Returns:
-            Metrics by their key under `learners/{module_id}`; learning algorithms list theirs.
-
-        Raises:
-            ModuleError: a loss or gradient was not finite.
-            EpisodeError: the episodes cannot be learnt from.
-        """
-        columns = columns_from_episodes(episodes, encoder=self._encoder)
-        rng = seeding.learner_rng(self.root_seed, self.num_updates)
-        before = self.get_state()
-        try:
-            # Overflow is not a warning here: what is not finite is found and raised before it does
-            # harm.
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                metrics = self.learn(columns, rng=rng, num_env_steps=num_env_steps_sampled_lifetime)
-        except BaseException:  # raised again; also Ctrl-C must not leave half an update
-            self.set_state(before)
-            raise
-        self.num_updates += 1
-        metrics["num_trainable_parameters"] = self.module.num_parameters
-        return metrics
-
-    def apply_gradients(self, *, loss: float, lr: float, batch: Mapping[str, Array]) -> float:
+    def apply_gradients(
+        self, *, loss: float, lr: float | Array, batch: Mapping[str, Array]
+    ) -> float:
         """Clips the module's gradients and makes one step of the optimiser.
 
         Args:
             loss: the value whose gradients these are.
-            lr: learning rate ≥ 0.
+            lr: learning rate ≥ 0; one for all, or one for each number of the flat vector.
             batch: what they were computed from, to name the cause if something is not finite.
 
         Returns:
@@ -140,11 +115,9 @@ class Learner(ABC):
 
     def get_state(self) -> State:
         """Everything that is needed to go on as if nothing had happened, by component."""
-        return {
-            "rl_module": self.module.get_state(),
-            "optimizer": self._optimizer.get_state(),
-            "learner": {"num_updates": self.num_updates, **self.extra_state()},
-        }
+        state: State = {name: part.get_state() for name, part in self.parts.items()}
+        state[OWN] = {"num_updates": self.num_updates, **self.extra_state()}
+        return state
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; if it does not fit, nothing is changed.
@@ -152,26 +125,30 @@ class Learner(ABC):
         Raises:
             ModuleError: a component is missing or unknown, or does not fit this learner.
         """
-        if set(state) != set(COMPONENTS):
+        components = [*self.parts, OWN]
+        if set(state) != set(components):
             raise ModuleError(
-                f"A learner's state has the components {', '.join(COMPONENTS)}; given were "
+                f"A learner's state has the components {', '.join(components)}; given were "
                 f"{', '.join(sorted(state)) or 'none'}. Give all parts of one state that "
                 "`get_state` returned."
             )
-        expected, given = {"num_updates", *self.extra_state()}, set(state["learner"])
+        expected, given = {"num_updates", *self.extra_state()}, set(state[OWN])
         if given != expected:
             raise ModuleError(
-                f"The component `learner` holds {sorted(given)}, but {type(self).__name__} needs "
+                f"The component `{OWN}` holds {sorted(given)}, but {type(self).__name__} needs "
                 f"{sorted(expected)}. Load a state that was written by the same learner class."
             )
-        weights_before = self.module.get_state()
-        self.module.set_state(state["rl_module"])
+        changed: list[tuple[LearnerPart, State]] = []
         try:
-            self._optimizer.set_state(state["optimizer"])
+            for name, part in self.parts.items():
+                before = part.get_state()
+                part.set_state(state[name])
+                changed.append((part, before))
         except ModuleError:
-            self.module.set_state(weights_before)
+            for part, before in changed:
+                part.set_state(before)
             raise
-        own = dict(state["learner"])
+        own = dict(state[OWN])
         self.num_updates = int(own.pop("num_updates"))
         self.set_extra_state(own)
 
@@ -196,8 +173,11 @@ class Learner(ABC):
         del state
 
 
+LearnerT = TypeVar("LearnerT", bound=Learner)
+
+
 @dataclass(frozen=True)
-class LearnerSpec:
+class LearnerSpec(Generic[LearnerT]):
     """What is needed to build a learner.
 
     Attributes:
@@ -208,13 +188,13 @@ class LearnerSpec:
         module_id: the name of the module in results.
     """
 
-    learner_class: type[Learner]
+    learner_class: type[LearnerT]
     module_spec: RLModuleSpec
     settings: Any
     root_seed: int
     module_id: str = DEFAULT_MODULE_ID
 
-    def build(self) -> Learner:
+    def build(self) -> LearnerT:
         """A new learner with weights drawn from the root seed."""
         return self.learner_class(
             module_spec=self.module_spec, settings=self.settings, root_seed=self.root_seed
@@ -236,12 +216,16 @@ def _not_finite_error(loss: float, module: RLModule, batch: Mapping[str, Array])
     )
 
 
-def _not_finite(arrays: Mapping[str, Array]) -> list[str]:
-    return [
-        name
-        for name, array in arrays.items()
-        if array.dtype.kind == "f" and not np.isfinite(array).all()
-    ]
+def _not_finite(columns: Mapping[str, Any]) -> list[str]:
+    return [name for name, column in columns.items() if _has_non_finite(column)]
+
+
+def _has_non_finite(column: Any) -> bool:
+    found: list[bool] = []
+    nested.map_leaves(
+        lambda leaf: found.append(leaf.dtype.kind == "f" and not np.isfinite(leaf).all()), column
+    )
+    return any(found)
 
 
 def _parameters_not_finite(parameters: Parameters) -> list[str]:

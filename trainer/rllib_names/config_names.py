@@ -70,6 +70,7 @@ OLD_NAMES: Final[Mapping[str, OldName]] = MappingProxyType(
         "model": OldName("model_config", sections=("training",), none_is_silent=True),
         "model_config_dict": OldName("model_config"),
         "vf_share_layers": OldName("model_config", sections=("training",), key="vf_share_layers"),
+        "hiddens": OldName("model_config", sections=("training",), key="head_fcnet_hiddens"),
         # Callbacks and evaluation.
         "callbacks": OldName("callbacks_class"),
         "evaluation_num_workers": OldName("evaluation_num_env_runners"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.on_policy import OnPolicyAlgorithm
 from trainer.algorithms.ppo.config import PPOConfig
 from trainer.algorithms.ppo.learner import PPOLearner, PPOSettings
+from trainer.algorithms.ppo.postprocessing import AdvantagePostprocessing
 from trainer.config import AlgorithmConfig
-from trainer.learners import Learner
 
 
-class PPO(Algorithm):
+class PPO(OnPolicyAlgorithm):
     """Proximal Policy Optimization (Schulman et al. 2017).
 
     The equations are in `README.md` beside this file.
@@ -19,7 +19,7 @@ class PPO(Algorithm):
 
     config_class: ClassVar[type[AlgorithmConfig]] = PPOConfig
 
-    def make_learner(self) -> Learner:
+    def make_learner(self) -> PPOLearner:
         """The learner with the settings of `PPOConfig.training()`."""
         config = self.config
         settings = PPOSettings(
@@ -43,6 +43,12 @@ class PPO(Algorithm):
         )
         return PPOLearner(module_spec=self.module_spec, settings=settings, root_seed=self.root_seed)
 
-    def training_step(self) -> None:
-        """Samples one train batch and makes one update from it."""
-        self.learn(self.sample_env_steps(self.config.total_train_batch_size))
+    def make_postprocessing(self) -> AdvantagePostprocessing:
+        """Advantages, as the learner estimates them."""
+        config = self.config
+        return AdvantagePostprocessing(
+            gamma=config.gamma,
+            lambda_=config.lambda_,
+            use_gae=config.use_gae,
+            use_critic=config.use_critic,
+        )

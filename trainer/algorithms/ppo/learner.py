@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,20 +14,31 @@ from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, pp
 from trainer.connectors import (
     AdvantageEstimate,
     Chunks,
-    discounted_returns,
+    estimate_advantages,
     explained_variance,
-    generalized_advantages,
     standardize,
 )
-from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, OBS
-from trainer.learners import Columns, Learner, LearnerSettings, minibatches, num_minibatches
+from trainer.episodes.columns import (
+    ACTION_DIST_INPUTS,
+    ACTION_LOGP,
+    ACTIONS,
+    ADVANTAGES,
+    OBS,
+    VALUE_TARGETS,
+    VF_PREDS,
+)
+from trainer.learners import (
+    Columns,
+    EpisodeLearner,
+    LearnerSettings,
+    TrainBatchEvent,
+    minibatches,
+    num_minibatches,
+)
 from trainer.learners.settings import is_positive, schedule_problems
-from trainer.modules import VF_PREDS, RLModuleSpec
+from trainer.modules import RLModuleSpec
 from trainer.nn import Schedule, ScheduleSetting
 from trainer.types import Array, State
-
-ADVANTAGES: Final = "advantages"
-VALUE_TARGETS: Final = "value_targets"
 
 _LOSS_METRICS: Final = (
     "policy_loss",
@@ -92,7 +103,7 @@ class PPOSettings(LearnerSettings):
         return problems
 
 
-class PPOLearner(Learner):
+class PPOLearner(EpisodeLearner):
     """Proximal policy optimisation (Schulman et al. 2017, algorithm 1, with RLlib's KL penalty).
 
     Metrics are means over the minibatches of the last epoch, except: `vf_explained_var` (of the
@@ -110,16 +121,22 @@ class PPOLearner(Learner):
         self._entropy_coeff = Schedule.from_setting(settings.entropy_coeff, name="entropy_coeff")
 
     def learn(
-        self, columns: Columns, *, rng: np.random.Generator, num_env_steps: int
-    ) -> dict[str, float]:
+        self,
+        columns: Columns,
+        *,
+        rng: np.random.Generator,
+        num_env_steps: int,
+        event: TrainBatchEvent,
+    ) -> dict[str, Any]:
         """One update; see `Learner.learn`."""
         settings = self.settings
         values, estimate = self.estimate_advantages(columns)
-        rows = self.training_rows(columns, estimate)
-        size = settings.minibatch_size or len(values)
+        rows = event.fire(self.training_rows(columns, estimate), **{VF_PREDS: values})
+        num_rows = len(rows[OBS])
+        size = settings.minibatch_size or num_rows
         coefficients = self._coefficients(num_env_steps)
         lr = self._lr.value_at(num_env_steps)
-        last_epoch = num_minibatches(len(values), minibatch_size=size, num_epochs=1)
+        last_epoch = num_minibatches(num_rows, minibatch_size=size, num_epochs=1)
         record: deque[tuple[PPOLoss, float]] = deque(maxlen=last_epoch)
         num_rows_trained = 0
         for minibatch in minibatches(
@@ -148,7 +165,7 @@ class PPOLearner(Learner):
         self.kl_coeff = float(state["kl_coeff"])
 
     def estimate_advantages(self, columns: Columns) -> tuple[Array, AdvantageEstimate]:
-        """Values float64 [B] of all steps, and the advantages that follow."""
+        """Values float64 [B] of all steps, and the advantages that follow or callbacks gave."""
         num_rows = len(columns.obs)
         values = np.zeros(num_rows + len(columns.last_obs))
         if self.settings.use_critic:
@@ -160,17 +177,24 @@ class PPOLearner(Learner):
             lengths=columns.lengths,
             bootstrap_values=np.where(columns.is_terminated, 0.0, values[num_rows:]),
         )
-        gamma = self.settings.gamma
-        if self.settings.use_gae:
-            estimate = generalized_advantages(chunks, gamma=gamma, lambda_=self.settings.lambda_)
-        else:
-            estimate = discounted_returns(chunks, gamma=gamma, use_critic=self.settings.use_critic)
-        return chunks.values, estimate
+        settings = self.settings
+        estimate = estimate_advantages(
+            chunks,
+            gamma=settings.gamma,
+            lambda_=settings.lambda_,
+            use_gae=settings.use_gae,
+            use_critic=settings.use_critic,
+        )
+        given = {
+            name: columns.given[name].put_into(getattr(estimate, name)) for name in columns.given
+        }
+        return chunks.values, replace(estimate, **given)
 
     def training_rows(self, columns: Columns, estimate: AdvantageEstimate) -> dict[str, Array]:
         """The columns that minibatches are made of, [B, ...] each."""
         distribution = self.module.action_distribution
         return {
+            **columns.extras,
             OBS: columns.obs,
             ACTIONS: columns.actions,
             ACTION_LOGP: columns.action_logp,

@@ -1,0 +1,278 @@
+"""Normalised observations and rewards in a whole run: the same bytes, for everyone the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from checkpoints import CheckpointMismatchError, encode, read_manifest
+from trainer import Algorithm, AlgorithmConfig, ConfigError, PGConfig, PPOConfig
+from trainer.algorithms.dqn import DQNConfig
+from trainer.connectors import ObservationEncoder
+
+pytestmark = pytest.mark.process
+
+
+class Scaled(gym.Wrapper[Any, Any, Any, Any]):
+    """CartPole in odd units: metres far from the origin, speeds in micrometres."""
+
+    def __init__(self, context: Any = None) -> None:
+        del context
+        super().__init__(gym.make("CartPole-v1", disable_env_checker=True))
+        self.observation_space = gym.spaces.Box(-1e9, 1e9, (4,), np.float32)
+
+    @staticmethod
+    def _in_odd_units(observation: Any) -> Any:
+        return (observation * [1.0, 1e6, 1e-4, 1.0] + [500.0, 0.0, 0.0, -300.0]).astype(np.float32)
+
+    def reset(self, **arguments: Any) -> Any:
+        observation, info = self.env.reset(**arguments)
+        return self._in_odd_units(observation), info
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._in_odd_units(observation), 3.0 * float(reward), terminated, truncated, info
+
+
+NORMALIZED = {
+    "observation_filter": "MeanStdFilter",
+    "normalize_rewards": True,
+    "clip_rewards": 2.0,
+}
+
+
+def ppo() -> AlgorithmConfig:
+    return PPOConfig().training(train_batch_size=102, minibatch_size=50, num_epochs=2)
+
+
+def dqn() -> AlgorithmConfig:
+    return (
+        DQNConfig()
+        .training(num_steps_sampled_before_learning_starts=20, train_batch_size=16, n_step=2)
+        .reporting(min_sample_timesteps_per_iteration=50)
+    )
+
+
+KINDS = {"ppo": ppo, "dqn": dqn}
+
+
+def config(kind: str = "ppo", num_env_runners: int = 0, **settings: Any) -> AlgorithmConfig:
+    made = (
+        KINDS[kind]()
+        .environment(Scaled)
+        .env_runners(
+            num_env_runners=num_env_runners, num_envs_per_env_runner=4 // max(1, num_env_runners)
+        )
+        .rl_module(model_config={"fcnet_hiddens": [8]})
+        .debugging(seed=4)
+    )
+    made.update_from_dict({**NORMALIZED, **settings})
+    return made
+
+
+def known(algo: Algorithm) -> bytes:
+    state = algo.get_state()
+    names = ("learner", "connectors", "counters", "replay_buffer")
+    return encode([state["env_runners"]["slots"], *[state.get(name) for name in names]])
+
+
+def train(algo: Algorithm, iterations: int = 3) -> bytes:
+    for _ in range(iterations):
+        algo.train()
+    return known(algo)
+
+
+# ---- exactness
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bytes_depend_neither_on_runners_nor_on_a_restart(kind: str, tmp_path: Path) -> None:
+    with config(kind).build_algo() as algo:
+        half = train(algo)
+        algo.save_to_path(tmp_path / "checkpoint")
+        expected = train(algo)
+    assert half != expected
+    for num_env_runners in (1, 2, 4):
+        with config(kind, num_env_runners).build_algo() as algo:
+            assert train(algo) == half
+            assert train(algo) == expected
+    for num_env_runners in (0, 2):
+        with config(kind, num_env_runners, seed=9).build_algo() as algo:
+            train(algo, 1)  # whatever it saw before must be forgotten
+            algo.restore_from_path(tmp_path / "checkpoint")
+            assert train(algo) == expected
+
+
+def test_forgotten_statistics_would_show() -> None:
+    # Negative control of the test above.
+    with config().build_algo() as algo:
+        train(algo)
+        state = algo.get_state()
+        expected = train(algo, 1)
+        algo.set_state(state)
+        assert train(algo, 1) == expected
+        algo.set_state(state)
+        damaged = algo.get_state()
+        damaged["connectors"]["observations"]["mean"] *= 1.1
+        algo.set_state(damaged)
+        assert train(algo, 1) != expected
+
+
+def test_a_killed_runner_changes_nothing(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+
+    def kill_once(episode: Any) -> None:
+        if episode.t != 5:
+            return
+        try:
+            armed.unlink()
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    outcomes = []
+    for should_kill in (False, True):
+        with config("ppo", 2).callbacks(on_episode_step=kill_once).build_algo() as algo:
+            train(algo, 2)  # the statistics are in force when it happens
+            if should_kill:
+                armed.touch()
+            outcomes.append(train(algo, 2))
+            assert algo.env_runner_group.num_remote_worker_restarts() == int(should_kill)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_an_iteration_that_fails_leaves_the_statistics_as_they_were() -> None:
+    is_failing = False
+
+    def fail() -> None:
+        if is_failing:
+            raise ValueError("no")
+
+    with config().callbacks(on_train_result=fail).build_algo() as algo:
+        train(algo, 2)
+        before, in_force = known(algo), algo.normalization
+        is_failing = True
+        with pytest.raises(Exception, match="no"):
+            algo.train()
+        is_failing = False
+        assert known(algo) == before
+        assert encode(vars(algo.normalization.observations)) == encode(vars(in_force.observations))
+
+
+# ---- everyone uses the same
+
+
+def test_the_learner_sees_exactly_what_the_policy_saw() -> None:
+    worst = []
+
+    def compare(policy: Any, train_batch: Any) -> None:
+        inputs = policy.action_distribution.canonical(policy.forward_acting(train_batch["obs"]))
+        worst.append(float(np.abs(inputs - train_batch["action_dist_inputs"]).max()))
+
+    with config().callbacks(on_learn_on_batch=compare).build_algo() as algo:
+        train(algo)
+        assert max(worst) == 0.0
+        # Negative control: with other statistics it would show.
+        algo.learner.normalize_with(type(algo.normalization)())
+        algo.train()
+    assert worst[-1] > 1e-3
+
+
+def test_replay_holds_raw_observations_and_clipped_rewards() -> None:
+    with config("dqn").build_algo() as algo:
+        train(algo)
+        sampled = algo.local_replay_buffer.sample(64, rng=np.random.default_rng(0))
+        batch = algo.learner._encoded(sampled)
+        factor = algo.normalization.rewards.factor
+    assert sampled.obs[:, 0].min() > 490.0
+    assert set(sampled.rewards.tolist()) == {2.0}
+    assert np.abs(batch.obs).max() <= 10.0
+    assert batch.obs.std(axis=0) == pytest.approx(1.0, abs=0.5)
+    np.testing.assert_allclose(batch.rewards, 2.0 * factor, rtol=1e-6)
+
+
+def test_single_actions_and_evaluation_use_the_statistics_and_leave_them_alone() -> None:
+    with config(evaluation_duration=2).build_algo() as algo:
+        train(algo)
+        before = encode(algo.get_state()["connectors"])
+        module, encoder = algo.get_module(), ObservationEncoder(Scaled().observation_space)
+        observation = np.array([500.2, 4e5, 0.0, -299.5], np.float32)
+        rows = algo.normalization.observations(encoder.encode([observation]))
+        inputs = module.forward_inference({"obs": rows})["action_dist_inputs"]
+        assert algo.compute_single_action(observation, explore=False) == int(inputs.argmax())
+        algo.evaluate()
+        runner = algo.eval_env_runner_group.local_env_runner
+        used = runner._player._acting._encoder.normalizer
+        assert used is algo.normalization.observations
+        assert encode(algo.get_state()["connectors"]) == before
+
+
+def test_reported_returns_are_the_envs_own() -> None:
+    results = []
+    both: list[dict[str, Any]] = [{}, {"clip_rewards": None, "normalize_rewards": False}]
+    for settings in both:
+        with config(**settings).build_algo() as algo:
+            results.append(algo.train()["env_runners"])
+    # Before the first update nobody acts otherwise.
+    assert results[0]["episode_return_mean"] == results[1]["episode_return_mean"]
+    assert results[0]["episode_return_mean"] == 3.0 * results[0]["episode_len_mean"]
+
+
+def test_trajectories_show_the_advantages_that_are_learnt() -> None:
+    shown: list[Any] = []
+    learnt: list[Any] = []
+
+    def look(postprocessed_batch: Any) -> None:
+        assert set(postprocessed_batch["rewards"].tolist()) == {3.0}, "as the env paid them"
+        shown.append(postprocessed_batch["advantages"].copy())
+
+    def learn(train_batch: Any) -> None:
+        learnt.append(train_batch["advantages"].copy())
+
+    made = PGConfig().environment(Scaled).training(train_batch_size=60).debugging(seed=1)
+    made.update_from_dict(NORMALIZED)
+    with made.callbacks(
+        on_postprocess_trajectory=look, on_learn_on_batch=learn
+    ).build_algo() as algo:
+        train(algo, 2)
+        assert algo.normalization.rewards.factor < 0.5
+    np.testing.assert_array_equal(np.concatenate(shown).astype(np.float32), np.concatenate(learnt))
+
+
+# ---- checkpoints and settings
+
+
+def test_statistics_are_a_component_only_where_there_are_some(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {"observation_filter": "NoFilter", "normalize_rewards": False}
+    with config(**plain).build_algo() as algo, config().build_algo() as other:
+        train(algo, 1)
+        algo.save_to_path(tmp_path / "plain")
+        other.save_to_path(tmp_path / "normalized")
+        assert "connectors" not in read_manifest(tmp_path / "plain").components
+        assert "connectors" in read_manifest(tmp_path / "normalized").components
+        with pytest.raises(CheckpointMismatchError, match="connectors"):
+            algo.restore_from_path(tmp_path / "normalized")
+        with pytest.raises(CheckpointMismatchError, match="connectors"):
+            other.restore_from_path(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"observation_filter": "MeanStd"}, "Did you mean 'MeanStdFilter'"),
+        ({"observation_filter": "ConcurrentMeanStdFilter"}, "Did you mean 'MeanStdFilter'"),
+        ({"observation_filter": dict}, "expected a string"),
+        ({"clip_rewards": -1.0}, "clip_rewards"),
+        ({"normalize_rewards": "yes"}, "normalize_rewards"),
+        ({"evaluation_config": {"observation_filter": "NoFilter"}}, "the training's running"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(**settings).validate()

@@ -1,0 +1,98 @@
+"""PG as a whole: the same bytes in every course of events, callbacks, command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import encode
+from trainer import PG, Algorithm, PGConfig
+from trainer.cli.main import main
+from trainer.connectors import SampleBatch
+
+pytestmark = pytest.mark.process
+
+
+def config(num_env_runners: int = 0, **settings: Any) -> PGConfig:
+    made = (
+        PGConfig()
+        .environment("CartPole-v1")
+        .env_runners(
+            num_env_runners=num_env_runners, num_envs_per_env_runner=2 // max(1, num_env_runners)
+        )
+        .training(train_batch_size=101, lr=1e-2, model={"fcnet_hiddens": [8]})
+        .debugging(seed=5)
+    )
+    made.update_from_dict(settings)
+    return made
+
+
+def learnt(algo: Algorithm) -> bytes:
+    state = algo.get_state()
+    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
+
+
+def train(algo: Algorithm, iterations: int = 3) -> bytes:
+    for _ in range(iterations):
+        algo.train()
+    return learnt(algo)
+
+
+@pytest.mark.parametrize("batch_mode", ["complete_episodes", "truncate_episodes"])
+def test_the_bytes_depend_neither_on_runners_nor_on_a_restart(
+    batch_mode: str, tmp_path: Path
+) -> None:
+    with config(batch_mode=batch_mode).build_algo() as algo:
+        train(algo)
+        algo.save_to_path(tmp_path / "checkpoint")
+        expected = train(algo)
+    for num_env_runners in (1, 2):
+        with config(num_env_runners, batch_mode=batch_mode).build_algo() as algo:
+            train(algo)
+            assert train(algo) == expected
+    with PG.from_checkpoint(tmp_path / "checkpoint") as algo:
+        assert train(algo) == expected
+    with config(batch_mode=batch_mode, seed=6).build_algo() as algo:
+        assert train(algo, 6) != expected
+
+
+def test_episodes_are_played_to_their_end_unless_asked_otherwise() -> None:
+    with config().build_algo() as algo:
+        slots = [algo.train(), algo.get_state()["env_runners"]["slots"]][1]
+        assert all(slot["env_seed"] is None for slot in slots)
+    with config(batch_mode="truncate_episodes").build_algo() as algo:
+        assert algo.train()["env_runners/num_env_steps_sampled"] == 101
+
+
+def test_trajectories_are_shown_with_returns_and_may_be_rewritten() -> None:
+    seen: list[SampleBatch] = []
+
+    def look(postprocessed_batch: SampleBatch) -> None:
+        seen.append(postprocessed_batch.copy())
+
+    def spoil(postprocessed_batch: SampleBatch) -> None:
+        postprocessed_batch["advantages"][:] = 0.0
+
+    outcomes = {}
+    for name, listener in (("silence", None), ("looking", look), ("spoiling", spoil)):
+        made = config()
+        if listener is not None:
+            made.callbacks(on_postprocess_trajectory=listener)
+        with made.build_algo() as algo:
+            before = algo.get_policy().get_weights()["pi/0/kernel"].copy()
+            train(algo)
+            outcomes[name] = learnt(algo)
+            has_moved = bool((before != algo.get_policy().get_weights()["pi/0/kernel"]).any())
+        assert has_moved == (name != "spoiling")
+    assert outcomes["silence"] == outcomes["looking"]
+    rewards, advantages = seen[0]["rewards"], seen[0]["advantages"]
+    assert advantages[-1] == rewards[-1] == 1.0
+    assert advantages[-3] == pytest.approx(1.0 + 0.99 + 0.99**2)
+
+
+def test_the_command_line_trains_pg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "--algo", "PG", "--env", "CartPole-v1", "--stop-iterations", "2"]
+    assert main([*arguments, "--run-dir", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out

@@ -1,0 +1,468 @@
+"""`on_postprocess_trajectory` and `on_learn_on_batch`: what callbacks change is what is learnt."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import Wrapper
+
+from callbacks import RLlibCallback
+from checkpoints import encode
+from trainer import PPO, CallbackError, PPOConfig
+from trainer.connectors import compute_advantages
+from trainer.env_runners import EnvRunnerGroup, Weights
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+from trainer.types import Array
+
+pytestmark = pytest.mark.process
+
+NUM_SLOTS = 4
+MODES = ["truncate_episodes", "complete_episodes"]
+
+
+def config(num_env_runners: int = 0, *, env: Any = CountdownEnv, **more: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(env)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=NUM_SLOTS // max(1, num_env_runners),
+        )
+        .training(
+            train_batch_size=62,  # a remainder on four slots, and episodes that are cut
+            minibatch_size=32,
+            num_epochs=2,
+            lr=0.01,
+            gamma=0.9,
+            lambda_=0.5,
+            model={"fcnet_hiddens": [8]},
+        )
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(more)
+
+
+def learnt(algo: PPO) -> bytes:
+    return encode(algo.get_state()["learner"])
+
+
+def trained(made: PPOConfig, *, iterations: int = 2) -> tuple[bytes, list[Any]]:
+    """The learner after some iterations, and their results."""
+    with made.build_algo() as algo:
+        results = [algo.train() for _ in range(iterations)]
+        return learnt(algo), results
+
+
+def plus_one(postprocessed_batch: Any, **_: Any) -> None:
+    postprocessed_batch["rewards"] += 1.0
+
+
+class PlusOneEnv(Wrapper[Any, Any, Any, Any]):
+    """Pays one more per step."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(CountdownEnv(env_config))
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, float(reward) + 1.0, terminated, truncated, info
+
+
+class Rewriting(RLlibCallback):
+    """Rewrites everything that can be, in ways that depend on its state and on the critic."""
+
+    def __init__(self) -> None:
+        self.seen = 0.0
+
+    def on_postprocess_trajectory(
+        self, *, episode: Any, postprocessed_batch: Any, metrics_logger: Any, **_: Any
+    ) -> None:
+        batch = postprocessed_batch
+        self.seen += batch.count
+        episode.custom_metrics["seen"] = batch.count
+        batch["rewards"] += 0.01 * batch["t"]
+        if batch.count % 2:
+            compute_advantages(batch, batch["vf_preds"][-1], 0.5, 0.25)
+        batch["value_targets"] *= 1.5
+        batch["novelty"] = np.abs(batch["new_obs"] - batch["obs"]).sum(axis=1)
+        metrics_logger.log_value("rewritten_rows", batch.count, reduce="sum")
+
+
+# ---- what is seen
+
+
+def test_a_batch_holds_the_advantages_that_follow_by_hand() -> None:
+    chunks: list[tuple[Any, float]] = []
+
+    def note(postprocessed_batch: Any, policies: Any, **_: Any) -> None:
+        batch = postprocessed_batch.copy()
+        last = policies["default_policy"].compute_values({"obs": batch["new_obs"]})[-1]
+        chunks.append((batch, float(last)))
+
+    lengths = {"min_length": 2, "max_length": 3}
+    made = config(env_config=lengths, callbacks_on_postprocess_trajectory=note)
+    trained(made, iterations=1)
+    pairs = [(batch, last) for batch, last in chunks if batch.count == 2]
+    assert {bool(batch["terminateds"][-1]) for batch, _ in pairs} == {True, False}
+    for batch, last in pairs:
+        first_value, second_value = batch["vf_preds"].astype(float).tolist()
+        after = 0.0 if batch["terminateds"][-1] else last
+        second = 1.0 + 0.9 * after - second_value
+        first = 1.0 + 0.9 * second_value - first_value + 0.9 * 0.5 * second
+        np.testing.assert_allclose(batch["advantages"], [first, second], rtol=1e-5)
+        np.testing.assert_allclose(
+            batch["value_targets"], [first + first_value, second + second_value], rtol=1e-5
+        )
+
+
+class Order(RLlibCallback):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def on_postprocess_trajectory(self, *, episode: Any, **_: Any) -> None:
+        self.lines.append(f"trajectory {episode.id_} {episode.t} {episode.is_done}")
+
+    def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+        self.lines.append(f"end {episode.id_} {episode.t}")
+
+    def on_sample_end(self, *, samples: Any, **_: Any) -> None:
+        self.lines += [f"chunk {chunk.id_} {chunk.t}" for chunk in samples]
+
+
+def test_every_chunk_is_shown_once_before_the_event_that_ends_it() -> None:
+    with config(callbacks_class=Order, evaluation_interval=1).build_algo() as algo:
+        algo.train()
+        groups = (algo.env_runner_group, algo.eval_env_runner_group)
+        lines, others = (
+            group.foreach_env_runner(lambda runner: runner.callbacks.objects[0].lines)[0]
+            for group in groups
+            if group is not None
+        )
+    shown = [line.split()[1:3] for line in lines if line.startswith("trajectory")]
+    assert sorted(shown) == sorted(line.split()[1:] for line in lines if line.startswith("chunk"))
+    ended = [number for number, line in enumerate(lines) if line.startswith("end")]
+    assert len(ended) > 4
+    for number in ended:
+        _, id_, t = lines[number].split()
+        assert lines[number - 1] == f"trajectory {id_} {t} True"
+    cut = [line for line in lines if line.startswith("trajectory") and line.endswith("False")]
+    assert len(cut) >= 2
+    assert lines.index(cut[0]) > ended[-1]
+    assert any(line.startswith("end") for line in others), "evaluation has played"
+    assert not any(line.startswith("trajectory") for line in others)
+
+
+def test_old_names_of_the_arguments_are_given_to_who_asks() -> None:
+    seen: list[bool] = []
+
+    def old(
+        worker: Any, episode: Any, agent_id: Any, policies: Any, pre_batch: Any, post_batch: Any
+    ) -> None:
+        policy, before = pre_batch
+        post_batch["rewards"] += 1.0
+        seen.append(
+            policy is worker.module is policies[episode.policy_for(agent_id)]
+            and before["rewards"].tolist() == [1.0] * post_batch.count
+            and "advantages" not in before
+        )
+        with pytest.raises(ValueError, match="read-only"):
+            before["rewards"][0] = 0.0
+
+    def oldest(info: Any) -> None:
+        assert info["pre_batch"][1]["rewards"].sum() + info["post_batch"].count == (
+            info["post_batch"]["rewards"].sum()
+        )
+
+    trained(config(callbacks_on_postprocess_trajectory=[old, oldest]), iterations=1)
+    assert len(seen) > 4
+    assert all(seen)
+
+
+# ---- what is learnt
+
+
+@pytest.mark.parametrize("batch_mode", MODES)
+def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(batch_mode: str) -> None:
+    rewritten, results = trained(
+        config(batch_mode=batch_mode, callbacks_on_postprocess_trajectory=plus_one)
+    )
+    paid, paid_results = trained(config(batch_mode=batch_mode, env=PlusOneEnv))
+    usual, usual_results = trained(config(batch_mode=batch_mode))
+    assert rewritten == paid != usual
+    for result, of_env in zip(results, paid_results, strict=True):
+        # What is reported is what the env pays.
+        mean = result["env_runners/episode_return_mean"]
+        assert mean == result["env_runners/episode_len_mean"]
+        assert of_env["env_runners/episode_return_mean"] == 2 * mean
+    assert results[0]["env_runners/hist_stats"] == usual_results[0]["env_runners/hist_stats"]
+
+
+def test_the_return_of_a_rewritten_episode_is_what_the_env_paid() -> None:
+    sums: list[tuple[float, float, int]] = []
+
+    def compare(episode: Any, prev_episode_chunks: Any) -> None:
+        for chunk in (*prev_episode_chunks, episode):
+            assert chunk.get_return() == chunk.t
+        rewards = [sum(chunk.get_rewards()) for chunk in (*prev_episode_chunks, episode)]
+        sums.append((sum(rewards), episode.get_return(), len(rewards)))
+
+    made = config(train_batch_size=20, minibatch_size=20)
+    made.callbacks(on_postprocess_trajectory=plus_one, on_episode_end=compare)
+    trained(made, iterations=3)
+    assert all(rewritten == 2 * paid for rewritten, paid, _ in sums)
+    assert {len_ for _, _, len_ in sums} >= {1, 2}
+
+
+def test_who_only_listens_changes_no_byte() -> None:
+    def look(**arguments: Any) -> None:
+        del arguments
+
+    outcomes = []
+    for callbacks in ({}, {"on_postprocess_trajectory": look, "on_learn_on_batch": look}):
+        with config(0, lr=[[0, 0.01], [100, 0.001]]).callbacks(**callbacks).build_algo() as algo:
+            results = [comparable(algo.train()) for _ in range(3)]
+            state = algo.get_state()
+            parts = [{k: v for k, v in part.items() if k != "config"} for part in (*results, state)]
+            outcomes.append(encode(parts))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("batch_mode", MODES)
+def test_runners_however_many_and_restored_ones_learn_the_same(
+    batch_mode: str, tmp_path: Path
+) -> None:
+    made: dict[str, Any] = {"batch_mode": batch_mode, "callbacks_class": Rewriting}
+    outcomes: dict[str, bytes] = {}
+    for runners in (0, 1, 2):
+        with config(runners, **made).build_algo() as algo:
+            algo.train()
+            algo.save_to_path(tmp_path / f"{runners}")
+            algo.train()
+            outcomes[f"{runners}"] = learnt(algo)
+        with config(runners, **made).build_algo() as other:
+            other.restore_from_path(tmp_path / f"{runners}")
+            other.train()
+            outcomes[f"restored {runners}"] = learnt(other)
+    usual, _ = trained(config(batch_mode=batch_mode))
+    assert len(set(outcomes.values())) == 1
+    assert outcomes["0"] != usual
+
+
+def killing(armed: Path) -> type[Rewriting]:
+    """Rewrites, and kills its process once in the middle of it when `armed` exists."""
+
+    class Killing(Rewriting):
+        def on_postprocess_trajectory(self, **arguments: Any) -> None:
+            super().on_postprocess_trajectory(**arguments)
+            if arguments["episode"].is_done:
+                try:
+                    armed.unlink()
+                except FileNotFoundError:
+                    return
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return Killing
+
+
+def test_a_killed_runner_makes_no_difference(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    outcomes = []
+    for should_kill in (False, True):
+        with config(1).callbacks(killing(armed)).build_algo() as algo:
+            results = []
+            for _ in range(3):
+                if should_kill:
+                    armed.touch()
+                results.append({**comparable(algo.train()), "config": None})
+            restarts = algo.env_runner_group.num_remote_worker_restarts()
+            outcomes.append(encode([results, algo.get_state()["env_runners"], learnt(algo)]))
+        assert restarts == (3 if should_kill else 0)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_advantages_of_a_callback_are_what_the_loss_sees() -> None:
+    batches: list[Any] = []
+
+    def give(postprocessed_batch: Any, **_: Any) -> None:
+        # -1 and 1 in turn over the whole batch of pairs: standardised already.
+        postprocessed_batch["advantages"] = np.where(postprocessed_batch["t"] % 2, 1.0, -1.0)
+
+    made = config(
+        env_config={"min_length": 4, "max_length": 4},
+        train_batch_size=64,
+        callbacks_on_postprocess_trajectory=give,
+        callbacks_on_learn_on_batch=lambda train_batch: batches.append(train_batch.copy()),
+    )
+    trained(made, iterations=1)
+    (batch,) = batches
+    assert batch["advantages"].tolist() == np.where(batch["t"] % 2, 1.0, -1.0).tolist()
+    assert np.ptp(batch["value_targets"]) > 0.1, "these are the learner's own"
+
+
+def test_likelihoods_of_rewritten_actions_are_computed_anew() -> None:
+    played: list[Array] = []
+    chunks: list[Any] = []
+
+    def first_action(postprocessed_batch: Any, **_: Any) -> None:
+        played.append(postprocessed_batch["actions"].copy())
+        postprocessed_batch["actions"][:] = 0
+
+    def note(samples: Any, env_runner: Any) -> None:
+        chunks.extend((chunk, env_runner.module.action_distribution) for chunk in samples)
+
+    made = config(callbacks_on_postprocess_trajectory=first_action, callbacks_on_sample_end=note)
+    with made.build_algo() as algo:
+        algo.train()
+        slots = algo.get_state()["env_runners"]["slots"]
+    for chunk, distribution in chunks:
+        actions = chunk.get_actions()
+        assert not actions.any()
+        inputs = chunk.get_extra_model_outputs("action_dist_inputs")
+        logp = chunk.get_extra_model_outputs("action_logp")
+        assert logp.tolist() == distribution.logp(inputs, actions).tolist()
+    assert any(actions.any() for actions in played), "other actions were played"
+    # A replay needs the actions that were played.
+    remembered = [actions.tolist() for slot in slots for actions in slot["actions"]]
+    assert remembered
+    assert all(actions in [some.tolist() for some in played] for actions in remembered)
+    assert any(any(actions) for actions in remembered)
+
+
+def test_continuous_actions_and_own_columns_travel_to_the_loss() -> None:
+    batches: list[Any] = []
+    made = config(2, env=ContinuousEnv, callbacks_class=Rewriting)
+    made.callbacks(on_learn_on_batch=lambda train_batch: batches.append(train_batch.copy()))
+    _, results = trained(made, iterations=1)
+    (batch,) = batches
+    assert batch["novelty"].shape == (62,)
+    assert results[0]["env_runners/rewritten_rows"] == 62
+
+
+def test_the_running_episode_goes_on_with_what_the_env_showed() -> None:
+    # An observation that was halved as the last one of a chunk would be halved again in the next.
+    lefts: list[float] = []
+    learnt_from: list[float] = []
+
+    def halve(postprocessed_batch: Any, **_: Any) -> None:
+        lefts.extend(postprocessed_batch["obs"][:, 0].tolist())
+        postprocessed_batch["obs"] *= 0.5
+        postprocessed_batch["new_obs"] *= 0.5
+
+    def note(train_batch: Any) -> None:
+        learnt_from.extend(train_batch["obs"][:, 0].tolist())
+
+    made = config(env_config={"min_length": 40, "max_length": 40}, train_batch_size=40)
+    made.callbacks(on_postprocess_trajectory=halve, on_learn_on_batch=note)
+    trained(made, iterations=3)
+    shown = [(40 - step) / 40 for step in range(30)]  # four slots, three chunks of ten steps
+    assert sorted(set(lefts), reverse=True) == pytest.approx(shown)
+    assert sorted(set(learnt_from), reverse=True) == pytest.approx([left / 2 for left in shown])
+
+
+def test_metrics_of_a_trajectory_are_reported_with_its_episode() -> None:
+    counts: list[float] = []
+
+    def count(episode: Any, postprocessed_batch: Any, **_: Any) -> None:
+        so_far = episode.custom_metrics.get("steps", 0)
+        episode.custom_metrics["steps"] = so_far + postprocessed_batch.count
+
+    made = config(callbacks_on_postprocess_trajectory=count)
+    _, results = trained(made, iterations=3)
+    for result in results:
+        runners = result["env_runners"]
+        assert runners["custom_metrics"]["steps_mean"] == runners["episode_len_mean"]
+        counts.append(runners["num_episodes"])
+    assert min(counts) > 0
+
+
+# ---- on_learn_on_batch
+
+
+def test_learning_is_announced_once_per_update_with_room_for_metrics() -> None:
+    seen: list[Any] = []
+
+    class Learning(RLlibCallback):
+        def on_learn_on_batch(
+            self, *, policy: Any, train_batch: Any, result: Any, **_: Any
+        ) -> None:
+            seen.append((policy, train_batch.count))
+            train_batch["advantages"][:] = 0.0
+            result["rows"] = train_batch.count
+
+    made = config(callbacks_class=Learning, use_kl_loss=False)
+    with made.build_algo() as algo:
+        before = algo.get_weights()["default_policy"]
+        results = [algo.train() for _ in range(2)]
+        after = algo.get_weights()["default_policy"]
+        assert seen == [(algo.get_module(), 62)] * 2
+    assert [result["learners/default_policy/custom_metrics/rows"] for result in results] == [62, 62]
+    is_same = {name: bool((before[name] == after[name]).all()) for name in before}
+    assert all(same == name.startswith("pi/") for name, same in is_same.items())
+
+
+# ---- cost and errors
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 1])
+def test_runners_hold_and_get_values_only_if_somebody_looks(
+    num_env_runners: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Weights] = []
+    set_weights = EnvRunnerGroup.set_weights
+
+    def note(group: EnvRunnerGroup, weights: Weights) -> None:
+        sent.append(weights)
+        set_weights(group, weights)
+
+    monkeypatch.setattr(EnvRunnerGroup, "set_weights", note)
+    for callbacks, expected in (({}, False), ({"on_postprocess_trajectory": plus_one}, True)):
+        sent.clear()
+        with config(num_env_runners).callbacks(**callbacks).build_algo() as algo:
+            algo.train()
+            (names,) = algo.env_runner_group.foreach_env_runner(
+                lambda runner: list(runner.module.get_state())
+            )
+        assert len(sent) == 2
+        for held in (names, *(weights.state for weights in sent)):
+            assert any(name.startswith("vf/") for name in held) is expected
+
+
+def _raise(**_: Any) -> None:
+    raise ZeroDivisionError("on purpose")
+
+
+def _spoil(postprocessed_batch: Any = None, train_batch: Any = None) -> None:
+    batch = postprocessed_batch if train_batch is None else train_batch
+    batch["advantages"] = batch["advantages"][1:]
+
+
+@pytest.mark.parametrize(
+    ("event", "num_env_runners", "place"),
+    [
+        ("on_postprocess_trajectory", 0, "env runner 0, episode training-"),
+        ("on_postprocess_trajectory", 1, "env runner 1, episode training-"),
+        ("on_learn_on_batch", 0, "the main process"),
+    ],
+)
+@pytest.mark.parametrize(("callback", "cause"), [(_raise, "on purpose"), (_spoil, "rows")])
+def test_errors_name_callback_event_and_place_and_nothing_has_happened(
+    event: str, num_env_runners: int, place: str, callback: Any, cause: str
+) -> None:
+    with config(num_env_runners).callbacks(**{event: callback}).build_algo() as algo:
+        before = learnt(algo)
+        with pytest.raises(CallbackError) as caught:
+            algo.train()
+        assert algo.training_iteration == 0
+        assert learnt(algo) == before
+        assert algo.env_runner_group.num_remote_worker_restarts() == 0
+    error = caught.value
+    assert error.event == event
+    assert f"{event}[0] {callback.__name__}" in error.callback
+    assert place in error.where
+    assert cause in str(error.__cause__)

@@ -1,0 +1,322 @@
+"""SAC as a whole: bounds of actions, masks, results, and the promise of the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from checkpoints import encode
+from tests.integration.test_exactness import fingerprint, run
+from trainer import SAC, ModuleError, RLlibCallback, SACConfig, UnsupportedSpaceError
+from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+
+NUM_SLOTS = 4
+
+
+class CountingEpisodes(RLlibCallback):
+    """Callback state on runners and driver."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+
+    def on_episode_end(self, **kwargs: Any) -> None:
+        self.episodes += 1
+
+
+def config(num_env_runners: int = 0, *, env: Any = ContinuousEnv, **settings: Any) -> SACConfig:
+    made = (
+        SACConfig()
+        .environment(env)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=NUM_SLOTS // max(1, num_env_runners),
+        )
+        .training(
+            train_batch_size=16,
+            actor_lr=[[0, 1e-2], [2000, 1e-3]],
+            critic_lr=1e-2,
+            alpha_lr=1e-2,
+            n_step=(1, 3),
+            # 12 steps per round pay for 2.25 updates.
+            training_intensity=3,
+            num_steps_sampled_before_learning_starts=50,
+            # The oldest steps are overwritten, in the middle of iterations and episodes.
+            replay_buffer_config={"capacity": 150},
+            model={"fcnet_hiddens": [8]},
+        )
+        .reporting(min_sample_timesteps_per_iteration=80)
+        .callbacks(CountingEpisodes)
+        .debugging(seed=11)
+    )
+    return made.update_from_dict(settings)
+
+
+def learnt(algo: SAC) -> bytes:
+    """What was learnt, and what from: independent of how envs are spread over processes."""
+    state = algo.get_state()
+    return encode([state["learner"], state["replay_buffer"], state["counters"]])
+
+
+# ---- what it does
+
+
+def test_actions_reach_the_env_within_its_bounds_and_are_learnt_from_as_chosen() -> None:
+    received: list[float] = []
+
+    class Watching(ContinuousEnv):
+        def step(self, action: Any) -> Any:
+            assert self.action_space.contains(action)
+            received.append(float(action[0]))
+            return super().step(action)
+
+    with config(env=Watching).build_algo() as algo:
+        algo.train()
+        stored = algo.local_replay_buffer.get_state()["columns"]["actions"]
+    assert np.abs(stored).max() <= 1.0
+    np.testing.assert_allclose(sorted(received), np.sort(2.0 * stored[:, 0]), rtol=1e-5)
+    assert max(received) > 1.0
+    assert min(received) < -1.0
+
+
+def test_results_tell_of_learning() -> None:
+    with config().build_algo() as algo:
+        for _ in range(2):
+            result = algo.train()
+        assert algo.compute_single_action(np.zeros(1, np.float32), explore=False).shape == (1,)
+    metrics = result["learners"]["default_policy"]
+    for name in ("policy_loss", "qf_loss", "qf_twin_loss", "alpha_loss", "alpha_value", "logps"):
+        assert np.isfinite(metrics[name])
+    assert metrics["target_entropy"] == -1.0
+    assert metrics["alpha_value"] == pytest.approx(np.exp(metrics["log_alpha_value"]))
+    assert metrics["num_target_updates"] == algo.learner.num_updates > 0
+
+
+def test_evaluation_takes_the_middle_of_the_policy() -> None:
+    with config().build_algo() as algo:
+        obs = np.array([0.3], np.float32)
+        inputs = algo.learner.module.forward_acting(obs[None])
+        assert algo.compute_single_action(obs, explore=False)[0] == pytest.approx(
+            2.0 * np.tanh(inputs[0, 0]), rel=1e-3
+        )
+
+
+class Masked(gymnasium.Env[Any, Any]):
+    """One step: the observation names the action that pays 1, and rules another one out."""
+
+    def __init__(self, env_config: Any = None) -> None:
+        self.observation_space = spaces.Dict(
+            {"action_mask": spaces.MultiBinary(3), "which": spaces.Discrete(3)}
+        )
+        self.action_space = spaces.Discrete(3)
+        self._obs: dict[str, Any] = {}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        which = int(self.np_random.integers(3))
+        mask = np.ones(3, np.int8)
+        mask[(which + self.np_random.integers(1, 3)) % 3] = 0
+        self._obs = {"action_mask": mask, "which": np.int64(which)}
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self._obs["action_mask"][action], "an impossible action was chosen"
+        return self._obs, float(action == self._obs["which"]), True, False, {}
+
+
+def test_discrete_actions_with_masks_are_learnt() -> None:
+    settings: dict[str, Any] = {
+        "n_step": 1,
+        "target_entropy": 0.2,
+        "min_sample_timesteps_per_iteration": 800,
+    }
+    made = config(env=Masked, **settings).evaluation(evaluation_duration=30)
+    with made.build_algo() as algo:
+        result = algo.train()
+        assert algo.evaluate()["env_runners"]["episode_return_mean"] == 1.0
+    # Two actions are possible, so this is what entropy can be.
+    assert 0.0 < -result["learners/default_policy"]["logps"] <= np.log(2)
+
+
+def test_an_unbounded_action_space_is_refused_when_building() -> None:
+    class Unbounded(ContinuousEnv):
+        def __init__(self, env_config: Any = None) -> None:
+            super().__init__(env_config or {})
+            self.action_space = spaces.Box(-np.inf, np.inf, (1,))
+
+    with pytest.raises(UnsupportedSpaceError, match="RescaleAction"):
+        config(env=Unbounded).build_algo()
+
+
+class BadReward(CountdownEnv):
+    """Pays infinity at last."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, float("inf") if terminated else reward, terminated, truncated, info
+
+
+def test_a_reward_that_cannot_be_learnt_from_is_named_and_undone() -> None:
+    settings = {"disable_env_checking": True, "num_steps_sampled_before_learning_starts": 0}
+    with config(env=BadReward, **settings).build_algo() as algo:
+        before = fingerprint(algo)
+        with pytest.raises(ModuleError, match="not finite"):
+            algo.train()
+        assert fingerprint(algo) == before
+
+
+# ---- the same bytes
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"twin_q": False, "replay_buffer_config": {"type": "EpisodeReplayBuffer"}, "n_step": 1},
+        {"env": CountdownEnv, "grad_clip": 0.5, "target_network_update_freq": 30},
+    ],
+)
+def test_same_seed_gives_the_same_bytes(settings: dict[str, Any]) -> None:
+    outcomes = []
+    for _ in range(2):
+        with config(**settings).build_algo() as algo:
+            outcomes.append((run(algo, 3), fingerprint(algo)))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_another_seed_gives_other_bytes() -> None:
+    outcomes = []
+    for seed in (0, 1):
+        with config(seed=seed).build_algo() as algo:
+            outcomes.append((run(algo, 1), learnt(algo)))
+    assert outcomes[0] != outcomes[1]
+
+
+@pytest.mark.process
+def test_it_makes_no_difference_how_envs_are_spread_over_processes() -> None:
+    outcomes = []
+    for num_env_runners in (0, 1, 2):
+        with config(num_env_runners).build_algo() as algo:
+            run(algo, 3)
+            outcomes.append((learnt(algo), encode(algo.get_state()["env_runners"]["slots"])))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+_RESUME_SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+from tests.integration.test_exactness import fingerprint, run
+from tests.integration.test_sac import CountingEpisodes
+from trainer import SAC
+algo = SAC.from_checkpoint({path!r}, callbacks_class=CountingEpisodes)
+results = run(algo, 2)
+sys.stdout.buffer.write(b"".join(results) + fingerprint(algo))
+algo.stop()
+"""
+
+
+@pytest.mark.process
+def test_a_new_process_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+    with config(2, env="Pendulum-v1").build_algo() as algo:
+        run(algo, 2)
+        slots = algo.get_state()["env_runners"]["slots"]
+        assert any(slot["env_seed"] is not None for slot in slots), "no episode is running"
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        expected = b"".join(run(algo, 2)) + fingerprint(algo)
+    script = _RESUME_SCRIPT.format(folder=str(Path(__file__).parents[2]), path=path)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout == expected
+
+
+def kills_on_demand(armed: Path) -> type[CountingEpisodes]:
+    """A callback that kills its process in mid-episode, once each time `armed` exists."""
+
+    class KillsOnDemand(CountingEpisodes):
+        def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+            if episode.t != 5:
+                return
+            try:
+                armed.unlink()  # of two runners, one succeeds
+            except FileNotFoundError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return KillsOnDemand
+
+
+@pytest.mark.process
+def test_runners_killed_in_every_iteration_make_no_difference(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    outcomes = []
+    for should_kill in (False, True):
+        with config(2).callbacks(kills_on_demand(armed)).build_algo() as algo:
+            results = []
+            for _ in range(2):
+                if should_kill:
+                    armed.touch()
+                results += run(algo, 1)
+                assert not armed.exists()
+            outcomes.append((results, fingerprint(algo)))
+            assert algo.env_runner_group.num_remote_worker_restarts() == 2 * should_kill
+    assert outcomes[0] == outcomes[1]
+
+
+# ---- negative controls
+
+
+def _forget_target(state: dict[str, Any]) -> None:
+    online = state["learner"]["rl_module"]
+    state["learner"]["target"] = {name: online[name] for name in state["learner"]["target"]}
+
+
+def _forget_log_alpha(state: dict[str, Any]) -> None:
+    state["learner"]["rl_module"]["log_alpha"][:] = 0.0
+
+
+def _forget_optimizer(state: dict[str, Any]) -> None:
+    for moment in state["learner"]["optimizer"]["first_moment"].values():
+        moment[:] = 0
+
+
+def _forget_num_updates(state: dict[str, Any]) -> None:
+    state["learner"]["learner"]["num_updates"] = 0
+
+
+def _forget_priorities(state: dict[str, Any]) -> None:
+    state["replay_buffer"]["priorities"][:] = 1.0
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [
+        _forget_target,
+        _forget_log_alpha,
+        _forget_optimizer,
+        _forget_num_updates,
+        _forget_priorities,
+    ],
+)
+def test_every_part_of_the_state_is_needed(forget: Callable[[dict[str, Any]], None]) -> None:
+    def after_one_more(algo: SAC, state: dict[str, Any]) -> bytes:
+        algo.set_state(state)
+        run(algo, 1)
+        return encode(algo.get_state()["learner"]["rl_module"])
+
+    with config().build_algo() as algo:
+        run(algo, 2)
+        whole = algo.get_state()
+        run(algo, 1)
+        expected = encode(algo.get_state()["learner"]["rl_module"])
+        assert after_one_more(algo, whole) == expected
+        forget(whole)
+        assert after_one_more(algo, whole) != expected

@@ -1,0 +1,74 @@
+"""DQN solves CartPole-v1 and a maze with one reward at its end, within a budget of env steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.off_policy import TASKS, Task, solve
+from trainer import DQNConfig
+from trainer.testing.debug_envs import CorridorEnv
+
+pytestmark = pytest.mark.learning
+
+DQN_TASKS = [task for task in TASKS if task.name.startswith("DQN")]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {"double_q": False, "dueling": False, "n_step": 1},
+    "all": {},
+    "atoms": {"num_atoms": 11, "v_min": -1.0, "v_max": 2.0},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings: str) -> None:
+    env_config = {"corridor_length": 6}
+    config = (
+        DQNConfig()
+        .environment(CorridorEnv, env_config=env_config)
+        .env_runners(num_envs_per_env_runner=4)
+        .training(
+            lr=5e-3,
+            train_batch_size=32,
+            n_step=3,
+            num_steps_sampled_before_learning_starts=200,
+            target_network_update_freq=50,
+            epsilon=[[0, 1.0], [1500, 0.1]],
+            model={"fcnet_hiddens": [32]},
+        )
+        .evaluation(evaluation_duration=5)
+        .debugging(seed=0)
+    )
+    config.update_from_dict(SETTINGS[settings])
+    with config.build_algo() as algo:
+        while algo.counters.num_env_steps_sampled < 3000:
+            algo.train()
+        mean = algo.evaluate()["env_runners/episode_return_mean"]
+    assert mean == pytest.approx(CorridorEnv(env_config).best_return)
+
+
+def test_negative_control_without_learning_the_end_is_not_found_so_fast() -> None:
+    config = DQNConfig().environment(CorridorEnv, env_config={"corridor_length": 6})
+    config.training(lr=0.0, num_steps_sampled_before_learning_starts=200)
+    config.evaluation(evaluation_duration=5).debugging(seed=0)
+    with config.build_algo() as algo:
+        algo.train()
+        mean = algo.evaluate()["env_runners/episode_return_mean"]
+    assert mean < CorridorEnv({"corridor_length": 6}).best_return
+
+
+def test_cartpole_is_solved_within_the_budget() -> None:
+    _expect_solved(DQN_TASKS[0], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("task", DQN_TASKS, ids=lambda task: task.name)
+def test_envs_are_solved_within_the_budget(task: Task, seed: int) -> None:
+    _expect_solved(task, seed)
+
+
+def _expect_solved(task: Task, seed: int) -> None:
+    _, num_env_steps, mean = solve(task, seed)
+    assert mean >= task.wanted_return
+    assert num_env_steps <= task.max_env_steps

@@ -1,0 +1,100 @@
+"""Images, masks and nested actions are learnt, whatever the seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer import PPOConfig
+from trainer.testing.debug_envs import TargetEnv
+
+pytestmark = pytest.mark.learning
+
+SEEDS = (0, 1, 2)
+
+
+class NestedBandit(gymnasium.Env[Any, Any]):
+    """Pays up to 3 for an action whose three parts follow the number that is shown."""
+
+    def __init__(self, env_config: Any = None) -> None:
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,))
+        self.action_space = spaces.Dict(
+            {
+                "bits": spaces.MultiBinary(2),
+                "both": spaces.Tuple([spaces.Discrete(3, start=1), spaces.Box(0.0, 4.0, (1,))]),
+            }
+        )
+        self._shown = np.zeros(1, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._shown = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
+        return self._shown, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        shown = float(self._shown[0])
+        choice, number = action["both"]
+        reward = float(choice == (3 if shown > 0.0 else 1))
+        reward += float((action["bits"] == [shown > 0.0, shown <= 0.0]).mean())
+        reward += 1.0 - (float(number[0]) - 2.0 - 2.0 * shown) ** 2
+        return self._shown, reward, True, False, {}
+
+
+def config(env: Any, seed: int, **training: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(env, env_config=training.pop("env_config", {}))
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=8)
+        .training(
+            train_batch_size=1000,
+            minibatch_size=125,
+            lr=1e-3,
+            use_kl_loss=False,
+            **training,
+        )
+        .evaluation(evaluation_duration=50, evaluation_config={"explore": False})
+        .debugging(seed=seed)
+    )
+
+
+def learnt_return(made: PPOConfig, iterations: int) -> tuple[float, float]:
+    """The mean return of the most likely actions before training, and after it."""
+    with made.build_algo() as algo:
+        before = algo.evaluate()["env_runners"]["episode_return_mean"]
+        for _ in range(iterations):
+            algo.train()
+        return before, algo.evaluate()["env_runners"]["episode_return_mean"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_target_is_found_in_an_image(seed: int, mask: bool) -> None:
+    made = config(
+        TargetEnv,
+        seed,
+        env_config={"mask": mask},
+        num_epochs=4,
+        gamma=0.5,
+        lambda_=0.9,
+        model={
+            "conv_filters": [[8, 3, 1], [16, 3, 2]],
+            "fcnet_hiddens": [64],
+            "fcnet_activation": "relu",
+            "vf_share_layers": True,
+        },
+    )
+    before, after = learnt_return(made, 16)
+    assert before < 0.3
+    assert after > 0.85
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_parts_of_a_nested_action_are_learnt(seed: int) -> None:
+    made = config(NestedBandit, seed, num_epochs=10, model={"fcnet_hiddens": [32]})
+    before, after = learnt_return(made, 8)
+    assert before < 2.0
+    assert after > 2.8

@@ -1,0 +1,197 @@
+"""DQNConfig: RLlib's defaults, its arguments accepted or refused with a reason, combinations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gymnasium import spaces
+
+from trainer import ConfigError, DQNConfig, PPOConfig, RLModuleSpec, UnknownSettingError
+from trainer.config.specs import module_spec
+from trainer.modules import QModule, RLModule
+
+RLLIB_DEFAULTS: dict[str, Any] = {
+    "lr": 5e-4,
+    "train_batch_size": 32,
+    "grad_clip": 40.0,
+    "target_network_update_freq": 500,
+    "num_steps_sampled_before_learning_starts": 1000,
+    "min_sample_timesteps_per_iteration": 1000,
+    "rollout_fragment_length": "auto",
+    "tau": 1.0,
+    "num_atoms": 1,
+    "v_min": -10.0,
+    "v_max": 10.0,
+    "noisy": False,
+    "sigma0": 0.5,
+    "dueling": True,
+    "double_q": True,
+    "n_step": 1,
+    "before_learn_on_batch": None,
+    "training_intensity": None,
+    "td_error_loss_fn": "huber",
+    "categorical_distribution_temperature": 1.0,
+    "burn_in_len": 0,
+    "adam_epsilon": 1e-8,
+    "epsilon": [[0, 1.0], [10_000, 0.05]],
+    "replay_buffer_config": {
+        "type": "PrioritizedEpisodeReplayBuffer",
+        "capacity": 50_000,
+        "alpha": 0.6,
+        "beta": 0.4,
+    },
+}
+
+
+def problems(**settings: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        DQNConfig().update_from_dict(settings).validate()
+    return str(caught.value)
+
+
+def test_the_defaults_are_those_of_rllib() -> None:
+    config = DQNConfig()
+    assert {name: config[name] for name in RLLIB_DEFAULTS} == RLLIB_DEFAULTS
+    assert config.get_evaluation_config_object().explore is False
+    assert config.explore is True
+    config.validate()
+
+
+def test_the_buffer_is_saved_unless_somebody_opts_out() -> None:
+    assert DQNConfig().store_buffer_in_checkpoints is True  # RLlib never saves it
+
+
+def test_every_argument_of_rllib_is_taken_by_training() -> None:
+    config = DQNConfig().training(
+        **{
+            name: RLLIB_DEFAULTS[name]
+            for name in RLLIB_DEFAULTS.keys()
+            - {"min_sample_timesteps_per_iteration", "rollout_fragment_length"}
+        },
+        store_buffer_in_checkpoints=False,
+        lr_schedule=None,
+        hiddens=[256],
+    )
+    config.validate()
+    assert config.model_config["head_fcnet_hiddens"] == [256]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("noisy", True, "ParameterNoise"),
+        ("sigma0", 0.4, "noisy networks"),
+        ("before_learn_on_batch", print, "on_learn_on_batch"),
+        ("burn_in_len", 4, "recurrent"),
+        ("categorical_distribution_temperature", 0.5, "SoftQ"),
+        ("num_epochs", 2, "training_intensity"),
+        ("minibatch_size", 16, "training_intensity"),
+        ("shuffle_batch_per_epoch", True, "training_intensity"),
+    ],
+)
+def test_what_is_not_offered_is_refused_with_what_to_do(name: str, value: Any, advice: str) -> None:
+    text = problems(**{name: value})
+    assert name in text
+    assert "not offered" in text
+    assert advice in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"td_error_loss_fn": "l1"}, "one of 'huber', 'mse'"),
+        ({"num_atoms": 51, "v_min": 1.0, "v_max": 1.0}, "above v_min=1.0"),
+        ({"num_atoms": 0}, "an int ≥ 1"),
+        ({"n_step": 3, "rollout_fragment_length": 2}, "shorter than n_step=3"),
+        ({"n_step": (2, 5), "rollout_fragment_length": 4}, "rollout_fragment_length=5 or more"),
+        ({"n_step": (5, 2)}, "(lowest, highest)"),
+        ({"tau": 0.0}, "> 0"),
+        ({"epsilon": [[0, 1.5], [10, 0.1]]}, "must not be above 1"),
+        ({"epsilon": 2.0}, "must not be above 1"),
+        ({"replay_buffer_config": {"type": "EpisodReplayBuffer"}}, "Did you mean"),
+        ({"replay_buffer_config": {"capacty": 5}}, "'capacity'"),
+        ({"replay_buffer_config": {"capacity": 0}}, "at least 1"),
+        ({"training_intensity": 0}, "> 0"),
+    ],
+)
+def test_what_cannot_be_is_explained(settings: dict[str, Any], expected: str) -> None:
+    assert expected in problems(**settings)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    text = problems(noisy=True, tau=2.0, td_error_loss_fn="l1", num_epochs=3)
+    assert "4 problems" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"capacity": 7}, {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 7, "alpha": 0.6}),
+        # Another type keeps the capacity; RLlib falls back to the buffer's own.
+        ({"type": "EpisodeReplayBuffer"}, {"type": "EpisodeReplayBuffer", "capacity": 9}),
+        ({"alpha": 0.1}, {"alpha": 0.1, "beta": 0.4, "capacity": 9}),
+    ],
+)
+def test_the_buffers_settings_are_merged(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    config = DQNConfig().training(replay_buffer_config={"capacity": 9})
+    config.training(replay_buffer_config=given)
+    config.validate()
+    assert expected.items() <= config.replay_buffer_config.items()
+
+
+def test_auto_fragments_are_as_long_as_the_longest_transition() -> None:
+    assert DQNConfig().get_rollout_fragment_length() == 1
+    assert DQNConfig().training(n_step=3).get_rollout_fragment_length() == 3
+    assert DQNConfig().training(n_step=[2, 5]).get_rollout_fragment_length() == 5
+    config = DQNConfig().training(n_step=3).env_runners(rollout_fragment_length=8)
+    assert config.get_rollout_fragment_length() == 8
+
+
+def test_the_settings_of_the_network_are_dqns_own() -> None:
+    config = DQNConfig().training(dueling=False, num_atoms=3, model={"fcnet_hiddens": [4]})
+    spec = module_spec(config)
+    assert spec.module_class is QModule
+    assert isinstance(spec.model_config, dict)
+    assert spec.model_config["dueling"] is False
+    assert spec.model_config["num_atoms"] == 3
+    with pytest.raises(UnknownSettingError):
+        PPOConfig().training(dueling=False)
+
+
+def test_a_setting_of_dqn_in_the_model_config_is_refused_instead_of_ignored() -> None:
+    assert "dueling" in problems(model_config={"dueling": False})
+
+
+def test_networks_of_ones_own_give_values_and_no_distributions() -> None:
+    class Own(RLModule):
+        pass
+
+    config = DQNConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=Own))
+    config.validate()
+    model_config = module_spec(config).model_config
+    assert isinstance(model_config, dict)
+    assert "dueling" not in model_config
+    config.training(num_atoms=5)
+    with pytest.raises(ConfigError, match=r"module class Own gives one value .* derive .* QModule"):
+        config.validate()
+
+
+def test_old_dict_configs_are_understood() -> None:
+    config = DQNConfig.from_dict(
+        {
+            "num_workers": 0,
+            "hiddens": [16],
+            "lr_schedule": [[0, 1e-3], [100, 1e-4]],
+            "timesteps_per_iteration": 50,
+            "replay_buffer_config": {
+                "type": "MultiAgentPrioritizedReplayBuffer",
+                "prioritized_replay_alpha": 0.5,
+            },
+        }
+    )
+    config.validate()
+    assert config.lr == [[0, 1e-3], [100, 1e-4]]
+    assert config.min_sample_timesteps_per_iteration == 50
+    config.environment(observation_space=spaces.Box(-1, 1, (2,)), action_space=spaces.Discrete(2))
+    assert "af/1/kernel" in module_spec(config).build().parameters.shapes

@@ -1,0 +1,446 @@
+"""DQN's learner: the whole loss through the network, fixed points, targets, batches, mistakes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer.algorithms.dqn.learner import DQNLearner, DQNSettings
+from trainer.algorithms.dqn.loss import distributional_loss, softmax, td_loss
+from trainer.episodes import SingleAgentEpisode
+from trainer.errors import EpisodeError, ModuleError
+from trainer.learners import ReplayBatch
+from trainer.modules import QModule, RLModule, RLModuleSpec
+from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
+from trainer.testing.gradients import gradient_check
+from trainer.types import Array
+
+GAMMA = 0.5
+TABULAR = {"fcnet_hiddens": [], "dueling": False}
+"""One weight per state and action, as states are one-hot."""
+
+
+def learner(
+    model: dict[str, Any] | None = None,
+    *,
+    observations: Any = None,
+    actions: int = 2,
+    module_class: type[RLModule] = QModule,
+    **settings: Any,
+) -> DQNLearner:
+    chosen = {"gamma": GAMMA, "train_batch_size": 16, "target_network_update_freq": 0, **settings}
+    return DQNLearner(
+        module_spec=RLModuleSpec(
+            module_class=module_class,
+            observation_space=observations or spaces.Discrete(2),
+            action_space=spaces.Discrete(actions),
+            model_config=TABULAR if model is None else model,
+        ),
+        settings=DQNSettings(**chosen),
+        root_seed=3,
+    )
+
+
+def chain(buffer: ReplayBuffer | None = None, *, reward: float = 1.0) -> ReplayBuffer:
+    """Every step of a chain of two states: action 0 stays, 1 moves on; the end pays.
+
+    So Q(1, move) = 1, Q(1, stay) = γ, Q(0, move) = γ and Q(0, stay) = γ².
+    """
+    buffer = ReplayBuffer(8) if buffer is None else buffer
+    episode = SingleAgentEpisode(
+        "chain",
+        observations=[0, 0, 1, 1, 1],
+        actions=[0, 1, 0, 1],
+        rewards=[0.0, 0.0, 0.0, reward],
+        terminated=True,
+        len_lookback_buffer=0,
+    )
+    buffer.add(episode.to_numpy())
+    return buffer
+
+
+KNOWN = np.array([[GAMMA**2, GAMMA], [GAMMA, 1.0]])
+
+
+def update(subject: DQNLearner, buffer: ReplayBuffer, count: int = 1, **more: Any) -> Any:
+    return subject.update_from(
+        buffer, num_updates=count, num_env_steps_sampled_lifetime=more.pop("at", 0), **more
+    )
+
+
+def q_values(subject: DQNLearner) -> Array:
+    return subject.module.forward_acting(np.eye(2, dtype=np.float32))
+
+
+def weights_of(subject: DQNLearner) -> bytes:
+    return subject.module.parameters.flat.tobytes()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"double_q": False},
+        {"td_error_loss_fn": "mse"},
+        {"target_network_update_freq": 7, "tau": 0.5},
+    ],
+)
+def test_repeated_updates_reach_the_known_values(settings: dict[str, Any]) -> None:
+    subject, buffer = learner(lr=[[0, 0.05], [1000, 0.002]], **settings), chain()
+    for round_ in range(100):
+        update(subject, buffer, 8, at=10 * round_)
+    np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)
+
+
+def test_priorities_reach_the_known_values_too() -> None:
+    subject, buffer = learner(lr=[[0, 0.05], [1000, 0.002]]), chain(PrioritizedReplayBuffer(8))
+    for round_ in range(100):
+        update(subject, buffer, 8, at=10 * round_)
+    np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)
+
+
+def test_distributions_have_the_known_values_as_their_means() -> None:
+    model = {**TABULAR, "num_atoms": 9, "v_min": 0.0, "v_max": 1.0}
+    subject, buffer = learner(model, lr=[[0, 0.2], [1000, 0.02]]), chain()
+    for round_ in range(100):
+        update(subject, buffer, 8, at=10 * round_)
+    np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda batch: batch["discounts"].fill(GAMMA),  # as if no episode ever ended
+        lambda batch: batch["rewards"].fill(0.0),
+    ],
+)
+def test_negative_control_a_wrong_target_gives_other_values(spoil: Any) -> None:
+    subject, buffer = learner(lr=0.02), chain()
+    update(subject, buffer, 800, on_batch=lambda module, batch, result: spoil(batch))
+    assert np.abs(q_values(subject) - KNOWN).max() > 0.2
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {"dueling": False},
+    "dueling": {},
+    "atoms": {"num_atoms": 5, "v_min": -1.0, "v_max": 2.0},
+    "heads": {"head_fcnet_hiddens": [4], "head_fcnet_activation": "tanh"},
+}
+
+
+@pytest.mark.parametrize("kind", ["huber", "mse"])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_gradient_of_the_whole_loss_agrees_with_differences(model: str, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    spec = RLModuleSpec(
+        module_class=QModule,
+        observation_space=spaces.Box(-9, 9, (3,)),
+        action_space=spaces.Discrete(3),
+        model_config={"fcnet_hiddens": [5], **MODELS[model]},
+    )
+    module = spec.build(rng, dtype=np.float64)
+    assert isinstance(module, QModule)
+    obs, weights = 3 * rng.standard_normal((7, 3)), rng.random(7)
+    actions, targets = rng.integers(3, size=7), rng.standard_normal(7)
+    target_probs = softmax(rng.standard_normal((7, 5)))
+
+    def loss() -> Any:
+        outputs = module.forward_train({"obs": obs})["action_dist_inputs"]
+        if len(module.atoms) == 1:
+            return td_loss(outputs, actions, targets, weights, kind=kind)
+        logits = outputs.reshape(7, 3, 5)
+        return distributional_loss(logits, actions, target_probs, weights, atoms=module.atoms)
+
+    def total(flat: Array) -> float:
+        module.parameters.flat[:] = flat
+        return float(loss().total_loss)
+
+    start = module.parameters.flat.copy()
+    module.backward(d_action_dist_inputs=loss().d_outputs)
+    gradient_check(total, module.gradients.flat, start)
+
+
+def batch_of(**columns: Any) -> ReplayBatch:
+    """One transition from state 0 to state 1, which the target network is asked about."""
+    given = {
+        "obs": np.eye(2, dtype=np.float32)[:1],
+        "actions": np.array([0]),
+        "rewards": np.array([1.0], np.float32),
+        "next_obs": np.eye(2, dtype=np.float32)[1:],
+        "discounts": np.array([0.5], np.float32),
+        "weights": np.ones(1, np.float32),
+    }
+    return ReplayBatch(**{**given, **columns})
+
+
+@pytest.mark.parametrize(("double_q", "next_value"), [(True, 3.0), (False, 7.0)])
+def test_double_learning_values_its_own_choice_with_the_target_network(
+    double_q: bool, next_value: float
+) -> None:
+    subject = learner(double_q=double_q, lr=0.0)
+    for module, values in (
+        (subject.module, [[0, 0], [5, 4]]),  # prefers action 0 in state 1
+        (subject.target.module, [[0, 0], [3, 7]]),
+    ):
+        module.parameters.views["af/0/kernel"][:] = values
+        module.parameters.views["af/0/bias"][:] = 0.0
+    update = subject.learn(batch_of(), lr=0.0, rng=np.random.default_rng(0))
+    # Q(s, a) - (R + γ' Q⁻(s', a*)), and Q(s, a) is 0.
+    assert update.td_errors.tolist() == [-(1.0 + 0.5 * next_value)]
+
+
+@pytest.mark.parametrize("double_q", [True, False])
+def test_double_learning_of_distributions_does_the_same(double_q: bool) -> None:
+    model = {**TABULAR, "num_atoms": 2, "v_min": 0.0, "v_max": 1.0}
+    subject = learner(model, double_q=double_q)
+    large = 50.0  # logits of (nearly) certain returns
+    for module, values in (
+        (subject.module, [[0, 0, 0, 0], [0, large, large, 0]]),  # action 0 pays 1, action 1 0
+        (subject.target.module, [[0, 0, 0, 0], [large, 0, 0, large]]),  # the other way round
+    ):
+        module.parameters.views["af/0/kernel"][:] = values
+        module.parameters.views["af/0/bias"][:] = 0.0
+    zero = np.zeros(1, np.float32)
+    batch = batch_of(rewards=zero, discounts=np.ones(1, np.float32))
+    subject.learn(batch, lr=0.0, rng=np.random.default_rng(0))
+    # The gradient of the logits is (p - target) for the action taken: p is (1/2, 1/2), and the
+    # target is certain to be 0 if the learning network chose action 0, and 1 otherwise.
+    gradient = subject.module.gradients.views["af/0/bias"]
+    sign = -1.0 if double_q else 1.0
+    np.testing.assert_allclose(gradient, [0.5 * sign, -0.5 * sign, 0.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("model", [TABULAR, {**TABULAR, "num_atoms": 3, "v_min": -1, "v_max": 1}])
+def test_the_next_action_is_a_possible_one(model: dict[str, Any]) -> None:
+    # The masked action would be the best: by its value, or because equal logits mean 0.
+    observations = spaces.Dict(
+        {"action_mask": spaces.MultiBinary(2), "observations": spaces.Discrete(2)}
+    )
+    subject = learner(model, observations=observations, double_q=False)
+    for module in (subject.module, subject.target.module):
+        kernel = module.parameters.views["af/0/kernel"].reshape(2, 2, -1)
+        module.parameters.views["af/0/bias"][:] = 0.0
+        kernel[:] = 0.0
+        kernel[1, 0] = -9.0 if kernel.shape[2] == 1 else [9.0, 0.0, 0.0]  # state 1: bad
+        kernel[1, 1] = 9.0 if kernel.shape[2] == 1 else [0.0, 0.0, 9.0]  # masked: good
+    rows = {"obs": [[1, 0, 1, 1]], "next_obs": [[0, 1, 1, 0]]}
+    columns = {name: np.array(row, np.float32) for name, row in rows.items()}
+    columns["rewards"] = np.zeros(1, np.float32)
+    columns["discounts"] = np.ones(1, np.float32)
+    update = subject.learn(batch_of(**columns), lr=0.0, rng=np.random.default_rng(0))
+    if len(update.td_errors) and "num_atoms" not in model:
+        assert update.td_errors.tolist() == [9.0]
+    else:
+        gradient = subject.module.gradients.views["af/0/bias"][:3]
+        # Mass is to move to the lowest atom: its logit has the negative gradient.
+        assert gradient[0] < -0.5 < 0.3 < gradient[2]
+
+
+def test_n_steps_are_shortened_at_the_end_of_the_episode() -> None:
+    subject, seen = learner(n_step=3, train_batch_size=64), {}
+
+    def note(module: Any, batch: Any, result: Any) -> None:
+        for row in range(batch.count):
+            state = int(batch["obs"][row].argmax()), int(batch["actions"][row])
+            seen[state] = float(batch["rewards"][row]), float(batch["discounts"][row])
+
+    update(subject, chain(), on_batch=note)
+    # Three steps from the first, which are not at the end yet; the others reach it.
+    assert seen == {
+        (0, 0): (0.0, GAMMA**3),
+        (0, 1): (GAMMA**2, 0.0),
+        (1, 0): (GAMMA, 0.0),
+        (1, 1): (1.0, 0.0),
+    }
+
+
+def test_importance_weights_scale_each_row() -> None:
+    rows = {
+        "obs": np.eye(2, dtype=np.float32),
+        "next_obs": np.eye(2, dtype=np.float32),
+        "actions": np.array([0, 1]),
+        "rewards": np.full(2, 5.0, np.float32),
+        "discounts": np.zeros(2, np.float32),
+    }
+    gradients = []
+    for weights in ([1.0, 1.0], [1.0, 0.0], [0.0, 1.0]):
+        subject = learner(grad_clip=None)
+        batch = batch_of(**rows, weights=np.array(weights, np.float32))
+        subject.learn(batch, lr=0.0, rng=np.random.default_rng(0))
+        gradients.append(subject.module.gradients.flat.copy())
+    np.testing.assert_allclose(gradients[0], gradients[1] + gradients[2], rtol=1e-6)
+    assert gradients[1].any()
+    assert gradients[2].any()
+
+
+def test_the_target_network_follows_by_frequency_and_tau() -> None:
+    subject, buffer = learner(target_network_update_freq=10, tau=0.25, lr=0.1), chain()
+    first = subject.target.module.parameters.flat.copy()
+    update(subject, buffer, 3, at=9)
+    assert subject.target.module.parameters.flat.tobytes() == first.tobytes()
+    metrics = update(subject, buffer, 1, at=10)
+    now = subject.module.parameters.flat
+    expected = 0.75 * first + 0.25 * now
+    np.testing.assert_allclose(subject.target.module.parameters.flat, expected, rtol=1e-6)
+    assert metrics["num_target_updates"] == 1
+    assert metrics["last_target_update_ts"] == 10
+    assert update(subject, buffer, 5, at=19)["num_target_updates"] == 1
+    assert update(subject, buffer, 5, at=20)["num_target_updates"] == 2
+
+
+def test_a_frequency_of_0_follows_after_every_update() -> None:
+    subject = learner(target_network_update_freq=0)
+    assert update(subject, chain(), 5)["num_target_updates"] == 5
+
+
+def test_given_weights_reach_the_target_network_too() -> None:
+    subject, other = learner(lr=0.1), learner()
+    update(subject, chain(), 3)
+    other.set_weights(subject.get_weights())
+    assert weights_of(other) == weights_of(subject)
+    assert other.target.module.parameters.flat.tobytes() == weights_of(subject)
+
+
+def test_priorities_become_the_errors() -> None:
+    buffer = PrioritizedReplayBuffer(8, alpha=1.0)
+    chain(buffer)
+    subject = learner(train_batch_size=64, lr=0.0)
+    before = q_values(subject)
+    update(subject, buffer)
+    best = before.max(axis=1)
+    targets = [GAMMA * best[0], GAMMA * best[1], GAMMA * best[1], 1.0]
+    chosen = [before[0, 0], before[0, 1], before[1, 0], before[1, 1]]
+    np.testing.assert_allclose(
+        buffer.get_state()["priorities"], np.abs(np.subtract(chosen, targets)), atol=1e-5
+    )
+
+
+def test_same_seed_same_bytes_and_every_update_draws_anew() -> None:
+    subject, other = learner(lr=0.1), learner(lr=0.1)
+    buffer = chain()
+    together, one_by_one = update(subject, buffer, 6), [update(other, buffer) for _ in range(6)]
+    assert weights_of(subject) == weights_of(other)
+    assert together["total_loss"] == one_by_one[-1]["total_loss"]
+    drawn: list[bytes] = []
+    update(subject, buffer, 4, on_batch=lambda module, b, r: drawn.append(b["obs"].tobytes()))
+    assert len(set(drawn)) == 4
+
+
+def test_a_restored_learner_goes_on_with_the_same_bytes() -> None:
+    subject, other = learner(lr=0.1, target_network_update_freq=3), learner(lr=0.1)
+    other.settings = subject.settings
+    buffer = chain()
+    update(subject, buffer, 4, at=4)
+    other.set_state(copy.deepcopy(subject.get_state()))
+    metrics = [update(one, buffer, 4, at=8) for one in (subject, other)]
+    assert metrics[0] == metrics[1]
+    assert weights_of(subject) == weights_of(other)
+
+
+@pytest.mark.parametrize("component", ["rl_module", "optimizer", "target", "learner"])
+def test_every_part_of_the_state_is_needed(component: str) -> None:
+    subject, fresh = learner(lr=0.1, target_network_update_freq=3), learner()
+    buffer = chain()
+    update(subject, buffer, 4, at=4)
+    state = subject.get_state()
+    state[component] = fresh.get_state()[component]
+    other = learner(lr=0.1, target_network_update_freq=3)
+    other.set_state(state)
+    update(subject, buffer, 4, at=6)
+    update(other, buffer, 4, at=6)
+    assert weights_of(subject) != weights_of(other)
+
+
+# ---- what listeners see and change
+
+
+def test_a_listener_sees_every_batch_and_reports_of_the_last() -> None:
+    subject, buffer, seen = learner(), chain(), []
+
+    def note(module: Any, batch: Any, result: dict[str, Any]) -> None:
+        assert module is subject.module
+        assert set(batch) == {"obs", "actions", "rewards", "new_obs", "discounts", "weights"}
+        seen.append(batch.count)
+        result["number"] = len(seen)
+
+    metrics = update(subject, buffer, 3, on_batch=note)
+    assert seen == [16, 16, 16]
+    assert metrics["custom_metrics"] == {"number": 3}
+    assert "custom_metrics" not in update(subject, buffer)
+
+
+def test_who_only_looks_changes_no_byte() -> None:
+    subject, other, buffer = learner(lr=0.1), learner(lr=0.1), chain()
+    metrics = update(subject, buffer, 3)
+    assert update(other, buffer, 3, on_batch=lambda module, batch, result: None) == metrics
+    assert weights_of(subject) == weights_of(other)
+
+
+def test_weights_of_0_leave_nothing_to_learn() -> None:
+    subject = learner(lr=0.1)
+    before = weights_of(subject)
+
+    def ignore_all(module: Any, batch: Any, result: Any) -> None:
+        batch["weights"] = np.zeros(batch.count)
+
+    metrics = update(subject, chain(), on_batch=ignore_all)
+    assert metrics["total_loss"] == 0.0
+    assert weights_of(subject) == before
+
+
+def test_rows_of_replay_cannot_be_left_out() -> None:
+    def first_two(module: Any, batch: Any, result: Any) -> None:
+        for name in list(batch):
+            batch[name] = batch[name][:2]
+
+    with pytest.raises(EpisodeError, match=r"2 rows now instead of 16.*weight 0"):
+        update(learner(), chain(), on_batch=first_two)
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize("model", [TABULAR, {**TABULAR, "num_atoms": 3}])
+def test_a_reward_that_is_no_number_is_named(model: dict[str, Any]) -> None:
+    subject = learner(model)
+    before = weights_of(subject)
+    with pytest.raises(ModuleError, match=r"the batch column 'rewards'.*step was not made"):
+        update(subject, chain(reward=float("nan")), 20)
+    assert np.isfinite(subject.module.parameters.flat).all()
+    assert weights_of(subject) == before or subject.num_updates > 0
+
+
+def test_a_network_of_ones_own_learns_the_same_values() -> None:
+    class Table(RLModule):
+        """Q as a table; knows nothing of DQN."""
+
+        def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+            return {"table": (self.obs_size, self.action_distribution.num_inputs)}
+
+        def initialize(self, rng: np.random.Generator) -> None:
+            self.parameters.views["table"][:] = rng.standard_normal((2, 2))
+
+        def forward_acting(self, obs: Array) -> Array:
+            values: Array = self.parameters.views["table"][obs.argmax(axis=1)]
+            return values
+
+        def forward_train(self, batch: Any) -> dict[str, Array]:
+            self._rows = batch["obs"].argmax(axis=1)
+            return {
+                "action_dist_inputs": self.parameters.views["table"][self._rows],
+                "vf_preds": np.zeros(len(self._rows), np.float32),
+            }
+
+        def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+            assert not d_vf_preds.any()
+            self.gradients.flat[:] = 0.0
+            np.add.at(self.gradients.views["table"], self._rows, d_action_dist_inputs)
+
+    subject, buffer = learner({}, module_class=Table, lr=[[0, 0.05], [1000, 0.002]]), chain()
+    for round_ in range(100):
+        update(subject, buffer, 8, at=10 * round_)
+    np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)

@@ -1,0 +1,177 @@
+"""PG's learner: its returns, its one step, and that it happens as a whole or not at all."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer import PGConfig, PPOConfig
+from trainer.algorithms.pg.learner import PGLearner, PGSettings
+from trainer.connectors import ObservationEncoder
+from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.errors import ConfigError, ModuleError
+from trainer.learners import Columns, LearnerSpec, TrainBatch, columns_from_episodes
+from trainer.modules import PolicyModule, RLModule, RLModuleSpec
+
+OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,))
+
+
+def learner(**settings: Any) -> PGLearner:
+    return LearnerSpec(
+        PGLearner,
+        RLModuleSpec(
+            module_class=PolicyModule,
+            observation_space=OBSERVATIONS,
+            action_space=spaces.Discrete(3),
+            model_config={"fcnet_hiddens": [8], "vf_share_layers": False},
+        ),
+        PGSettings(**{"lr": 0.05, **settings}),
+        3,
+    ).build()
+
+
+def chunk(rewards: list[float], *, terminated: bool = True, seed: int = 0) -> SingleAgentEpisode:
+    """A chunk in which the actions 0, 1, 2, 0, ... were chosen by a uniform policy."""
+    steps = len(rewards)
+    obs = np.random.default_rng(seed).standard_normal((steps + 1, 2)).astype(np.float32)
+    return SingleAgentEpisode(
+        f"chunk {seed}",
+        observations=list(obs),
+        actions=[np.int64(step % 3) for step in range(steps)],
+        rewards=rewards,
+        terminated=terminated,
+        extra_model_outputs={
+            "action_logp": [np.float32(-np.log(3.0))] * steps,
+            "action_dist_inputs": [np.zeros(3, np.float32)] * steps,
+        },
+        len_lookback_buffer=0,
+    ).to_numpy()
+
+
+def columns(*chunks: SingleAgentEpisode) -> Columns:
+    return columns_from_episodes(chunks, encoder=ObservationEncoder(OBSERVATIONS))
+
+
+def update(subject: PGLearner, *chunks: SingleAgentEpisode, **arguments: Any) -> dict[str, Any]:
+    return subject.update(chunks, num_env_steps_sampled_lifetime=100, **arguments)
+
+
+def flat_bytes(subject: PGLearner) -> bytes:
+    return subject.module.parameters.flat.tobytes()
+
+
+def test_returns_are_discounted_to_the_end_of_each_chunk() -> None:
+    given = columns(chunk([1.0, 0.0, 2.0]), chunk([4.0, -1.0], terminated=False))
+    # 1 + ½·0 + ¼·2, 0 + ½·2, 2; a chunk that was cut is worth nothing afterwards, too
+    assert learner(gamma=0.5).returns(given).tolist() == [1.5, 1.0, 2.0, 3.5, -1.0]
+
+
+def test_advantages_of_callbacks_take_the_place_of_returns() -> None:
+    first, second = chunk([1.0, 0.0]), chunk([4.0])
+    first.set_extra_model_outputs(key="advantages", new_data=np.array([7.0, -7.0]))
+    assert learner(gamma=1.0).returns(columns(first, second)).tolist() == [7.0, -7.0, 4.0]
+
+
+def test_one_step_makes_what_paid_more_probable() -> None:
+    subject = learner()
+    given = chunk([0.0, 5.0, -5.0], seed=4)
+    obs = {"obs": given.get_observations()[:-1]}
+
+    def logp() -> Any:
+        inputs = subject.module.forward_inference(obs)["action_dist_inputs"]
+        return subject.module.action_distribution.logp(inputs, given.get_actions())
+
+    before = logp()
+    update(subject, given)
+    after = logp()
+    assert after[2] < before[2]
+    subject = learner(gamma=0.0)
+    update(subject, given)
+    assert logp()[1] > before[1]
+
+
+def test_metrics_are_those_of_the_loss_before_the_step() -> None:
+    subject = learner(gamma=1.0, lr=[[0, 0.1], [200, 0.0]])
+    subject.module.parameters.flat[:] = 0.0  # the uniform policy
+    metrics = update(subject, chunk([1.0, 1.0]))
+    assert metrics["policy_loss"] == metrics["total_loss"]
+    assert metrics["policy_loss"] == pytest.approx(np.log(3.0) * (2.0 + 1.0) / 2)
+    assert metrics["entropy"] == pytest.approx(np.log(3.0))
+    assert metrics["return_to_go_mean"] == 1.5
+    assert metrics["num_module_steps_trained"] == 2
+    assert metrics["default_optimizer_learning_rate"] == pytest.approx(0.05)
+
+
+def test_gradients_are_clipped() -> None:
+    free, clipped = learner(), learner(grad_clip=1e-9)
+    norm = update(free, chunk([1.0, 2.0]))["gradients_default_optimizer_global_norm"]
+    assert update(clipped, chunk([1.0, 2.0]))["gradients_default_optimizer_global_norm"] == norm
+    assert flat_bytes(free) != flat_bytes(clipped)
+
+
+def test_a_restored_learner_goes_on_with_the_same_bytes() -> None:
+    undisturbed, other = learner(), learner()
+    update(undisturbed, chunk([1.0, 2.0]))
+    other.set_state(copy.deepcopy(undisturbed.get_state()))
+    for subject in (undisturbed, other):
+        update(subject, chunk([3.0, 1.0, 1.0], seed=1))
+    assert flat_bytes(undisturbed) == flat_bytes(other)
+    assert other.num_updates == 2
+
+
+def test_an_update_that_fails_changes_nothing() -> None:
+    subject = learner()
+    before = flat_bytes(subject)
+    with pytest.raises(ModuleError, match="'advantages'"):
+        update(subject, chunk([1.0, np.inf]))
+    assert flat_bytes(subject) == before
+    assert subject.num_updates == 0
+
+
+def test_callbacks_see_and_change_the_batch() -> None:
+    seen: list[TrainBatch] = []
+
+    def listener(module: RLModule, batch: TrainBatch, result: dict[str, Any]) -> None:
+        del module
+        seen.append(batch)
+        batch["advantages"][:] = 0.0
+        result["rows"] = batch.count
+
+    subject = learner()
+    before = flat_bytes(subject)
+    metrics = update(subject, chunk([1.0, 2.0]), on_batch=listener)
+    assert {"obs", "actions", "advantages", "action_logp", "rewards"} <= set(seen[0])
+    assert metrics["custom_metrics"] == {"rows": 2}
+    assert metrics["policy_loss"] == 0.0
+    assert flat_bytes(subject) == before, "advantages of 0 move nothing"
+
+
+def test_there_are_no_values() -> None:
+    with pytest.raises(ModuleError, match="predicts no values"):
+        learner().module.compute_values({"obs": np.zeros((1, 2), np.float32)})
+
+
+def test_defaults_are_those_of_rllib_but_whole_episodes() -> None:
+    config = PGConfig()
+    assert (config.lr, config.train_batch_size, config.gamma) == (4e-4, 200, 0.99)
+    assert config.batch_mode == "complete_episodes"
+    config.validate()
+
+
+@pytest.mark.parametrize(("setting", "value"), [("num_epochs", 2), ("minibatch_size", 64)])
+def test_settings_that_would_learn_twice_are_refused(setting: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{setting}={value}.*\n?.*one gradient step"):
+        PGConfig().update_from_dict({setting: value}).validate()
+
+
+def test_policies_of_ppo_and_pg_have_the_same_tensors() -> None:
+    models = {"fcnet_hiddens": [8]}
+    made = []
+    for config in (PGConfig(), PPOConfig().env_runners(num_env_runners=0)):
+        with config.environment("CartPole-v1").rl_module(model_config=models).build_algo() as algo:
+            made.append(algo.get_policy().get_weights(inference_only=True).keys())
+    assert made[0] == made[1]

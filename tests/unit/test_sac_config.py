@@ -1,0 +1,141 @@
+"""SACConfig: RLlib's defaults, what is refused and why, the shapes of both kinds of networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gymnasium import spaces
+
+from trainer import ConfigError, PPOConfig, RLModuleSpec, SACConfig, UnknownSettingError
+from trainer.config.specs import module_spec
+from trainer.modules import ActorCriticModule, RLModule, SACModule
+
+RLLIB_DEFAULTS = {
+    "lr": None,
+    "actor_lr": 3e-5,
+    "critic_lr": 3e-4,
+    "alpha_lr": 3e-4,
+    "twin_q": True,
+    "initial_alpha": 1.0,
+    "target_entropy": "auto",
+    "tau": 5e-3,
+    "n_step": 1,
+    "train_batch_size": 256,
+    "grad_clip": None,
+    "training_intensity": None,
+    "target_network_update_freq": 0,
+    "num_steps_sampled_before_learning_starts": 1500,
+    "min_sample_timesteps_per_iteration": 100,
+    "rollout_fragment_length": "auto",
+    "clip_actions": False,
+    "policy_model_config": {},
+    "q_model_config": {},
+    "optimization_config": {},
+    "_deterministic_loss": False,
+    "_use_beta_distribution": False,
+    "replay_buffer_config": {
+        "type": "PrioritizedEpisodeReplayBuffer",
+        "capacity": 1_000_000,
+        "alpha": 0.6,
+        "beta": 0.4,
+    },
+}
+
+
+def problems(**settings: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        SACConfig().update_from_dict(settings).validate()
+    return str(caught.value)
+
+
+def built(**settings: Any) -> RLModule:
+    """The network that a config asks for, in a small env."""
+    spec = module_spec(
+        SACConfig()
+        .environment(
+            observation_space=spaces.Box(-1, 1, (3,)), action_space=spaces.Box(-2, 2, (2,))
+        )
+        .update_from_dict(settings)
+    )
+    return spec.build()
+
+
+def test_the_defaults_are_those_of_rllib() -> None:
+    config = SACConfig()
+    assert {name: config[name] for name in RLLIB_DEFAULTS} == RLLIB_DEFAULTS
+    assert config.get_evaluation_config_object().explore is False
+    config.validate()
+
+
+def test_lr_must_stay_none_and_the_three_rates_are_named() -> None:
+    text = problems(lr=1e-3)
+    assert "lr=0.001" in text
+    assert "`actor_lr`, `critic_lr` and `alpha_lr`" in text
+    SACConfig().training(lr=None, actor_lr=[[0, 1e-3], [1000, 1e-4]]).validate()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"grad_clip": 0}, "grad_clip=0"),
+        ({"initial_alpha": 0}, "initial_alpha=0"),
+        ({"target_entropy": "automatic"}, "target_entropy='automatic'"),
+        ({"tau": 0}, "tau=0"),
+        ({"twin_q": 1}, "twin_q=1"),
+        ({"critic_lr": -1e-3}, "critic_lr=-0.001"),
+        ({"normalize_actions": False}, "scaled to the bounds"),
+        ({"_use_beta_distribution": True}, "squashed normal"),
+        ({"_deterministic_loss": True}, "drawn from the policy"),
+        ({"optimization_config": {"actor_learning_rate": 1e-3}}, "`actor_lr`"),
+        ({"model_config": {"free_log_std": True}}, "free_log_std"),
+        ({"model_config": {"conv_filters": [[16, 4, 2]]}}, "conv_filters"),
+        ({"q_model_config": {"fcnet_hidden": [8]}}, "did you mean 'fcnet_hiddens'"),
+        ({"policy_model_config": {"fcnet_activation": "rely"}}, "fcnet_activation"),
+        ({"n_step": 3, "rollout_fragment_length": 2}, "n_step=3"),
+        ({"num_epochs": 2}, "num_epochs=2"),
+        ({"rl_module_spec": RLModuleSpec(module_class=ActorCriticModule)}, "SACModule"),
+    ],
+)
+def test_what_cannot_work_is_refused(settings: dict[str, Any], expected: str) -> None:
+    assert expected in problems(**settings)
+
+
+def test_unknown_arguments_are_named() -> None:
+    with pytest.raises(UnknownSettingError, match="Did you mean `twin_q`"):
+        SACConfig().training(twin_qs=True)
+    with pytest.raises(UnknownSettingError):
+        PPOConfig().training(twin_q=True)
+
+
+def test_a_network_derived_from_sacs_is_accepted() -> None:
+    class Own(SACModule):
+        pass
+
+    SACConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=Own)).validate()
+
+
+def test_the_networks_have_two_relu_layers_of_256_unless_told_otherwise() -> None:
+    shapes = built().parameters.shapes
+    assert shapes["pi/0/kernel"] == (3, 256)
+    assert shapes["qf_twin/1/kernel"] == (256, 256)
+    assert shapes["qf/2/kernel"] == (256, 1)
+    assert shapes["pi/2/kernel"] == (256, 4)
+    module = built()
+    assert isinstance(module, SACModule)
+    assert module.critics is not None
+    names = {type(layer.activation).__name__ for layer in module.critics.networks[0].layers[:-1]}
+    assert names == {"Relu"}
+
+
+def test_policy_and_critics_may_have_shapes_of_their_own() -> None:
+    shapes = built(
+        model_config={"fcnet_hiddens": [16]},
+        policy_model_config={"fcnet_hiddens": [8, 4]},
+        q_model_config={"head_fcnet_hiddens": [5]},
+        twin_q=False,
+    ).parameters.shapes
+    assert shapes["pi/1/kernel"] == (8, 4)
+    assert shapes["qf/0/kernel"] == (5, 16)
+    assert shapes["qf/1/kernel"] == (16, 5)
+    assert not any(name.startswith("qf_twin") for name in shapes)

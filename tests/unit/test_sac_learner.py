@@ -1,0 +1,457 @@
+"""SAC's learner: whole losses through the networks, fixed points, temperature, targets."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer.algorithms.sac.learner import SACLearner, SACLosses, SACSettings
+from trainer.episodes import SingleAgentEpisode
+from trainer.errors import ConfigError, ModuleError
+from trainer.learners import ReplayBatch
+from trainer.modules import QModule, RLModule, RLModuleSpec, SACModule, critics
+from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
+from trainer.runtime import side_by_side
+from trainer.testing.gradients import gradient_check
+from trainer.types import Array
+
+OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
+BOX = spaces.Box(-2.0, 2.0, (2,))
+CHOICE = spaces.Discrete(3)
+NUM_ROWS = 7
+
+
+class DoubleSACModule(SACModule):
+    """With 64 bits, so that gradients can be checked."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**{**arguments, "dtype": np.float64})
+
+
+def learner(
+    actions: Any = BOX,
+    *,
+    observations: Any = OBSERVATIONS,
+    module_class: type[RLModule] = SACModule,
+    model: dict[str, Any] | None = None,
+    **settings: Any,
+) -> SACLearner:
+    chosen = {"gamma": 0.5, "train_batch_size": 16, **settings}
+    return SACLearner(
+        module_spec=RLModuleSpec(
+            module_class=module_class,
+            observation_space=observations,
+            action_space=actions,
+            model_config=model or {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"},
+        ),
+        settings=SACSettings(**chosen),
+        root_seed=3,
+    )
+
+
+def batch(actions: Any = BOX, *, dtype: Any = np.float64) -> ReplayBatch:
+    rng = np.random.default_rng(8)
+    chosen: Array = np.tanh(rng.standard_normal((NUM_ROWS, 2))).astype(dtype)
+    if actions is CHOICE:
+        chosen = rng.integers(0, 3, NUM_ROWS)
+    return ReplayBatch(
+        obs=rng.standard_normal((NUM_ROWS, 3)).astype(dtype),
+        actions=chosen,
+        rewards=rng.normal(0, 2, NUM_ROWS).astype(dtype),
+        next_obs=rng.standard_normal((NUM_ROWS, 3)).astype(dtype),
+        discounts=np.array([0.5] * (NUM_ROWS - 1) + [0.0], dtype),
+        weights=rng.random(NUM_ROWS).astype(dtype),
+    )
+
+
+def losses_of(subject: SACLearner, rows: ReplayBatch) -> SACLosses:
+    return subject.losses(rows, rng=np.random.default_rng(2))
+
+
+def critic_losses(subject: SACLearner, rows: ReplayBatch) -> float:
+    return sum(critic.loss for critic in losses_of(subject, rows).critics)
+
+
+# ---- gradients of the whole losses
+
+
+@pytest.mark.parametrize("actions", [BOX, CHOICE])
+@pytest.mark.parametrize("twin_q", [True, False])
+@pytest.mark.parametrize("part", ["pi/", "qf", "log_alpha"])
+def test_gradients_of_the_whole_losses(actions: Any, twin_q: bool, part: str) -> None:
+    model = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh", "twin_q": twin_q}
+    subject = learner(actions, module_class=DoubleSACModule, model={**model, "initial_alpha": 0.4})
+    rng, rows = np.random.default_rng(4), batch(actions)
+    subject.module.parameters.flat += 0.3 * rng.standard_normal(subject.module.num_parameters)
+    subject.target.critics.parameters.flat += 0.2
+
+    def value() -> float:
+        if part == "qf":
+            return critic_losses(subject, rows)
+        losses = losses_of(subject, rows)
+        return losses.policy_loss if part == "pi/" else losses.alpha_loss
+
+    value()
+    tensors = subject.module.parameters.views
+    gradients = {name: g.copy() for name, g in subject.module.gradients.views.items()}
+    checked = [name for name in tensors if name.startswith(part)]
+    assert checked
+    for name in checked:
+
+        def value_at(x: Array, *, tensor: Array = tensors[name]) -> float:
+            before = tensor.copy()
+            tensor[...] = x
+            result = value()
+            tensor[...] = before
+            return result
+
+        gradient_check(value_at, gradients[name], tensors[name].copy())
+
+
+def test_the_gradient_flows_through_the_smaller_value() -> None:
+    subject, rows = learner(module_class=DoubleSACModule), batch()
+    alone = {}
+    for other in (-100.0, 100.0):  # makes the twin the smaller one everywhere, then the larger one
+        subject.module.parameters.views["qf_twin/2/bias"][:] = other
+        losses_of(subject, rows)
+        alone[other] = subject.module.gradients.views["pi/0/kernel"].copy()
+    subject.module.parameters.views["qf/0/kernel"][:] = 0.0  # the first one says nothing now
+    losses_of(subject, rows)
+    assert not np.allclose(subject.module.gradients.views["pi/0/kernel"], alone[100.0])
+    subject.module.parameters.views["qf_twin/2/bias"][:] = -100.0
+    losses_of(subject, rows)
+    np.testing.assert_array_equal(subject.module.gradients.views["pi/0/kernel"], alone[-100.0])
+
+
+# ---- known answers
+
+
+def test_targets_are_soft_values_of_the_next_observation() -> None:
+    subject, rows = learner(module_class=DoubleSACModule), batch()
+    subject.module.parameters.views["log_alpha"][:] = np.log(0.3)
+    rng = np.random.default_rng(2)
+    noise = rng.standard_normal((2, NUM_ROWS, 2))[0]
+    inputs = subject.module.forward_acting(rows.next_obs)
+    actions = subject.module.action_distribution.sample(inputs, noise)
+    logp = subject.module.action_distribution.logp(inputs, actions)
+    subject.target.critics.parameters.flat += 0.1
+    smaller = np.minimum(*subject.target.critics.forward(rows.next_obs, actions))
+    targets = rows.rewards + rows.discounts * (smaller - 0.3 * logp)
+    assert subject.module.critics is not None
+    q_values = [q.copy() for q in subject.module.critics.forward(rows.obs, rows.actions)]
+    for critic, q in zip(losses_of(subject, rows).critics, q_values, strict=True):
+        np.testing.assert_allclose(critic.td_errors, q - targets, rtol=1e-8)
+
+
+REWARDS = np.array([1.0, 0.2])
+TABULAR: dict[str, Any] = {"fcnet_hiddens": []}
+"""One weight per state and action, as states are one-hot."""
+
+
+def bandit(*, ends: bool) -> ReplayBuffer:
+    """Two arms that pay 1 and 0.2, and then the end, or the same again."""
+    buffer = PrioritizedReplayBuffer(8)
+    for arm, reward in enumerate(REWARDS):
+        episode = SingleAgentEpisode(
+            f"arm {arm}",
+            observations=[0, 0],
+            actions=[arm],
+            rewards=[reward],
+            terminated=ends,
+            len_lookback_buffer=0,
+        )
+        buffer.add(episode.to_numpy())
+    return buffer
+
+
+def played(
+    subject: SACLearner, buffer: ReplayBuffer, count: int, *, num_env_steps: int = 0
+) -> dict[str, Any]:
+    return subject.update_from(
+        buffer, num_updates=count, num_env_steps_sampled_lifetime=num_env_steps
+    )
+
+
+def bandit_learner(**settings: Any) -> SACLearner:
+    chosen: dict[str, Any] = {"lr": 0.02, "actor_lr": 0.02, "tau": 0.2, "alpha_lr": 0.0, **settings}
+    model = {**TABULAR, "initial_alpha": chosen.pop("initial_alpha", 0.5)}
+    return learner(spaces.Discrete(2), observations=spaces.Discrete(1), model=model, **chosen)
+
+
+def policy_of(subject: SACLearner) -> Array:
+    logits = subject.module.forward_acting(np.ones((1, 1), np.float32))
+    probs: Array = np.exp(subject.module.action_distribution.canonical(logits))[0]
+    return probs
+
+
+def values_of(subject: SACLearner) -> Array:
+    assert subject.module.critics is not None
+    values: Array = subject.module.critics.forward(np.ones((1, 1), np.float32))[0][0].copy()
+    return values
+
+
+def test_a_bandits_values_are_its_rewards_and_its_policy_their_softmax() -> None:
+    subject = bandit_learner()
+    played(subject, bandit(ends=True), 400)
+    np.testing.assert_allclose(values_of(subject), REWARDS, atol=2e-3)
+    expected = np.exp(REWARDS / 0.5) / np.exp(REWARDS / 0.5).sum()
+    np.testing.assert_allclose(policy_of(subject), expected, atol=5e-3)
+
+
+def test_an_endless_bandits_values_are_soft() -> None:
+    subject = bandit_learner()
+    played(subject, bandit(ends=False), 600)
+    # V = α log Σ exp(Q/α) and Q = r + γ V, so V = α log Σ exp(r/α) / (1 - γ).
+    soft_value = 0.5 * np.log(np.exp(REWARDS / 0.5).sum()) / (1.0 - 0.5)
+    np.testing.assert_allclose(values_of(subject), REWARDS + 0.5 * soft_value, atol=0.01)
+    hard_value = REWARDS.max() / (1.0 - 0.5)
+    assert abs(soft_value - hard_value) > 0.1, "a learner without entropy would pass, too"
+
+
+@pytest.mark.parametrize("target_entropy", [0.3, 0.6])
+def test_the_temperature_leads_the_entropy_to_its_target(target_entropy: float) -> None:
+    subject = bandit_learner(alpha_lr=0.01, target_entropy=target_entropy)
+    metrics = played(subject, bandit(ends=True), 1200)
+    probs = policy_of(subject)
+    assert -(probs * np.log(probs)).sum() == pytest.approx(target_entropy, abs=0.02)
+    assert metrics["logps"] == pytest.approx(-target_entropy, abs=0.02)
+    # Where p(1 - p) belongs to that entropy, α = Δr / log(p / (1 - p)).
+    assert metrics["alpha_value"] == pytest.approx(0.8 / np.log(probs[0] / probs[1]), rel=0.1)
+
+
+def test_without_its_learning_rate_the_temperature_stays() -> None:
+    subject = bandit_learner(target_entropy=0.3)
+    assert played(subject, bandit(ends=True), 50)["alpha_value"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("actions", "setting", "expected"),
+    [
+        (BOX, "auto", -2.0),
+        (spaces.Box(-1.0, 1.0, (2, 3)), None, -6.0),
+        (CHOICE, "auto", 0.98 * np.log(3)),
+        (BOX, 0.5, 0.5),
+        (CHOICE, 0, 0.0),
+    ],
+)
+def test_the_target_entropy_is_as_documented(actions: Any, setting: Any, expected: float) -> None:
+    assert learner(actions, target_entropy=setting).target_entropy == pytest.approx(expected)
+
+
+# ---- one step
+
+
+def box_buffer() -> PrioritizedReplayBuffer:
+    rng = np.random.default_rng(6)
+    buffer = PrioritizedReplayBuffer(64)
+    episode = SingleAgentEpisode(
+        "boxes",
+        observations=list(rng.uniform(-1, 1, (31, 3)).astype(np.float32)),
+        actions=list(np.tanh(rng.standard_normal((30, 2))).astype(np.float32)),
+        rewards=list(rng.standard_normal(30)),
+        terminated=True,
+        len_lookback_buffer=0,
+    )
+    buffer.add(episode.to_numpy())
+    return buffer
+
+
+def moved(subject: SACLearner, **arguments: Any) -> dict[str, float]:
+    """The largest change of each part by one update."""
+    before = {name: view.copy() for name, view in subject.module.parameters.views.items()}
+    played(subject, box_buffer(), 1, **arguments)
+    changes: dict[str, float] = {}
+    for name, view in subject.module.parameters.views.items():
+        part = name.split("/")[0]
+        change = float(np.abs(view - before[name]).max())
+        changes[part] = max(changes.get(part, 0.0), change)
+    return changes
+
+
+def test_every_part_has_its_learning_rate() -> None:
+    # The first step of Adam is as long as the learning rate.
+    rates: dict[str, Any] = {"lr": 0.03, "actor_lr": 0.02, "alpha_lr": 0.01}
+    changes = moved(learner(**rates))
+    expected = {"pi": 0.02, "qf": 0.03, "qf_twin": 0.03, "log_alpha": 0.01}
+    assert changes == pytest.approx(expected, rel=1e-2)
+
+
+def test_learning_rates_follow_schedules_of_env_steps() -> None:
+    falling = [[0, 0.02], [100, 0.0]]
+    changes = moved(learner(actor_lr=falling, lr=falling, alpha_lr=falling), num_env_steps=50)
+    assert changes == pytest.approx(dict.fromkeys(changes, 0.01), rel=1e-2)
+    frozen = moved(learner(actor_lr=falling, lr=falling, alpha_lr=falling), num_env_steps=100)
+    assert frozen == dict.fromkeys(changes, 0.0)
+
+
+def test_gradients_are_clipped_part_by_part() -> None:
+    subject, rows = learner(grad_clip=0.01, grad_clip_by="global_norm"), batch(dtype=np.float32)
+    whole = learner()
+    for each in (subject, whole):
+        each.learn(rows, lr=0.0, rng=np.random.default_rng(2))
+    for part in ("pi", "qf", "qf_twin", "log_alpha"):
+        norms = [
+            float(
+                np.sqrt(
+                    sum(
+                        (gradient**2).sum()
+                        for name, gradient in each.module.gradients.views.items()
+                        if name.split("/")[0] == part
+                    )
+                )
+            )
+            for each in (subject, whole)
+        ]
+        assert norms[0] == pytest.approx(min(0.01, norms[1]), rel=1e-4)
+
+
+def test_target_critics_follow_by_the_share_tau() -> None:
+    subject = learner(tau=0.25, lr=0.05)
+    assert subject.module.critics is not None
+    before = subject.target.critics.parameters.flat.copy()
+    np.testing.assert_array_equal(before, subject.module.critics.block)
+    played(subject, box_buffer(), 1)
+    expected = 0.75 * before + 0.25 * subject.module.critics.block
+    np.testing.assert_allclose(subject.target.critics.parameters.flat, expected, rtol=1e-5)
+    assert not np.allclose(before, expected)
+
+
+def test_given_weights_are_those_of_the_targets_too() -> None:
+    subject, other = learner(), learner()
+    played(other, box_buffer(), 3)
+    subject.set_weights(other.get_weights())
+    assert subject.module.critics is not None
+    np.testing.assert_array_equal(
+        subject.target.critics.parameters.flat, subject.module.critics.block
+    )
+
+
+def test_an_update_is_a_function_of_the_state() -> None:
+    buffer, subject = box_buffer(), learner()
+    played(subject, buffer, 3)
+    state = subject.get_state()
+    outcomes = []
+    for _ in range(2):
+        subject.set_state(state)
+        rest = PrioritizedReplayBuffer(64)
+        rest.set_state(buffer.get_state())
+        played(subject, rest, 2)
+        outcomes.append(subject.module.parameters.flat.tobytes())
+    other = learner()
+    other.set_state(state)
+    rest = PrioritizedReplayBuffer(64)
+    rest.set_state(buffer.get_state())
+    played(other, rest, 2)
+    assert outcomes[0] == outcomes[1] == other.module.parameters.flat.tobytes()
+
+
+def test_actions_are_drawn_anew_in_every_update() -> None:
+    rows = batch(dtype=np.float32)
+    subject = learner(lr=0.0, actor_lr=0.0, alpha_lr=0.0)
+    seen = {
+        losses_of(subject, rows).policy_loss,
+        subject.losses(rows, rng=np.random.default_rng(3)).policy_loss,
+    }
+    assert len(seen) == 2
+    assert losses_of(subject, rows).policy_loss in seen
+
+
+def test_priorities_follow_the_mean_error_of_the_critics() -> None:
+    subject, rows = learner(), batch(dtype=np.float32)
+    first, second = (critic.td_errors for critic in losses_of(subject, rows).critics)
+    update = subject.learn(rows, lr=0.0, rng=np.random.default_rng(2))
+    np.testing.assert_allclose(update.td_errors, 0.5 * (np.abs(first) + np.abs(second)))
+
+
+def test_metrics_have_the_names_of_rllib() -> None:
+    metrics = played(learner(), box_buffer(), 1)
+    assert metrics["total_loss"] == pytest.approx(
+        metrics["policy_loss"]
+        + metrics["alpha_loss"]
+        + metrics["qf_loss"]
+        + metrics["qf_twin_loss"]
+    )
+    assert metrics["alpha_value"] == 1.0
+    assert metrics["log_alpha_value"] == 0.0
+    assert metrics["target_entropy"] == -2.0
+    assert metrics["qf_min"] <= metrics["qf_mean"] <= metrics["qf_max"]
+    assert {"logps", "td_error_mean"} <= set(metrics)
+    assert "qf_twin_loss" not in played(
+        learner(model={**TABULAR, "twin_q": False}), box_buffer(), 1
+    )
+
+
+@pytest.mark.parametrize("actions", [BOX, CHOICE])
+def test_critics_that_are_computed_at_once_have_the_same_bits(
+    actions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "_num_cores", lambda: 2)
+    weights = []
+    for large in (0.0, math.inf):
+        monkeypatch.setattr(critics, "LARGE_PRODUCTS", large)
+        subject = learner(actions)
+        with subject.target.critics.side_by_side:
+            for seed in range(3):
+                subject.learn(
+                    batch(actions, dtype=np.float32), lr=0.0, rng=np.random.default_rng(seed)
+                )
+            threads = [thread.name for thread in threading.enumerate()]
+            assert ("side by side" in threads) == (large == 0.0)
+        weights.append(subject.module.gradients.flat.tobytes())
+    assert weights[0] == weights[1]
+
+
+# ---- mistakes
+
+
+def test_a_loss_that_is_not_finite_is_named_and_changes_nothing() -> None:
+    subject, rows = learner(), batch(dtype=np.float32)
+    rows.rewards[2] = np.inf
+    before = subject.module.parameters.flat.copy()
+    with (
+        np.errstate(invalid="ignore"),
+        pytest.raises(ModuleError, match="the batch column 'rewards'"),
+    ):
+        subject.learn(rows, lr=0.0, rng=np.random.default_rng(2))
+    np.testing.assert_array_equal(subject.module.parameters.flat, before)
+
+
+def test_another_kind_of_network_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"QModule.*SACModule"):
+        learner(CHOICE, module_class=QModule, model=TABULAR)
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="actor_lr"):
+        SACSettings(actor_lr=-1.0)
+
+
+def test_masked_actions_are_neither_played_nor_valued() -> None:
+    observations = spaces.Dict(
+        {"action_mask": spaces.MultiBinary(3), "seen": spaces.Box(-1.0, 1.0, (3,))}
+    )
+    subject = learner(CHOICE, observations=observations, module_class=DoubleSACModule)
+    rows = batch(CHOICE)
+    mask = np.tile([1.0, 0.0, 1.0], (NUM_ROWS, 1))
+    masked = ReplayBatch(
+        obs=np.hstack([rows.obs, mask]),
+        actions=np.where(rows.actions == 1, 0, rows.actions),
+        rewards=rows.rewards,
+        next_obs=np.hstack([rows.next_obs, mask]),
+        discounts=rows.discounts,
+        weights=rows.weights,
+    )
+    expected = losses_of(subject, masked)
+    # Whatever the impossible action is worth makes no difference.
+    for valuing in (subject.module.critics, subject.target.critics):
+        assert valuing is not None
+        for name in ("qf", "qf_twin"):
+            valuing.parameters.views[f"{name}/2/bias"][1] += 1e3
+    losses = losses_of(subject, masked)
+    assert losses.total == pytest.approx(expected.total, rel=1e-9)
+    assert np.isfinite(subject.module.gradients.flat).all()

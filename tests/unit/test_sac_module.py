@@ -1,0 +1,157 @@
+"""The networks of SAC: shapes, acting, critics and their gradients, spaces that are refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer.errors import ModuleError, UnsupportedSpaceError
+from trainer.modules import SACModule
+from trainer.modules.critics import Critics
+from trainer.testing.gradients import gradient_check
+from trainer.types import Array
+
+RNG = np.random.default_rng(3)
+OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
+BOX = spaces.Box(-2.0, 2.0, (2,))
+OBS = RNG.standard_normal((6, 3))
+ACTIONS = np.tanh(RNG.standard_normal((6, 2)))
+WEIGHTS = RNG.standard_normal((2, 6))
+
+
+def module(actions: Any = BOX, *, observations: Any = OBSERVATIONS, **more: Any) -> SACModule:
+    shape = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh", **more.pop("model_config", {})}
+    arguments = {"rng": np.random.default_rng(1), "dtype": np.float64, **more}
+    return SACModule(
+        observation_space=observations, action_space=actions, model_config=shape, **arguments
+    )
+
+
+def critics_of(subject: SACModule) -> Critics:
+    assert subject.critics is not None
+    return subject.critics
+
+
+def test_acting_and_learning_see_the_same_policy() -> None:
+    subject = module()
+    learning = subject.forward_train({"obs": OBS})["action_dist_inputs"].copy()
+    np.testing.assert_allclose(subject.forward_acting(OBS), learning, rtol=1e-12)
+    assert learning.shape == (6, 4)
+
+
+def test_the_critics_differ_and_read_the_action() -> None:
+    critics = critics_of(module())
+    first, second = (values.copy() for values in critics.forward(OBS, ACTIONS))
+    assert first.shape == (6,)
+    assert not np.allclose(first, second)
+    assert not np.allclose(critics.forward(OBS, -ACTIONS)[0], first)
+
+
+def test_gradients_of_the_critics() -> None:
+    subject = module()
+    critics = critics_of(subject)
+
+    def value(flat: Array) -> float:
+        subject.parameters.flat[:] = flat
+        return sum(
+            float(q @ w) for q, w in zip(critics.forward(OBS, ACTIONS), WEIGHTS, strict=True)
+        )
+
+    point = subject.parameters.flat.copy()
+    value(point)
+    critics.backward(list(WEIGHTS))
+    gradient_check(value, subject.gradients.flat.copy(), point)
+
+
+@pytest.mark.parametrize("twin_q", [True, False])
+def test_gradients_with_respect_to_actions_leave_those_of_the_critics_alone(twin_q: bool) -> None:
+    subject = module(model_config={"twin_q": twin_q})
+    critics = critics_of(subject)
+    weights = WEIGHTS[: len(critics.networks)]
+
+    def value(actions: Array) -> float:
+        values = critics.forward(OBS, actions)
+        return sum(float(q @ w) for q, w in zip(values, weights, strict=True))
+
+    value(ACTIONS)
+    subject.gradients.flat[:] = 7.0
+    gradient_check(value, critics.d_actions(list(weights)), ACTIONS)
+    assert (subject.gradients.flat == 7.0).all()
+
+
+def test_gradients_of_critics_of_all_actions() -> None:
+    subject = module(spaces.Discrete(3))
+    critics, weights = critics_of(subject), RNG.standard_normal((2, 6, 3))
+
+    def value(flat: Array) -> float:
+        subject.parameters.flat[:] = flat
+        return sum(float((q * w).sum()) for q, w in zip(critics.forward(OBS), weights, strict=True))
+
+    point = subject.parameters.flat.copy()
+    value(point)
+    critics.backward(list(weights))
+    gradient_check(value, subject.gradients.flat.copy(), point)
+
+
+def test_a_runner_gets_the_policy_alone() -> None:
+    whole, acting = module(), module(inference_only=True)
+    assert all(name.startswith("pi/") for name in acting.parameters.shapes)
+    assert acting.critics is None
+    acting.set_state(whole.get_state(inference_only=True))
+    np.testing.assert_array_equal(acting.forward_acting(OBS), whole.forward_acting(OBS))
+    with pytest.raises(ModuleError, match="inference_only"):
+        raise acting.acting_only_error()
+
+
+def test_the_first_policy_hardly_depends_on_the_observation_and_alpha_is_given() -> None:
+    subject = module(model_config={"initial_alpha": 0.5})
+    assert np.abs(subject.forward_acting(OBS)).max() < 0.1
+    assert subject.parameters.views["log_alpha"].tolist() == [np.log(0.5)]
+
+
+def test_copied_critics_have_weights_of_their_own() -> None:
+    subject = module()
+    copied = subject.copy_critics()
+    assert copied.parameters.num_parameters == critics_of(subject).block.size
+    copied.parameters.flat[:] = critics_of(subject).block
+    expected = [values.copy() for values in copied.forward(OBS, ACTIONS)]
+    np.testing.assert_array_equal(critics_of(subject).forward(OBS, ACTIONS), expected)
+    subject.parameters.flat[:] = 0.0
+    np.testing.assert_array_equal(copied.forward(OBS, ACTIONS), expected)
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_compute_the_same_and_are_independent(make: Any) -> None:
+    subject = module()
+    other = make(subject)
+    np.testing.assert_array_equal(other.parameters.flat, subject.parameters.flat)
+    other.parameters.flat[:] = 0.0
+    assert not critics_of(other).forward(OBS, ACTIONS)[0].any()
+    assert critics_of(subject).forward(OBS, ACTIONS)[0].all()
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        spaces.Box(-np.inf, np.inf, (2,)),
+        spaces.Box(np.zeros(2, np.float32), np.array([1.0, np.inf], np.float32)),
+        spaces.Box(0, 3, (2,), np.int64),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.Tuple([BOX, BOX]),
+    ],
+)
+def test_other_action_spaces_are_refused_with_what_is_possible(actions: Any) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"Box of floats with bounds.*PPO"):
+        module(actions)
+
+
+def test_images_are_refused_unless_dense_layers_are_asked_for() -> None:
+    image = spaces.Box(0, 255, (4, 4, 3), np.uint8)
+    with pytest.raises(UnsupportedSpaceError, match="not images"):
+        module(observations=image)
+    assert module(observations=image, model_config={"conv_filters": []}).obs_size == 48

@@ -1,0 +1,1 @@
+"""What algorithms that learn from replay share."""

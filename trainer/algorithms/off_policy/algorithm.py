@@ -1,0 +1,190 @@
+"""What algorithms that learn from replay share: sample a little, store it, learn from all."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection, Iterator
+from typing import Any, ClassVar, Final
+
+from checkpoints import HasState, PathLike
+from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.building import batch_listener
+from trainer.algorithms.iteration_result import IterationResult
+from trainer.algorithms.off_policy.config import OffPolicyConfig
+from trainer.learners import ReplayLearner
+from trainer.metrics import ResultDict
+from trainer.replay import ReplayBuffer, make_replay_buffer
+from trainer.types import State
+
+_LOGGER = logging.getLogger(__name__)
+_BUFFER: Final = "replay_buffer"
+
+
+class OffPolicyAlgorithm(Algorithm):
+    """A round: every env makes a fragment of steps, they are stored, then some updates follow.
+
+    Attributes:
+        local_replay_buffer: the last steps of all training episodes.
+    """
+
+    config: OffPolicyConfig
+    learner: ReplayLearner
+    local_replay_buffer: ReplayBuffer
+    # A buffer is too large to be copied in every iteration: it undoes its own changes.
+    _undone_apart: ClassVar[tuple[str, ...]] = (_BUFFER,)
+    _buffer_is_marked = False
+    _buffer_was_restored = False
+
+    def _set_up(self) -> None:
+        self.local_replay_buffer = make_replay_buffer(self.config.replay_buffer_config)
+        super()._set_up()
+
+    def replay_settings(self) -> dict[str, Any]:
+        """The settings that all learners from replay have."""
+        config = self.config
+        return {
+            "gamma": config.gamma,
+            "grad_clip": config.grad_clip,
+            "grad_clip_by": config.grad_clip_by,
+            "train_batch_size": config.train_batch_size,
+            "n_step": config.n_step,
+            "tau": config.tau,
+            "target_network_update_freq": config.target_network_update_freq,
+        }
+
+    # ---- training
+
+    def training_step(self) -> None:
+        """One round."""
+        config = self.config
+        fragment = config.get_rollout_fragment_length()
+        sample = self.sample_env_steps(fragment * config.num_env_slots)
+        with self._iteration.time("replay_buffer_add_timer"):
+            episodes = self.normalization_statistics.with_clipped_rewards(sample.episodes)
+            self.local_replay_buffer.add(episodes)
+        if self._can_learn():
+            self.learn_from_replay(self._num_updates_due(sample.num_env_steps))
+
+    def learn_from_replay(self, num_updates: int) -> None:
+        """Makes updates and hands the new weights to the runners."""
+        if num_updates == 0:
+            return
+        result, counters = self._iteration, self.counters
+        with result.time("learner_update_timer"):
+            metrics = self.learner.update_from(
+                self.local_replay_buffer,
+                num_updates=num_updates,
+                num_env_steps_sampled_lifetime=counters.num_env_steps_sampled,
+                on_batch=batch_listener(self.callbacks),
+            )
+        num_rows = num_updates * self.config.train_batch_size
+        counters.num_env_steps_trained += num_rows
+        result.add_update(metrics, num_env_steps=num_rows)
+        with result.time("synch_weights"):
+            self._send_weights()
+
+    def _can_learn(self) -> bool:
+        """Whether enough was sampled, and enough of it is stored.
+
+        The second matters after a restore without the buffer: learning on from the first few fresh
+        steps would spoil what was learnt.
+        """
+        needed = max(1, self.config.num_steps_sampled_before_learning_starts)
+        buffer = self.local_replay_buffer
+        return self.counters.num_env_steps_sampled >= needed and len(buffer) >= min(
+            needed, buffer.capacity
+        )
+
+    def _num_updates_due(self, num_env_steps: int) -> int:
+        """Updates that the steps of this round pay for; what is left over is carried on."""
+        intensity = self.config.training_intensity
+        if intensity is None:
+            return 1
+        counters = self.counters
+        owed = counters.num_rows_owed + intensity * num_env_steps
+        num_updates, counters.num_rows_owed = divmod(owed, self.config.train_batch_size)
+        return int(num_updates)
+
+    def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
+        buffer = self.local_replay_buffer
+        result.add_section(
+            _BUFFER,
+            {
+                "num_env_steps_stored": len(buffer),
+                "num_episodes_stored": buffer.get_num_episodes(),
+                "num_env_steps_added": result.num_env_steps_sampled,
+                "num_env_steps_added_lifetime": buffer.num_added,
+                "num_env_steps_evicted_lifetime": buffer.num_added - len(buffer),
+            },
+        )
+        return super()._compile(result, elapsed_s)
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """See `Algorithm`; the buffer undoes what was added and which priorities were changed.
+
+        An `evaluate()` inside of a training iteration, called by a callback, changes nothing about
+        what the buffer has to undo if the iteration fails.
+        """
+        if self._buffer_is_marked:
+            with super()._all_or_nothing():
+                yield
+            return
+        self.local_replay_buffer.mark()
+        self._buffer_is_marked = True
+        try:
+            with super()._all_or_nothing():
+                yield
+        except BaseException:
+            self.local_replay_buffer.rollback()
+            raise
+        finally:
+            self._buffer_is_marked = False
+
+    # ---- checkpoints
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        """The parts of every algorithm, and the replay buffer."""
+        return [*super().get_checkpointable_components(), (_BUFFER, self.local_replay_buffer)]
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+    ) -> State:
+        """See `Checkpointable`; the buffer is left out with `store_buffer_in_checkpoints=False`.
+
+        It is there nevertheless when it is asked for by name.
+        """
+        if components is None and not self.config.store_buffer_in_checkpoints:
+            left_out = [not_components] if isinstance(not_components, str) else not_components
+            not_components = [*(left_out or ()), _BUFFER]
+        return super().get_state(components, not_components=not_components)
+
+    def _checkpoint_metadata(self) -> dict[str, Any]:
+        is_stored = self.config.store_buffer_in_checkpoints
+        return {**super()._checkpoint_metadata(), "holds_replay_buffer": is_stored}
+
+    def _check_components(
+        self, *, expected: Collection[str], found: Collection[str], path: PathLike
+    ) -> None:
+        # A buffer may be restored by who would not save it, and may be missing where it was not
+        # saved.
+        self._buffer_was_restored = _BUFFER in found
+        others = [name for name in expected if name != _BUFFER]
+        super()._check_components(
+            expected=others, found=[name for name in found if name != _BUFFER], path=path
+        )
+
+    def _on_restored(self) -> None:
+        if self._restores_all and not self._buffer_was_restored:
+            self.local_replay_buffer = make_replay_buffer(self.config.replay_buffer_config)
+            _LOGGER.warning(
+                "The checkpoint holds no replay buffer (store_buffer_in_checkpoints=False when it "
+                "was saved). Learning goes on once %d env steps are stored again, so the run does "
+                "not go on exactly.",
+                max(1, self.config.num_steps_sampled_before_learning_starts),
+            )
+        super()._on_restored()

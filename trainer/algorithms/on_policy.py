@@ -1,0 +1,32 @@
+"""What algorithms that learn from each sample once share."""
+
+from __future__ import annotations
+
+from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.building import batch_listener
+from trainer.env_runners import GroupSample
+from trainer.learners import EpisodeLearner
+
+
+class OnPolicyAlgorithm(Algorithm):
+    """Samples with the current weights, learns from that sample alone, and samples again."""
+
+    learner: EpisodeLearner
+
+    def training_step(self) -> None:
+        """Samples one train batch and makes one update from it."""
+        self.learn(self.sample_env_steps(self.config.total_train_batch_size))
+
+    def learn(self, sample: GroupSample) -> None:
+        """Makes an update from sampled episodes and hands the new weights to the runners."""
+        result = self._iteration
+        with result.time("learner_update_timer"):
+            metrics = self.learner.update(
+                sample.episodes,
+                num_env_steps_sampled_lifetime=self.counters.num_env_steps_sampled,
+                on_batch=batch_listener(self.callbacks),
+            )
+        self.counters.num_env_steps_trained += sample.num_env_steps
+        result.add_update(metrics, num_env_steps=sample.num_env_steps)
+        with result.time("synch_weights"):
+            self._send_weights()

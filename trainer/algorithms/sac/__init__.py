@@ -1,0 +1,6 @@
+"""Soft actor-critic."""
+
+from trainer.algorithms.sac.algorithm import SAC
+from trainer.algorithms.sac.config import SACConfig
+
+__all__ = ["SAC", "SACConfig"]

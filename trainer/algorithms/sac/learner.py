@@ -1,0 +1,350 @@
+"""SAC's learner: one step of critics, policy and temperature, all from the same weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from gymnasium import spaces
+
+from trainer.algorithms.sac.loss import (
+    CriticLoss,
+    critic_loss,
+    discrete_policy_loss,
+    soft_targets,
+    temperature_loss,
+)
+from trainer.algorithms.sac.target_critics import TargetCritics
+from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.errors import ConfigError
+from trainer.learners import BatchListener, ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
+from trainer.learners.settings import schedule_problems
+from trainer.modules import RLModule, RLModuleSpec, SACModule
+from trainer.modules.critics import Critics
+from trainer.modules.sac_module import LOG_ALPHA
+from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaussian
+from trainer.replay import ReplayBuffer
+from trainer.types import Array, State
+
+_DISCRETE_SHARE: Final = 0.98
+"""The share of the largest possible entropy that "auto" aims at with Discrete actions."""
+
+
+@dataclass(frozen=True)
+class SACSettings(ReplaySettings):
+    """How SAC learns; names and defaults are those of `SACConfig.training()`.
+
+    Attributes:
+        lr: learning rate of the critics.
+        actor_lr: learning rate of the policy, or its schedule.
+        alpha_lr: learning rate of the temperature, or its schedule.
+        target_entropy: in nats; "auto" or None for the rule of `target_entropy_of`.
+    """
+
+    lr: ScheduleSetting = 3e-4
+    train_batch_size: int = 256
+    tau: float = 5e-3
+    adam_epsilon: float = 1e-7
+    actor_lr: ScheduleSetting = 3e-5
+    alpha_lr: ScheduleSetting = 3e-4
+    target_entropy: float | str | None = "auto"
+
+    def problems(self) -> list[str]:
+        """One sentence for every setting that is impossible."""
+        return [
+            *super().problems(),
+            *schedule_problems(self.actor_lr, name="actor_lr"),
+            *schedule_problems(self.alpha_lr, name="alpha_lr"),
+        ]
+
+
+def target_entropy_of(module: RLModule, setting: float | str | None) -> float:
+    """H̄ in nats.
+
+    Minus the dimensions of the actions (Haarnoja et al. 2018b, table 1), or 0.98 ln n for n
+    Discrete actions (Christodoulou 2019, appendix A).
+
+    Args:
+        module: with the action space.
+        setting: H̄ itself; "auto" or None for these rules.
+    """
+    if isinstance(setting, float | int):
+        return float(setting)
+    space = module.action_space
+    if isinstance(space, spaces.Discrete):
+        return _DISCRETE_SHARE * math.log(int(space.n))
+    return -float(module.action_distribution.noise_width)
+
+
+@dataclass(frozen=True)
+class SACLosses:
+    """All losses of one batch; their gradients are in the module's.
+
+    Attributes:
+        critics: of each critic.
+        policy_loss: L_π.
+        alpha_loss: L_α.
+        logp: log π(ã|s), or Σ π log π, [B].
+        min_q: min_i Q_i(s, a), [B].
+    """
+
+    critics: list[CriticLoss]
+    policy_loss: float
+    alpha_loss: float
+    logp: Array
+    min_q: Array
+
+    @property
+    def total(self) -> float:
+        """The sum of all losses."""
+        return self.policy_loss + self.alpha_loss + sum(critic.loss for critic in self.critics)
+
+
+class SACLearner(ReplayLearner):
+    """Soft actor-critic (Haarnoja et al. 2018b) for squashed Gaussian and for Discrete policies.
+
+    Metrics: `policy_loss`, `qf_loss`, `qf_twin_loss`, `alpha_loss`, `total_loss`, `alpha_value`,
+    `log_alpha_value` (both before the update), `target_entropy`, `logps`, `qf_mean`, `qf_min`,
+    `qf_max`, `actor_learning_rate`, `alpha_learning_rate`; `default_optimizer_learning_rate` is
+    that of the critics.
+
+    Attributes:
+        target: the critics that targets are computed with.
+        target_entropy: H̄ in nats.
+    """
+
+    settings: SACSettings
+    module: SACModule
+
+    def __init__(self, *, module_spec: RLModuleSpec, settings: SACSettings, root_seed: int) -> None:
+        """See `Learner`; settings are SAC's.
+
+        Raises:
+            ConfigError: the module is no `SACModule`.
+        """
+        super().__init__(module_spec=module_spec, settings=settings, root_seed=root_seed)
+        if not isinstance(self.module, SACModule) or self.module.critics is None:
+            raise ConfigError(
+                f"SAC learns a policy and critics, but the module is a "
+                f"{type(self.module).__name__}. Derive it from SACModule, or use PPO or DQN."
+            )
+        self._critics: Critics = self.module.critics
+        self.target = TargetCritics(self.module)
+        self.target.critics.side_by_side = self._critics.side_by_side
+        self.parts["target"] = self.target
+        self.target_entropy = target_entropy_of(self.module, settings.target_entropy)
+        self._actor_lr = Schedule.from_setting(settings.actor_lr, name="actor_lr")
+        self._alpha_lr = Schedule.from_setting(settings.alpha_lr, name="alpha_lr")
+        self._optimized = _optimized_parts(self.module)
+        self._clipping = GradientClipping(
+            self.module.gradients,
+            limit=settings.grad_clip,
+            mode=settings.grad_clip_by,
+            parts=list(self._optimized.values()),
+        )
+        self._rates: Array = np.zeros_like(self.module.parameters.flat)
+        self._shown_rates: dict[str, float] = {}
+
+    def update_from(
+        self,
+        buffer: ReplayBuffer,
+        *,
+        num_updates: int,
+        num_env_steps_sampled_lifetime: int,
+        on_batch: BatchListener | None = None,
+    ) -> dict[str, Any]:
+        """See `ReplayLearner.update_from`."""
+        self._set_rates(num_env_steps_sampled_lifetime)
+        with self._critics.side_by_side:
+            return super().update_from(
+                buffer,
+                num_updates=num_updates,
+                num_env_steps_sampled_lifetime=num_env_steps_sampled_lifetime,
+                on_batch=on_batch,
+            )
+
+    def _set_rates(self, num_env_steps: int) -> None:
+        """Writes the learning rate of every number that is learnt."""
+        rates = {
+            "critic": self._lr.value_at(num_env_steps),
+            "actor": self._actor_lr.value_at(num_env_steps),
+            "alpha": self._alpha_lr.value_at(num_env_steps),
+        }
+        if rates == self._shown_rates:
+            return
+        self._shown_rates = rates
+        for name, part in self._optimized.items():
+            kind = {"pi": "actor", LOG_ALPHA: "alpha"}.get(name, "critic")
+            self._rates[part] = rates[kind]
+
+    def learn(self, batch: ReplayBatch, *, lr: float, rng: np.random.Generator) -> ReplayUpdate:
+        """One gradient step of everything; see `ReplayLearner.learn`.
+
+        Args:
+            batch: transitions.
+            lr: of the critics; it is in the rates already.
+            rng: gives the noise of the actions a' and ã.
+        """
+        del lr
+        log_alpha = float(self.module.parameters.views[LOG_ALPHA][0])
+        losses = self.losses(batch, rng=rng)
+        norm = self.apply_gradients(loss=losses.total, lr=self._rates, batch=vars(batch))
+        errors: Array = np.mean([np.abs(critic.td_errors) for critic in losses.critics], axis=0)
+        return ReplayUpdate(errors, self._metrics(losses, log_alpha, norm))
+
+    def losses(self, batch: ReplayBatch, *, rng: np.random.Generator) -> SACLosses:
+        """The losses with the present weights; overwrites all gradients of the module.
+
+        Args:
+            batch: transitions.
+            rng: gives the noise of the actions.
+        """
+        module = self.module
+        alpha = math.exp(float(module.parameters.views[LOG_ALPHA][0]))
+        distribution = module.action_distribution
+        if isinstance(distribution, SquashedGaussian):
+            # float32 draws would be another sequence than those of the float64 of gradient checks.
+            shape = (2, len(batch.obs), distribution.noise_width)
+            noise = rng.standard_normal(shape).astype(module.parameters.dtype)
+            values = self._soft_values(batch.next_obs, noise[0], alpha, distribution)
+            policy_loss, logp = self._policy(batch.obs, noise[1], alpha, distribution)
+        else:
+            values = self._discrete_soft_values(batch.next_obs, alpha)
+            policy_loss, logp = self._discrete_policy(batch.obs, alpha)
+        targets = soft_targets(batch.rewards, batch.discounts, values)
+        critics, min_q = self._learn_critics(batch, targets)
+        alpha_loss, d_log_alpha = temperature_loss(
+            logp, log_alpha=math.log(alpha), target_entropy=self.target_entropy
+        )
+        module.gradients.views[LOG_ALPHA][:] = d_log_alpha
+        return SACLosses(critics, policy_loss, alpha_loss, logp, min_q)
+
+    # ---- actions that are drawn
+
+    def _soft_values(
+        self, obs: Array, noise: Array, alpha: float, distribution: SquashedGaussian
+    ) -> Array:
+        """V(s') from the target critics and an action drawn from the policy, [B]."""
+        drawn = distribution.reparameterized(self._inputs(obs), noise)
+        values: Array = _smallest(self.target.critics.forward(obs, drawn.actions))
+        values -= alpha * drawn.logp
+        return values
+
+    def _policy(
+        self, obs: Array, noise: Array, alpha: float, distribution: SquashedGaussian
+    ) -> tuple[float, Array]:
+        """L_π and log π(ã|s); overwrites the policy's gradients."""
+        drawn = distribution.reparameterized(self._inputs(obs), noise)
+        q_values = self._critics.forward(obs, drawn.actions)
+        smallest = _smallest(q_values)
+        loss = float(np.mean(alpha * drawn.logp - smallest))
+        # The gradient flows through the smaller value; through the first where both are equal.
+        share = -1.0 / len(obs)
+        d_values = [share * (q_values[0] == smallest).astype(smallest.dtype)]
+        d_values += [share - d_values[0]] * (len(q_values) - 1)
+        d_actions = self._critics.d_actions(d_values)
+        self.module.backward(
+            d_action_dist_inputs=drawn.backward(d_actions=d_actions, d_logp=alpha / len(obs))
+        )
+        return loss, drawn.logp
+
+    # ---- finitely many actions
+
+    def _discrete_soft_values(self, obs: Array, alpha: float) -> Array:
+        """V(s') from the target critics and all actions, [B]."""
+        log_probs = self.module.action_distribution.canonical(self._inputs(obs))
+        q_values = _smallest(self.target.critics.forward(self._seen(obs)))
+        values: Array = (np.exp(log_probs) * (q_values - alpha * log_probs)).sum(axis=1)
+        return values
+
+    def _discrete_policy(self, obs: Array, alpha: float) -> tuple[float, Array]:
+        """L_π and Σ π log π; overwrites the policy's gradients."""
+        log_probs = self.module.action_distribution.canonical(self._inputs(obs))
+        q_values = _smallest(self._critics.forward(self._seen(obs)))
+        loss = discrete_policy_loss(log_probs, q_values, alpha=alpha)
+        self.module.backward(d_action_dist_inputs=loss.d_logits)
+        return loss.loss, loss.logp
+
+    # ---- both
+
+    def _learn_critics(self, batch: ReplayBatch, targets: Array) -> tuple[list[CriticLoss], Array]:
+        """L_Q of every critic, and the smallest Q(s, a), [B]; overwrites their gradients."""
+        rows = np.arange(len(targets))
+        is_discrete = self.module.is_discrete
+        outputs = self._critics.forward(
+            self._seen(batch.obs), None if is_discrete else batch.actions
+        )
+        selected = [q[rows, batch.actions] if is_discrete else q for q in outputs]
+        losses = [critic_loss(q, targets, batch.weights) for q in selected]
+        gradients = [loss.d_q for loss in losses]
+        if is_discrete:
+            by_action = [np.zeros_like(q) for q in outputs]
+            for gradient, d_q in zip(by_action, gradients, strict=True):
+                gradient[rows, batch.actions] = d_q
+            gradients = by_action
+        smallest = _smallest(selected)
+        self._critics.backward(gradients)
+        return losses, smallest
+
+    def _inputs(self, obs: Array) -> Array:
+        inputs: Array = self.module.forward_train({OBS: obs})[ACTION_DIST_INPUTS]
+        return inputs
+
+    def _seen(self, obs: Array) -> Array:
+        """Observations without the action masks, which the critics do not read."""
+        return obs[:, : self.module.obs_size]
+
+    def follow(self) -> None:
+        """Moves the target critics."""
+        self.target.follow(self.settings.tau)
+
+    def set_weights(self, weights: State) -> None:
+        """Replaces the module's weights; the target critics take them over, too."""
+        super().set_weights(weights)
+        self.target.follow(1.0)
+
+    def _metrics(
+        self, losses: SACLosses, log_alpha: float, norm: float
+    ) -> Callable[[], dict[str, Any]]:
+        def metrics() -> dict[str, Any]:
+            names = [f"{name}_loss" for name in self._critics.names]
+            return {
+                **dict(zip(names, (critic.loss for critic in losses.critics), strict=True)),
+                "policy_loss": losses.policy_loss,
+                "alpha_loss": losses.alpha_loss,
+                "total_loss": losses.total,
+                "alpha_value": math.exp(log_alpha),
+                "log_alpha_value": log_alpha,
+                "target_entropy": self.target_entropy,
+                "logps": float(losses.logp.mean()),
+                "qf_mean": float(losses.min_q.mean()),
+                "qf_min": float(losses.min_q.min()),
+                "qf_max": float(losses.min_q.max()),
+                "gradients_default_optimizer_global_norm": norm,
+                "actor_learning_rate": self._shown_rates["actor"],
+                "alpha_learning_rate": self._shown_rates["alpha"],
+            }
+
+        return metrics
+
+
+def _smallest(values: list[Array]) -> Array:
+    """The elementwise minimum over critics; a copy."""
+    smallest: Array = values[0].copy() if len(values) == 1 else np.minimum(values[0], values[1])
+    return smallest
+
+
+def _optimized_parts(module: SACModule) -> dict[str, slice]:
+    """Where the numbers of policy, each critic and temperature stand in the flat vector."""
+    parts: dict[str, slice] = {}
+    start = 0
+    for name, shape in module.parameters.shapes.items():
+        stop = start + math.prod(shape)
+        part = name.split("/", maxsplit=1)[0]
+        begins = parts[part].start if part in parts else start
+        parts[part] = slice(begins, stop)
+        start = stop
+    return parts

@@ -1,0 +1,142 @@
+"""The exploration strategy of the main process: sees every sample before it is learnt from.
+
+It may change the rewards (Curiosity, RE3) and adapt itself (ParameterNoise). Both happen in the
+order of env slots and time, after all runners have answered, so it makes no difference how slots
+are spread over runners.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trainer.connectors import before_decoding
+from trainer.env_runners import GroupSample
+from trainer.episodes import LookbackBuffer, SingleAgentEpisode, nested
+from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
+from trainer.learners import Learner
+from trainer.metrics.exact_sum import exact_partials
+from trainer.types import Array, State
+
+
+class SampleExploration:
+    """The strategy of the main process and its state.
+
+    Attributes:
+        strategy: one like those of the runners, with `worker_index` 0.
+    """
+
+    def __init__(
+        self,
+        spec: ExplorationSpec,
+        learner: Learner,
+        *,
+        root_seed: int,
+        num_workers: int,
+        normalize_actions: bool,
+    ) -> None:
+        """Makes the strategy.
+
+        Raises:
+            UnsupportedSpaceError: it cannot serve the action space.
+            ConfigError: an argument of it is wrong.
+        """
+        module = learner.module
+        self.strategy = spec.make(
+            before_decoding(module.action_space, normalize_actions=normalize_actions),
+            distribution=module.action_distribution,
+            num_workers=num_workers,
+            worker_index=0,
+        )
+        self._learner = learner
+        self._encoder = learner.make_encoder()
+        self._observes = type(self.strategy).observe_sample is not Exploration.observe_sample
+        if self._observes:
+            self.strategy.prepare(obs_size=self._encoder.size, root_seed=root_seed)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is something to save."""
+        return not self.strategy.state_follows and bool(self.strategy.get_state())
+
+    def observe(self, sample: GroupSample, *, timestep: int, iteration: int) -> GroupSample:
+        """Shows a sample to the strategy.
+
+        Args:
+            sample: what all runners played.
+            timestep: env steps sampled before.
+            iteration: training iterations completed before.
+
+        Returns:
+            the sample, with the rewards that are to be learnt from. The episodes of the sample
+            given stay as they are: a local runner goes on to use them.
+        """
+        self.strategy.last_timestep = timestep
+        if not self._observes:
+            return sample
+        self._encoder.normalizer = self._learner.normalization.observations
+        rewards = self.strategy.observe_sample(
+            ExploredSample(
+                chunks=[self._chunk(episode) for episode in sample.episodes],
+                timestep=timestep,
+                iteration=iteration,
+                clean_inputs=self._clean_inputs,
+            )
+        )
+        if rewards is None:
+            return sample
+        pairs = zip(sample.episodes, rewards, strict=True)
+        return replace(sample, episodes=[with_rewards(episode, new) for episode, new in pairs])
+
+    def _chunk(self, episode: SingleAgentEpisode) -> ExploredChunk:
+        observations = episode.get_observations()
+        inputs = None
+        if ACTION_DIST_INPUTS in episode.extra_model_outputs:
+            inputs = np.asarray(episode.get_extra_model_outputs(ACTION_DIST_INPUTS))
+        return ExploredChunk(
+            # A copy: the memory of encoded lists is used again.
+            obs=self._encoder.encode(observations).copy(),
+            actions=_stacked(episode.get_actions()),
+            rewards=np.array(episode.get_rewards(), np.float64),
+            inputs=inputs,
+        )
+
+    def _clean_inputs(self, obs: Array) -> Array:
+        return self._learner.module.forward_exploration({OBS: obs})[ACTION_DIST_INPUTS]
+
+    def get_state(self) -> State:
+        """Plain data."""
+        return self.strategy.get_state()
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave."""
+        self.strategy.set_state(state)
+
+
+def with_rewards(episode: SingleAgentEpisode, rewards: Array) -> SingleAgentEpisode:
+    """A chunk with other rewards, whose `get_return()` stays what the env paid.
+
+    It shares all other columns with the chunk given.
+
+    Args:
+        episode: a chunk that nothing is added to any more.
+        rewards: float64, one per step.
+    """
+    changed = copy.copy(episode)
+    old = episode.rewards
+    data: Any = np.array(old.data, np.float64)
+    data[old.lookback :] = rewards
+    changed.rewards = LookbackBuffer(data, lookback=old.lookback, space=old.space)
+    # The sum is exact, so what was added can be taken off again without a trace.
+    changed.earlier_return = exact_partials(
+        [*episode.return_partials(), *(-np.asarray(rewards, np.float64)).tolist()]
+    )
+    return changed
+
+
+def _stacked(items: Any) -> Any:
+    return nested.stack(items, name="actions") if isinstance(items, list) else items

@@ -1,0 +1,51 @@
+"""What there is in a group of env runners, and what of it is well."""
+
+from __future__ import annotations
+
+from trainer.env_runners.runner_place import RunnerPlace
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.runtime.worker_pool import WorkerPool
+
+
+class GroupHealth:
+    """Adds the questions about its runners to a group."""
+
+    num_restarts: int
+    _places: dict[int, RunnerPlace]
+    _pool: WorkerPool | None
+
+    @property
+    def local_env_runner(self) -> SingleAgentEnvRunner | None:
+        """The runner of the main process; None if the runners are remote."""
+        place = self._places.get(0)
+        return place.runner if place is not None else None
+
+    def healthy_env_runner_ids(self) -> list[int]:
+        """Numbers of the runners that can be asked; 0 is the local one."""
+        return [index for index, place in self._places.items() if not place.is_given_up]
+
+    def num_remote_env_runners(self) -> int:
+        """How many remote runners there are, healthy or not."""
+        return len(self._places) if self._pool is not None else 0
+
+    def num_healthy_env_runners(self) -> int:
+        """How many runners can be asked, the local one included."""
+        return len(self.healthy_env_runner_ids())
+
+    def num_healthy_remote_workers(self) -> int:
+        """How many remote runners can be asked."""
+        return len(self.healthy_env_runner_ids()) if self._pool is not None else 0
+
+    def num_remote_worker_restarts(self) -> int:
+        """How many remote runners were replaced so far."""
+        return self.num_restarts
+
+    @property
+    def env_name(self) -> str:
+        """What messages call the env."""
+        return next(iter(self._places.values())).spec.env_factory.name
+
+    def env_runner_pids(self) -> dict[int, int]:
+        """Process ids of the remote runners that have a process, by number."""
+        slots = self._pool.slots if self._pool is not None else {}
+        return {index: slot.pid for index, slot in slots.items() if slot.pid is not None}

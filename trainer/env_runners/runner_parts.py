@@ -1,0 +1,21 @@
+"""What the parts of an env runner know of each other."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from callbacks import CallbackChain
+from trainer.env_runners.spec import EnvRunnerSpec
+from trainer.envs import VectorEnv
+from trainer.metrics import MetricsLogger
+from trainer.modules import RLModule
+
+
+class RunnerParts(Protocol):
+    """The parts of a runner that its loop works with."""
+
+    spec: EnvRunnerSpec
+    env: VectorEnv
+    module: RLModule
+    metrics: MetricsLogger
+    callbacks: CallbackChain

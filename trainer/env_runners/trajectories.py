@@ -1,0 +1,270 @@
+"""From a chunk of an episode to the columns that callbacks may rewrite, and back.
+
+    batch = trajectory_columns(episode, logp=...)    while the episode still runs, or has just ended
+    before = sealed_copy(batch)
+    ...                                              callbacks change `batch`
+    rewrite = rewrite_of(batch, before=before)       what they changed; None if nothing
+    rewrite.write_to(chunk)                          once the episode has been cut
+
+A rewrite goes into the chunk that is handed out, never into the episode that goes on: that begins
+with what the env really showed. Nothing here fires an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from trainer.connectors import SampleBatch
+from trainer.connectors.sample_batch import fitted_column, new_column, read_only
+from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.columns import (
+    ACTION_DIST_INPUTS,
+    ACTION_LOGP,
+    ACTION_PROB,
+    ACTIONS,
+    ADVANTAGES,
+    AGENT_INDEX,
+    EPISODE_IDS,
+    INFOS,
+    NEW_OBS,
+    OBS,
+    REWARDS,
+    TERMINATEDS,
+    TIMESTEPS,
+    TRUNCATEDS,
+    UNROLL_ID,
+    VALUE_TARGETS,
+    VF_PREDS,
+)
+from trainer.errors import EpisodeError
+from trainer.metrics.exact_sum import exact_partials
+from trainer.types import Array
+
+FIXED: Final = frozenset(
+    {EPISODE_IDS, UNROLL_ID, AGENT_INDEX, TIMESTEPS, TERMINATEDS, TRUNCATEDS, ACTION_PROB}
+)
+"""Columns that tell what happened: read-only."""
+
+_BASE: Final = FIXED | {OBS, NEW_OBS, ACTIONS, REWARDS, INFOS}
+"""Columns that are not extra outputs of the chunk."""
+
+
+def trajectory_columns(
+    episode: SingleAgentEpisode, *, logp: Callable[[Array, Array], Array]
+) -> SampleBatch:
+    """The steps of a chunk as columns with T rows each, in memory of their own.
+
+    Args:
+        episode: the running chunk, or one that has just ended; at least one step.
+        logp: log-likelihood of actions, from distribution inputs and actions.
+    """
+    steps = len(episode)
+    observations = _batch(episode.get_observations(), OBS)
+    ends = np.zeros((2, steps), np.bool_)
+    ends[:, -1] = episode.is_terminated, episode.is_truncated
+    batch = SampleBatch(
+        {
+            OBS: _copied(nested.take(observations, slice(0, steps))),
+            NEW_OBS: _copied(nested.take(observations, slice(1, steps + 1))),
+            ACTIONS: _batch(episode.get_actions(), ACTIONS),
+            REWARDS: np.array(episode.get_rewards(), np.float64),
+            TERMINATEDS: ends[0],
+            TRUNCATEDS: ends[1],
+            INFOS: _objects(episode.get_infos()[1:]),
+            EPISODE_IDS: np.array([episode.id_] * steps),
+            UNROLL_ID: np.full(steps, episode.t_started),
+            AGENT_INDEX: np.zeros(steps, np.int64),
+            TIMESTEPS: np.arange(episode.t_started, episode.t),
+        }
+    )
+    for name, items in episode.get_extra_model_outputs().items():
+        batch[name] = _batch(items, name)
+    if ACTION_DIST_INPUTS in batch:
+        if ACTION_LOGP not in batch:  # exploration strategies bring their own
+            batch[ACTION_LOGP] = logp(batch[ACTION_DIST_INPUTS], batch[ACTIONS])
+        batch[ACTION_PROB] = np.exp(batch[ACTION_LOGP])
+    for name in FIXED & batch.keys():
+        batch[name] = read_only(batch[name])
+    return batch
+
+
+def all_observations(batch: SampleBatch) -> Any:
+    """The T + 1 observations of a chunk."""
+    last = nested.take(batch[NEW_OBS], slice(-1, None))
+    return nested.concatenate(batch[OBS], last)
+
+
+def sealed_copy(batch: SampleBatch) -> SampleBatch:
+    """A copy that cannot be written to; the info dicts in it are the same objects."""
+    copy = batch.copy()
+    return SampleBatch({name: read_only(copy[name]) for name in copy})
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """What callbacks changed in the columns of a chunk; None is unchanged.
+
+    Attributes:
+        observations: batch of T + 1.
+        infos: of the T steps.
+        actions: [T, ...].
+        rewards: float64 [T].
+        outputs: changed and new extra outputs, [T, ...] each.
+    """
+
+    observations: Any
+    infos: list[dict[str, Any]] | None
+    actions: Array | None
+    rewards: Array | None
+    outputs: Mapping[str, Array]
+
+    def write_to(self, chunk: SingleAgentEpisode) -> None:
+        """Writes the changes into the chunk; `get_return()` stays what the env paid."""
+        if self.observations is not None:
+            chunk.set_observations(new_data=self.observations)
+        if self.infos is not None:
+            chunk.infos.set(self.infos, slice(1, len(chunk) + 1))
+        if self.actions is not None:
+            chunk.set_actions(new_data=self.actions)
+            chunk.extra_model_outputs.pop(ACTION_LOGP, None)  # that of the actions before
+        if self.rewards is not None:
+            paid = chunk.return_partials()
+            chunk.set_rewards(new_data=self.rewards)
+            # The sum is exact, so what the rewrite adds can be taken off again without a trace.
+            chunk.earlier_return = exact_partials([*paid, *(-self.rewards).tolist()])
+        for name, column in self.outputs.items():
+            chunk.set_extra_model_outputs(key=name, new_data=column)
+
+
+def rewrite_of(batch: SampleBatch, *, before: SampleBatch) -> Rewrite | None:
+    """What was changed in a batch since `before`; None if nothing was.
+
+    Raises:
+        EpisodeError: a column was removed, or now holds what cannot be learnt from.
+    """
+    _check_names(batch, before)
+    num_rows = before.count
+    outputs: dict[str, Array] = {}
+    for name in batch:
+        if name in _BASE:
+            continue
+        if name not in before:
+            outputs[name] = new_column(name, batch[name], num_rows=num_rows)
+        elif not _is_same(batch[name], before[name]):
+            outputs[name] = fitted_column(name, batch[name], like=before[name], num_rows=num_rows)
+    _check_values(outputs)
+    rewrite = Rewrite(
+        observations=_rewritten_observations(batch, before),
+        infos=_rewritten_infos(batch, before),
+        actions=_rewritten(ACTIONS, batch, before),
+        rewards=_rewritten(REWARDS, batch, before),
+        outputs=outputs,
+    )
+    base = (rewrite.observations, rewrite.infos, rewrite.actions, rewrite.rewards)
+    return None if not outputs and all(column is None for column in base) else rewrite
+
+
+def _check_names(batch: SampleBatch, before: SampleBatch) -> None:
+    removed = [name for name in before if name not in batch]
+    if removed:
+        raise EpisodeError(
+            f"The column {removed[0]!r} was removed, but is needed. Leave the columns of the batch "
+            "in place; columns of your own may be added."
+        )
+    for name in FIXED & before.keys():
+        if not _is_same(batch[name], before[name]):
+            raise EpisodeError(
+                f"The column {name!r} was changed, but it says what happened and can only be read. "
+                "Change rewards, observations, actions, action_logp, advantages or value_targets."
+            )
+
+
+def _check_values(outputs: dict[str, Array]) -> None:
+    """Takes rewritten `vf_preds` out: what is learnt follows from them by way of advantages."""
+    if VF_PREDS in outputs and not {ADVANTAGES, VALUE_TARGETS} & outputs.keys():
+        raise EpisodeError(
+            "The column 'vf_preds' was changed, which alone changes nothing: the learner predicts "
+            "values itself. Assign 'advantages' and 'value_targets' that follow from your values."
+        )
+    outputs.pop(VF_PREDS, None)
+
+
+def _rewritten(name: str, batch: SampleBatch, before: SampleBatch) -> Any:
+    if _is_same(batch[name], before[name]):
+        return None
+    return fitted_column(name, batch[name], like=before[name], num_rows=before.count)
+
+
+def _rewritten_infos(batch: SampleBatch, before: SampleBatch) -> list[dict[str, Any]] | None:
+    infos = list(batch[INFOS])
+    if len(infos) != before.count or not all(isinstance(info, dict) for info in infos):
+        raise EpisodeError(
+            f"The column 'infos' has {len(infos)} rows now; expected {before.count} dicts. Change "
+            "the dicts, or assign as many."
+        )
+    # Changes inside the dicts need no writing back: they are the chunk's own.
+    is_same = all(info is old for info, old in zip(infos, before[INFOS], strict=True))
+    return None if is_same else infos
+
+
+def _rewritten_observations(batch: SampleBatch, before: SampleBatch) -> Any:
+    """All T + 1 observations, if `obs` or `new_obs` changed.
+
+    Most observations stand in both columns. Who changes one of the two places changes the
+    observation; who changes both must agree.
+    """
+    changes = [_rewritten(name, batch, before) for name in (OBS, NEW_OBS)]
+    if all(change is None for change in changes):
+        return None
+    obs, new_obs = (
+        before[name] if change is None else change
+        for name, change in zip((OBS, NEW_OBS), changes, strict=True)
+    )
+    return nested.map_leaves(_merged, obs, new_obs, before[OBS], before[NEW_OBS])
+
+
+def _merged(obs: Array, new_obs: Array, obs_before: Array, new_obs_before: Array) -> Array:
+    in_obs, in_new = _changed_rows(obs, obs_before), _changed_rows(new_obs, new_obs_before)
+    both = in_obs[1:] & in_new[:-1] & _changed_rows(obs[1:], new_obs[:-1])
+    if both.any():
+        row = int(np.flatnonzero(both)[0])
+        raise EpisodeError(
+            f"'obs' row {row + 1} and 'new_obs' row {row} are one observation, but were changed to "
+            "different values. Change both to the same, or one of them."
+        )
+    merged = np.concatenate([obs_before, new_obs_before[-1:]])
+    merged[:-1][in_obs] = obs[in_obs]
+    merged[1:][in_new] = new_obs[in_new]
+    return merged
+
+
+def _is_same(column: Any, before: Any) -> bool:
+    try:
+        return nested.equal(column, before)
+    except ValueError:  # rows of different lengths: refused, with a better text, by who looks next
+        return False
+
+
+def _changed_rows(rows: Array, before: Array) -> Array:
+    differs = (rows != before) & ((rows == rows) | (before == before))  # NaN stays NaN
+    changed: Array = differs.reshape(len(rows), -1).any(axis=1)
+    return changed
+
+
+def _batch(items: Any, name: str) -> Any:
+    return nested.stack(items, name=name) if isinstance(items, list) else _copied(items)
+
+
+def _copied(batch: Any) -> Any:
+    return nested.map_leaves(np.array, batch)
+
+
+def _objects(items: list[dict[str, Any]]) -> Array:
+    """An array of objects: `np.array` would look into the dicts' own structure."""
+    column = np.empty(len(items), object)
+    column[:] = items
+    return column
