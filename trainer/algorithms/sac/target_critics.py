@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from trainer.modules import SACModule
 from trainer.types import Array, State
-
-_BLOCK: Final = 16_384
 
 
 class TargetCritics:
@@ -31,7 +27,7 @@ class TargetCritics:
             raise module.acting_only_error()
         self._followed = module.critics.block
         self.critics = module.copy_critics()
-        self._scratch: Array = np.empty(_BLOCK, self._followed.dtype)
+        self._scratch: Array = np.empty_like(self._followed)
         self.follow(1.0)
 
     def follow(self, tau: float) -> None:
@@ -40,13 +36,10 @@ class TargetCritics:
         if tau == 1.0:
             np.copyto(target, source)
             return
-        # Block by block, so that the three passes over a block find it in the cache.
-        for start in range(0, len(target), _BLOCK):
-            part = target[start : start + _BLOCK]
-            distance = self._scratch[: len(part)]
-            np.subtract(source[start : start + _BLOCK], part, distance)
-            np.multiply(distance, tau, distance)
-            np.add(part, distance, part)
+        distance = self._scratch
+        np.subtract(source, target, distance)
+        np.multiply(distance, tau, distance)
+        np.add(target, distance, target)
 
     def get_state(self) -> State:
         """Copies of the weights by name."""
