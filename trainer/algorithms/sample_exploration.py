@@ -7,7 +7,6 @@ are spread over runners.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +14,11 @@ import numpy as np
 
 from trainer.connectors import before_decoding
 from trainer.env_runners import GroupSample
-from trainer.episodes import LookbackBuffer, SingleAgentEpisode, nested
+from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.other_rewards import with_rewards
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import Learner
-from trainer.metrics.exact_sum import exact_partials
 from trainer.types import Array, State
 
 
@@ -90,7 +89,9 @@ class SampleExploration:
         if rewards is None:
             return sample
         pairs = zip(sample.episodes, rewards, strict=True)
-        return replace(sample, episodes=[with_rewards(episode, new) for episode, new in pairs])
+        return replace(
+            sample, episodes=[_with_explored_rewards(episode, new) for episode, new in pairs]
+        )
 
     def _chunk(self, episode: SingleAgentEpisode) -> ExploredChunk:
         observations = episode.get_observations()
@@ -117,25 +118,11 @@ class SampleExploration:
         self.strategy.set_state(state)
 
 
-def with_rewards(episode: SingleAgentEpisode, rewards: Array) -> SingleAgentEpisode:
-    """A chunk with other rewards, whose `get_return()` stays what the env paid.
-
-    It shares all other columns with the chunk given.
-
-    Args:
-        episode: a chunk that nothing is added to any more.
-        rewards: float64, one per step.
-    """
-    changed = copy.copy(episode)
-    old = episode.rewards
-    data: Any = np.array(old.data, np.float64)
-    data[old.lookback :] = rewards
-    changed.rewards = LookbackBuffer(data, lookback=old.lookback, space=old.space)
-    # The sum is exact, so what was added can be taken off again without a trace.
-    changed.earlier_return = exact_partials(
-        [*episode.return_partials(), *(-np.asarray(rewards, np.float64)).tolist()]
-    )
-    return changed
+def _with_explored_rewards(episode: SingleAgentEpisode, rewards: Array) -> SingleAgentEpisode:
+    """A chunk with other rewards (float64, one per step), whose return stays the env's."""
+    data = np.array(episode.rewards.data, np.float64)
+    data[episode.rewards.lookback :] = rewards
+    return with_rewards(episode, data, keeps_return=True)
 
 
 def _stacked(items: Any) -> Any:

@@ -22,7 +22,7 @@ from trainer.connectors.normalization import (
 )
 from trainer.connectors.observations import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.lookback_buffer import LookbackBuffer
+from trainer.episodes.other_rewards import with_rewards
 from trainer.types import Array, State
 
 
@@ -113,7 +113,7 @@ class NormalizationStatistics:
         transform = RewardTransform(self.settings.clip_rewards)
         if not transform.does_clip:
             return chunks
-        return [_with_rewards(chunk, transform.clipped(chunk.rewards.data)) for chunk in chunks]
+        return [with_rewards(chunk, transform.clipped(chunk.rewards.data)) for chunk in chunks]
 
     def current(self) -> Normalization:
         """What follows from everything seen so far."""
@@ -165,13 +165,3 @@ class NormalizationStatistics:
         if not chunk.is_done:
             running[chunk.id_] = total
         return np.array(sums)
-
-
-def _with_rewards(chunk: SingleAgentEpisode, rewards: Array) -> SingleAgentEpisode:
-    """The same chunk with other rewards, look-back included; everything else is shared."""
-    # Not `copy.copy`, which would go by way of the episode's state and copy its arrays.
-    changed = object.__new__(type(chunk))
-    vars(changed).update(vars(chunk))
-    own = chunk.rewards
-    changed.rewards = LookbackBuffer(rewards, lookback=own.lookback, space=own.space)
-    return changed
