@@ -13,6 +13,7 @@ from benchmarks import (
     replay,
     sampling,
     startup,
+    tasks,
 )
 from benchmarks.machine import describe_machine
 
@@ -25,6 +26,7 @@ BENCHMARKS = {
     "replay": replay.main,
     "learning": learning.main,
     "off_policy": off_policy.main,
+    "tasks": tasks.main,
 }
 
 

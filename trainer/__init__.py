@@ -85,6 +85,11 @@ from trainer.exploration import (  # noqa: E402
 )
 from trainer.metrics import MetricsLogger, ResultDict  # noqa: E402
 from trainer.modules import RLModule, RLModuleSpec  # noqa: E402
+from trainer.replay import (  # noqa: E402
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    make_replay_buffer,
+)
 
 __all__ = [
     "DQN",
@@ -134,12 +139,14 @@ __all__ = [
     "PerWorkerGaussianNoise",
     "PerWorkerOrnsteinUhlenbeckNoise",
     "PeriodicCheckpoint",
+    "PrioritizedReplayBuffer",
     "ProgressPrinter",
     "RLModule",
     "RLModuleSpec",
     "RLlibCallback",
     "Random",
     "RemoteError",
+    "ReplayBuffer",
     "ResultDict",
     "ResultLogger",
     "ResultSink",
@@ -161,6 +168,7 @@ __all__ = [
     "latest_checkpoint",
     "load_episode",
     "make_multi_callbacks",
+    "make_replay_buffer",
     "register_env",
     "uniforms_per_row",
 ]

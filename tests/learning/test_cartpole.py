@@ -8,8 +8,10 @@ from trainer import PPOConfig
 
 pytestmark = [pytest.mark.learning, pytest.mark.process]
 
+SEEDS = (0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow))
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_cartpole_is_solved_within_120_000_steps(seed: int) -> None:
     config = (
         PPOConfig()

@@ -1,4 +1,4 @@
-"""DQN solves CartPole-v1 and a maze with one reward at its end, within a budget of env steps."""
+"""DQN finds the known best way of a tiny env, whatever it is made of; larger envs: `test_tasks`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.off_policy import TASKS, Task, solve
 from trainer import DQNConfig
 from trainer.testing.debug_envs import CorridorEnv
 
 pytestmark = pytest.mark.learning
 
-DQN_TASKS = [task for task in TASKS if task.name.startswith("DQN")]
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"double_q": False, "dueling": False, "n_step": 1},
     "all": {},
@@ -55,20 +53,3 @@ def test_negative_control_without_learning_the_end_is_not_found_so_fast() -> Non
         algo.train()
         mean = algo.evaluate()["env_runners/episode_return_mean"]
     assert mean < CorridorEnv({"corridor_length": 6}).best_return
-
-
-def test_cartpole_is_solved_within_the_budget() -> None:
-    _expect_solved(DQN_TASKS[0], 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("task", DQN_TASKS, ids=lambda task: task.name)
-def test_envs_are_solved_within_the_budget(task: Task, seed: int) -> None:
-    _expect_solved(task, seed)
-
-
-def _expect_solved(task: Task, seed: int) -> None:
-    _, num_env_steps, mean = solve(task, seed)
-    assert mean >= task.wanted_return
-    assert num_env_steps <= task.max_env_steps

@@ -14,7 +14,7 @@ from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv
 
 pytestmark = pytest.mark.learning
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow))
 BATCH_MODES = ("complete_episodes", "truncate_episodes")
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.off_policy import Task, sac_pendulum, solve
+from benchmarks.tasks import EVALUATION, Task, sac_pendulum, solve
 from trainer import SACConfig
 
 pytestmark = pytest.mark.learning
+
+SEEDS = (0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow))
 
 
 def small_pendulum() -> SACConfig:
@@ -37,14 +39,14 @@ def cartpole() -> SACConfig:
     )
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_pendulum_is_swung_up_within_half_the_budget_of_the_rl_zoo(seed: int) -> None:
     # Measured: 4,096 env steps, 8 s each; evaluated after every second iteration.
-    task = Task("SAC, Pendulum-v1", small_pendulum, -200.0, 10_000)
+    task = Task("SAC, Pendulum-v1", small_pendulum, EVALUATION, -200.0, 10_000)
     assert solve(task, seed)[2] >= -200.0
 
 
 def test_a_pole_is_balanced_with_discrete_actions() -> None:
     # Measured: 2,000 env steps, 2 s. A random policy reaches 20.
-    task = Task("SAC, CartPole-v1", cartpole, 150.0, 10_000)
+    task = Task("SAC, CartPole-v1", cartpole, EVALUATION, 150.0, 10_000)
     assert solve(task, 0)[2] >= 150.0

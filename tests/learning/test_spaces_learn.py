@@ -14,7 +14,7 @@ from trainer.testing.debug_envs import TargetEnv
 
 pytestmark = pytest.mark.learning
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow))
 
 
 class NestedBandit(gymnasium.Env[Any, Any]):
