@@ -8,6 +8,10 @@ given, and so are the settings; what the RL Zoo leaves open is Stable-Baselines3
 - A random walk finds the end of FrozenLake's larger map once in 545 tries of 32 steps each; a
   table of values that follows the same ε needs 24,000 to 63,000 steps (learning rate 0.5, five
   seeds), so a network gets 100,000.
+- DQN with the RL Zoo's settings for CartPole-v1 reaches 450 in its budget from all seeds, too, but
+  from then on in 13 of 30 evaluations only. With double learning, three steps, a target network
+  copied once per round and a learning rate that falls to 0 (chosen with these seeds) it is 34 of
+  50.
 - PPO on Pendulum-v1 explores with independent noise, not with state-dependent noise.
 
 A run ends with the first measurement that reaches the wanted return; later ones may fall below.
@@ -30,20 +34,21 @@ LAST_EPISODES = "env_runners/episode_return_mean"
 
 
 def dqn_cartpole() -> DQNConfig:
-    """The settings of the RL Zoo, which learn in rounds of 256 steps and 128 updates."""
+    """Rounds of 256 steps and 128 updates, as in the RL Zoo; steadier in four settings."""
     return (
         DQNConfig()
         .environment("CartPole-v1")
         .env_runners(rollout_fragment_length=256)
         .training(
-            lr=2.3e-3,
+            lr=[[0, 2.3e-3], [50_000, 0.0]],
             train_batch_size=64,
             training_intensity=32,
             grad_clip=10.0,
-            double_q=False,
+            double_q=True,
             dueling=False,
+            n_step=3,
             num_steps_sampled_before_learning_starts=1000,
-            target_network_update_freq=10,
+            target_network_update_freq=256,
             epsilon=[[0, 1.0], [8000, 0.04]],
             replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": 100_000},
             model={"fcnet_hiddens": [256, 256], "fcnet_activation": "relu"},

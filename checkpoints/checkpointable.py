@@ -146,8 +146,8 @@ class Checkpointable:
                 raise  # an interrupt stays an interrupt
             raise CheckpointMismatchError(
                 f"{path} is intact, but {type(self).__name__}.set_state() did not accept it: "
-                f"{type(error).__name__}: {error}. The object has its previous state back. Restore "
-                "into an object that was built with the same settings."
+                f"{type(error).__name__}: {str(error).rstrip('.')}. The object has its previous "
+                "state back. Restore into an object that was built with the same settings."
             ) from error
         self._on_restored()
 

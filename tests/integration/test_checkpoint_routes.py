@@ -20,7 +20,7 @@ from checkpoints import (
     encode,
     read_manifest,
 )
-from trainer import PPO, Algorithm, PPOConfig
+from trainer import DQN, PPO, Algorithm, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv, CountdownEnv
 
@@ -156,7 +156,7 @@ def test_code_of_a_checkpoint_is_run_only_if_that_is_allowed(tmp_path: Path) -> 
         expected = known(algo)
     with pytest.raises(CodeNotAllowedError, match="allow_code=True"):
         PPO.from_checkpoint(path)
-    with pytest.raises(CodeNotAllowedError):
+    with pytest.raises(CodeNotAllowedError, match=r"path, callbacks_class=\.\.\.\)"):
         PPO.from_checkpoint(path, env=OwnEnv)
     with PPO.from_checkpoint(path, env=OwnEnv, callbacks_class=Noting) as given:
         assert given.counters.training_iteration == 1
@@ -165,6 +165,13 @@ def test_code_of_a_checkpoint_is_run_only_if_that_is_allowed(tmp_path: Path) -> 
     with PPO.from_checkpoint(path, allow_code=True) as allowed:
         noting(allowed).events.clear()
         assert known(allowed) == expected
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused_by_name(saved: Path) -> None:
+    with pytest.raises(CheckpointMismatchError, match=r"'PPO'.*DQN cannot.*PPO\.from_checkpoint"):
+        DQN.from_checkpoint(saved)
+    with Algorithm.from_checkpoint(saved) as algo:
+        assert type(algo) is PPO
 
 
 def test_settings_can_be_changed_on_the_way(saved: Path) -> None:

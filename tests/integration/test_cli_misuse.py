@@ -54,6 +54,17 @@ def test_all_problems_with_settings_are_told_at_once(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("verb", ["resume", "evaluate", "inspect"])
+@pytest.mark.parametrize("name", ["nothing", "x" * 300])
+def test_a_run_that_does_not_exist_is_named(
+    verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, str(tmp_path / name)]) == 1
+    error = capsys.readouterr().err
+    assert f"{tmp_path / name} does not exist. Give the directory of a run" in error
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["resume", "--help"]])
 def test_the_help_tells_the_exit_codes(
     words: list[str], capsys: pytest.CaptureFixture[str]

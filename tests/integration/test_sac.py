@@ -153,8 +153,13 @@ def test_an_unbounded_action_space_is_refused_when_building() -> None:
             super().__init__(env_config or {})
             self.action_space = spaces.Box(-np.inf, np.inf, (1,))
 
-    with pytest.raises(UnsupportedSpaceError, match="RescaleAction"):
+    def bounded(env_config: Any) -> gymnasium.Env[Any, Any]:
+        box = spaces.Box(-1.0, 1.0, (1,))
+        return gymnasium.wrappers.TransformAction(Unbounded(), lambda action: action, box)
+
+    with pytest.raises(UnsupportedSpaceError, match="TransformAction"):
         config(env=Unbounded).build_algo()
+    config(env=bounded).build_algo().stop()  # the advice is good
 
 
 class BadReward(CountdownEnv):

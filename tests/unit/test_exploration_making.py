@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.exploration_cases import choice_for, distribution_of, made, same_rows
-from trainer import PPOConfig
+from trainer import DQNConfig, PPOConfig
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration import (
     EXPLORATIONS,
@@ -31,6 +31,7 @@ from trainer.exploration import (
     StochasticSampling,
     read_schedule,
 )
+from trainer.exploration.uniform_actions import UniformActions
 from trainer.types import Array
 
 _TWO = spaces.Discrete(2)
@@ -119,6 +120,13 @@ def test_mistakes_are_found_when_configured(config: Any, error: type, text: str)
         PPOConfig().exploration(exploration_config=config).validate()
 
 
+@pytest.mark.parametrize("epsilon", ["0.1", [[0, 1.0], [0, 0.1]], 2.0])
+def test_a_wrong_epsilon_is_one_problem_and_no_exploration_config(epsilon: Any) -> None:
+    with pytest.raises(ConfigError, match="1 problem") as caught:
+        DQNConfig().training(epsilon=epsilon).validate()
+    assert "exploration_config" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "space", "text"),
     [
@@ -133,6 +141,16 @@ def test_the_wrong_strategy_for_an_action_space_names_the_right_ones(
 ) -> None:
     with pytest.raises(UnsupportedSpaceError, match=f"(?s){text}"):
         made({"type": name}, space)
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.MultiBinary(3), spaces.MultiDiscrete(np.array([[2, 3], [2, 2]]))]
+)
+def test_spaces_that_cannot_be_drawn_from_uniformly_name_the_way_out(
+    space: spaces.Space[Any],
+) -> None:
+    with pytest.raises(UnsupportedSpaceError, match="Explore with StochasticSampling"):
+        UniformActions(space)
 
 
 def test_every_ready_made_strategy_can_travel_to_a_process() -> None:

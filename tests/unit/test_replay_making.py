@@ -42,6 +42,20 @@ def test_the_old_names_of_exponents_are_taken() -> None:
     assert (buffer.alpha, buffer.beta) == (0.25, 0.5)
 
 
+def test_what_old_examples_spell_out_is_taken_if_it_asks_for_nothing() -> None:
+    spelt_out = {
+        "prioritized_replay_eps": 1e-6,
+        "replay_sequence_length": 1,
+        "storage_unit": "timesteps",
+        "worker_side_prioritization": False,
+    }
+    for name in REPLAY_BUFFERS:
+        assert make_replay_buffer({"type": name, "capacity": 30, **spelt_out}).capacity == 30
+    own = make_replay_buffer({"type": Own, **spelt_out})
+    assert isinstance(own, Own)
+    assert own.more == spelt_out
+
+
 def test_an_own_class_gets_its_own_arguments() -> None:
     buffer = make_replay_buffer({"type": Own, "colour": "blue", "size": 3, "alpha": 0.6})
     assert isinstance(buffer, Own)
@@ -56,7 +70,10 @@ def test_an_own_class_gets_its_own_arguments() -> None:
         ({"type": dict}, "subclass of ReplayBuffer"),
         ({"type": None}, "subclass of ReplayBuffer"),
         ({"capacty": 3}, "Did you mean 'capacity'"),
+        ({"capacty": None}, "Did you mean 'capacity'"),
         ({"batch_length_T": 20}, "sample_sequences"),
+        ({"prioritized_replay_eps": 1e-3}, "It is always 1e-6"),
+        ({"storage_unit": None}, "Capacity always counts env steps"),
         ({"learning_starts": 20}, "num_steps_sampled_before_learning_starts"),
         ({"capacity": 1e6}, "expected an integer"),
         ({"alpha": "high"}, "alpha='high'"),

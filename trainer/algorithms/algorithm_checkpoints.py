@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from checkpoints import (
     Checkpointable,
     CheckpointMismatchError,
+    CodeNotAllowedError,
     HasState,
     Manifest,
     PathLike,
@@ -131,8 +132,15 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             ConfigError: the settings are wrong.
         """
         chosen: type[Any] = cls
+        saved = read_manifest(path).metadata.get("algorithm", "")
         if getattr(cls, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
-            chosen = algorithm_class(read_manifest(path).metadata.get("algorithm", ""))
+            chosen = algorithm_class(saved)
+        elif saved != cls.__name__:
+            raise CheckpointMismatchError(
+                f"The checkpoint {path} is of the algorithm {saved!r}, which {cls.__name__} cannot "
+                f"go on with. Call {saved or 'Algorithm'}.from_checkpoint(), or "
+                "Algorithm.from_checkpoint(), which finds the class by itself."
+            )
         built = chosen(_restored_config(path, chosen, config, settings, allow_code=allow_code))
         try:
             built.restore_from_path(path)
@@ -201,13 +209,24 @@ def _restored_config(
         return config_class.from_dict(config).update_from_dict(settings)
     state = read_checkpoint(path, "config").components["config"]
     code: dict[str, Any] = config_class.overrides(**settings)
-    if not set(state["code"]) <= code.keys():
-        saved = read_code(path, allow_code=allow_code)
-        code = {**saved, **code}
+    missing = sorted(set(state["code"]) - code.keys())
+    if missing:
+        code = {**_saved_code(path, missing, allow_code=allow_code), **code}
     restored = config_class.from_state(state, code=code)
     if restored.seed is None:
         restored.seed = state["root_seed"]
     return restored
+
+
+def _saved_code(path: PathLike, missing: Collection[str], *, allow_code: bool) -> Mapping[str, Any]:
+    try:
+        saved: Mapping[str, Any] = read_code(path, allow_code=allow_code)
+    except CodeNotAllowedError as error:
+        raise CodeNotAllowedError(
+            f"{error} It is enough to give what is code: "
+            f"from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
+        ) from error
+    return saved
 
 
 def _version(distribution: str) -> str:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import datetime as dt
 import math
+import os
 import re
 import shlex
 from pathlib import Path
@@ -188,9 +189,14 @@ def _checkpoint_at(path: str) -> Path:
     """The checkpoint at a path: itself, or the newest of a run's directory.
 
     Raises:
-        ConfigError: it is the directory of a run that has not saved anything.
+        ConfigError: nothing is there, or the directory of a run that has not saved anything.
     """
     given = Path(path).expanduser()
+    if not os.path.lexists(given):  # which never raises, whatever the name
+        raise ConfigError(
+            f"{given.absolute()} does not exist. Give the directory of a run, such as runs/<run>, "
+            "or one of the checkpoints in it."
+        )
     for directory in (given / "checkpoints", given):
         if directory.is_dir() and not (directory / "manifest.json").exists():
             found = latest_checkpoint(directory)

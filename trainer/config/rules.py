@@ -129,6 +129,8 @@ def evaluation_sees_what_training_sees(config: Sections) -> Iterator[Problem]:
 
 def exploration_can_be_made(config: Any) -> Iterator[Problem]:
     """The exploration strategy exists and takes the arguments."""
+    if not config.exploration_config:
+        return  # the algorithm's own, made of settings with checks of their own
     try:
         ExplorationSpec.from_config(config.get_exploration_config())
     except ConfigError as error:

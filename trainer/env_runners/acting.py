@@ -11,7 +11,7 @@ from gymnasium import spaces
 from trainer.connectors import ActionDecoder, Normalization, ObservationEncoder, before_decoding
 from trainer.episodes import nested
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
-from trainer.errors import EnvContractError
+from trainer.errors import EnvContractError, ModuleError
 from trainer.modules import RLModule
 from trainer.types import Array, FloatArray
 
@@ -42,6 +42,25 @@ class Acting:
         self._is_nested = isinstance(module.action_space, spaces.Dict | spaces.Tuple)
         self.needs_decoding = not self._decoder.is_identity
         self.space = before_decoding(module.action_space, normalize_actions=normalize_actions)
+        self._check_shape()
+
+    def _check_shape(self) -> None:
+        """Lets the module act once, to find a network of the wrong size before it plays.
+
+        Raises:
+            ModuleError: its outputs do not fit the action distribution.
+        """
+        module, expected = self.module, (1, self.distribution.num_inputs)
+        obs = np.zeros((1, self._encoder.size), np.float32)
+        outputs = module.forward_inference({OBS: obs}).get(ACTION_DIST_INPUTS)
+        found = () if outputs is None else outputs.shape
+        if found != expected:
+            raise ModuleError(
+                f"{type(module).__name__}.forward_acting gives an array of shape {list(found)} for "
+                f"1 observation; {module.action_space} needs {list(expected)}: K = "
+                "`self.action_distribution.num_inputs` numbers per row. Correct it, and check the "
+                "whole network with `trainer.testing.modules.check_module`."
+            )
 
     def normalize_with(self, normalization: Normalization) -> None:
         """Acts upon observations as these make them, from now on."""

@@ -47,8 +47,9 @@ class UniformActions:
         else:
             raise UnsupportedSpaceError(
                 f"Actions of the space {space} cannot be drawn uniformly here; possible are "
-                "Discrete, MultiDiscrete with one dimension, and Box. Change the action space with "
-                "a wrapper around the env."
+                "Discrete, MultiDiscrete with one dimension, and Box. Explore with "
+                "StochasticSampling, which draws from the policy, and without random_timesteps; or "
+                "change the action space with a wrapper around the env."
             )
         borders = np.cumsum([0, *self._sizes]).tolist()
         self._parts = [slice(start, stop) for start, stop in pairwise(borders)]

@@ -114,8 +114,8 @@ class SACModule(RLModule):
             return SquashedGaussian(space.shape, log_std_clip=config.log_std_clip_param)
         raise UnsupportedSpaceError(
             f"SAC chooses in Discrete and in Box of floats with bounds on both sides; this env has "
-            f"{space}. Bound the actions with a wrapper (gymnasium.wrappers.RescaleAction), or use "
-            "PPO."
+            f"{space}. Bound a Box with a wrapper (gymnasium.wrappers.TransformAction and a "
+            "bounded Box), or use PPO."
         )
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:

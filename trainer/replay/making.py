@@ -46,6 +46,15 @@ _ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Arguments of RLlib's buffers that ours lack, and what there is instead."""
+_ASKING_FOR_NOTHING: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "prioritized_replay_eps": 1e-6,
+        "replay_sequence_length": 1,
+        "storage_unit": "timesteps",
+        "worker_side_prioritization": False,
+    }
+)
+"""Values of such arguments that ask for what our buffers do anyway; RLlib's examples give them."""
 _PRIORITIES: Final = ("alpha", "beta")
 _PATHS: Final = ("", "ray", "trainer")
 """First parts of dotted paths that mean our classes; somebody's own class is given as a class."""
@@ -68,8 +77,12 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
     if not set(_PRIORITIES) & set(known):
         # The default config has them, and merging keeps them: a uniform buffer has no use for them.
         arguments = {name: v for name, v in arguments.items() if name not in _PRIORITIES}
-    unknown = [name for name in arguments if name not in known]
-    if unknown and not takes_all:
+    unknown = [name for name in arguments if name not in known and not takes_all]
+    for name in [name for name in unknown if name in _ASKING_FOR_NOTHING]:
+        if arguments[name] == _ASKING_FOR_NOTHING[name]:
+            del arguments[name]
+            unknown.remove(name)
+    if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ReplayError(

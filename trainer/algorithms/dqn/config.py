@@ -14,6 +14,7 @@ from trainer.config import NotProvided, Setting, section
 from trainer.config.checks import boolean, function, integer, number, one_of, optional, schedule
 from trainer.config.problems import Problem, assignment
 from trainer.config.rules import Rule
+from trainer.config.values import same_value
 from trainer.modules import QModule, RLModule
 
 ConfigT = TypeVar("ConfigT", bound="DQNConfig")
@@ -42,6 +43,20 @@ def epsilon_is_a_share(config: DQNConfig) -> Iterator[Problem]:
             "it is the probability of a random action, so it must not be above 1.",
             "Give numbers in [0, 1].",
             ("epsilon",),
+        )
+
+
+def epsilon_is_said_once(config: DQNConfig) -> Iterator[Problem]:
+    """Not both `epsilon` and arguments of ε-greedy without a type are given."""
+    arguments = config.exploration_config
+    is_default = same_value(config.epsilon, type(config).epsilon.default)
+    if not is_default and arguments and "type" not in arguments:
+        yield Problem(
+            assignment("exploration_config", arguments),
+            f"epsilon={config.epsilon} says already how often actions are random.",
+            'Give all of it in one place: leave `epsilon` out, or add {"type": "EpsilonGreedy"} to '
+            "replace it.",
+            ("exploration_config", "epsilon"),
         )
 
 
@@ -94,6 +109,7 @@ class DQNConfig(OffPolicyConfig):
         Rule(("num_atoms", "v_min", "v_max"), atoms_have_a_range),
         Rule(("num_atoms", "rl_module_spec"), own_networks_have_no_atoms),
         Rule(("epsilon",), epsilon_is_a_share),
+        Rule(("epsilon", "exploration_config"), epsilon_is_said_once),
         refused(_REFUSED),
     )
 
