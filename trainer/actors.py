@@ -16,8 +16,8 @@
     assert actors.get(counter.inc.remote(1)) == 1
 
 The names are those of the part of Ray that RLlib's users know. How actors live and die is in
-`runtime.actor_place`, `actor_process`, `actor_link` and `actor_start`; this file only gives it its
-surface.
+`runtime.actor_start`, `actor_registry`, `actor_process` and `actor_link`; `actor_class` has classes
+and handles. Here are the functions.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from trainer.errors import (
 )
 from trainer.runtime.actor_class import ActorClass, ActorHandle, ActorMethod, remote
 from trainer.runtime.actor_link import Answer, close_links
-from trainer.runtime.actor_place import place_of_this_process
 from trainer.runtime.actor_process import VALUE, pack_value
+from trainer.runtime.actor_registry import registry_of_this_process
 from trainer.runtime.actor_start import (
     find_actor,
     kill_actor,
@@ -202,7 +202,7 @@ def init(**_: Any) -> None:
     Args:
         **_: settings of a cluster, which mean nothing here.
     """
-    place_of_this_process().ensure()
+    registry_of_this_process().ensure()
 
 
 def is_initialized() -> bool:

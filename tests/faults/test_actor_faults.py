@@ -23,7 +23,7 @@ import pytest
 
 from trainer import actors
 from trainer.errors import RemoteError
-from trainer.runtime.actor_place import DETACHED_PLACE_VARIABLE, Place
+from trainer.runtime.actor_registry import DETACHED_REGISTRY_VARIABLE, ActorRegistry
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.waiting import is_process_alive, wait_until
 
@@ -37,10 +37,10 @@ def actors_end() -> Iterator[None]:
 
 
 @pytest.fixture
-def detached_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A place for detached actors that no other test sees; its path is short enough for sockets."""
+def detached_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """One for detached actors that no other test sees; its path is short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="lt-") as folder:
-        monkeypatch.setenv(DETACHED_PLACE_VARIABLE, folder)
+        monkeypatch.setenv(DETACHED_REGISTRY_VARIABLE, folder)
         yield folder
 
 
@@ -136,7 +136,7 @@ def test_a_caller_without_the_key_is_not_let_in() -> None:
 _DRIVER = """
 import os, signal, sys, time
 from trainer import actors
-from trainer.runtime.actor_place import place_of_this_process
+from trainer.runtime.actor_registry import registry_of_this_process
 
 @actors.remote
 class Holder:
@@ -150,7 +150,7 @@ class Holder:
 
 handle = Holder.options(name="held", {options}).remote()
 print(actors.get(handle.put.remote(42)) and actors.get(handle.pid.remote()), flush=True)
-print(place_of_this_process().directory, flush=True)
+print(registry_of_this_process().directory, flush=True)
 {ending}
 """
 
@@ -185,7 +185,7 @@ def test_actors_end_with_the_process_that_made_them(
 
 
 @pytest.mark.parametrize("ending", ["pass", _SIGKILL])
-def test_a_detached_actor_outlives_its_maker(detached_place: str, ending: str) -> None:
+def test_a_detached_actor_outlives_its_maker(detached_registry: str, ending: str) -> None:
     _, pid, _ = run_driver(ending, "lifetime='detached'")
     handle = actors.get_actor("held")
     assert actors.get(handle.get.remote(), timeout=20) == 42
@@ -195,13 +195,13 @@ def test_a_detached_actor_outlives_its_maker(detached_place: str, ending: str) -
     assert is_process_alive(pid)
     actors.kill(handle)
     assert wait_until(lambda: not is_process_alive(pid))
-    assert not Place(detached_place).names()
+    assert not ActorRegistry(detached_registry).names()
     with pytest.raises(actors.ActorDiedError, match=r"kill\(\)"):
         handle.get.remote()
 
 
-def test_a_place_that_others_can_enter_is_refused(detached_place: str) -> None:
-    Path(detached_place).chmod(0o755)
+def test_a_folder_that_others_can_enter_is_refused(detached_registry: str) -> None:
+    Path(detached_registry).chmod(0o755)
     with pytest.raises(actors.ActorError, match="can be entered by other users"):
         Fragile.options(name="held", lifetime="detached").remote()
 

@@ -20,7 +20,7 @@ from callbacks.importable import module_not_importable
 from callbacks.packing import pack_object
 from trainer.errors import ActorUsageError, SerializationError
 from trainer.runtime.actor_link import Answer, link_to
-from trainer.runtime.actor_place import ActorAddress
+from trainer.runtime.actor_registry import ActorAddress
 from trainer.runtime.actor_start import ActorPlan, start_actor
 
 _FOR_CLUSTERS: Final = frozenset(

@@ -35,8 +35,8 @@ from trainer.errors import (
     RemoteError,
     SerializationError,
 )
-from trainer.runtime.actor_place import ActorAddress, Ending, Place
 from trainer.runtime.actor_process import FAILURE, HEADER, VALUE, pack_arguments
+from trainer.runtime.actor_registry import ActorAddress, ActorRegistry, Ending
 from trainer.runtime.messages import Failure
 from trainer.runtime.outcomes import Lost
 
@@ -166,10 +166,10 @@ class Link:
         plain, named = list(arguments), dict(keywords)
         waits_for: list[tuple[int | str, Answer]] = []
         for container in (dict(enumerate(plain)), dict(named)):
-            for place, value in container.items():
+            for position, value in container.items():
                 if isinstance(value, Answer):
-                    waits_for.append((place, value))
-                    (plain if isinstance(place, int) else named)[place] = None  # type: ignore[index]
+                    waits_for.append((position, value))
+                    (plain if isinstance(position, int) else named)[position] = None  # type: ignore[index]
         try:
             packed = pack_arguments(plain, named, f"the arguments of {method}()")
         except PackingError as error:
@@ -199,7 +199,7 @@ class Link:
             answer.arrival.set_result(arrival)
 
     def _send(self, request: _Request) -> None:
-        values = [(place, answer.packed) for place, answer in request.waits_for]
+        values = [(position, answer.packed) for position, answer in request.waits_for]
         number = next(self._numbers)
         body = pickle.dumps((request.method, request.packed_arguments, values), 5)
         self._under_way[number] = request.answer
@@ -251,7 +251,7 @@ def _connect(address: ActorAddress) -> Connection[Any, Any]:
     try:
         joined.connect(address.socket_path)
         connection: Connection[Any, Any] = Connection(joined.detach())
-        key = Place(address.directory).key()
+        key = ActorRegistry(address.directory).key()
         answer_challenge(connection, key)
         deliver_challenge(connection, key)
     except (OSError, EOFError) as error:
@@ -262,17 +262,18 @@ def _connect(address: ActorAddress) -> Connection[Any, Any]:
 
 def describe_end(address: ActorAddress) -> ActorError:
     """The error for calls to an actor that cannot be reached (any more)."""
-    place, deadline = Place(address.directory), time.monotonic() + _ENDING_TIMEOUT_S
+    registry = ActorRegistry(address.directory)
+    deadline = time.monotonic() + _ENDING_TIMEOUT_S
     if address.is_alive():
         return ActorError(f"The connection to the {address.describe()} was ended. Call it again.")
-    ending = place.ending_of(address.actor_id)
+    ending = registry.ending_of(address.actor_id)
     # Its maker is about to learn the exit code.
     while ending is None and Path(address.directory).is_dir() and time.monotonic() < deadline:
         time.sleep(_LOOK_AGAIN_S)
-        ending = place.ending_of(address.actor_id)
+        ending = registry.ending_of(address.actor_id)
     if ending is None:
         ending = Ending()
-        place.note_end(address.actor_id, ending)  # so that the next one need not wait
+        registry.note_end(address.actor_id, ending)  # so that the next one need not wait
     advice = (
         "Its state is lost. Make it again (`options(name=…, get_if_exists=True)` makes it where "
         "there is none), or let it save what must not be lost."

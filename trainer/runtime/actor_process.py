@@ -5,8 +5,8 @@
     main thread          makes the object, then takes one call after the other from the queue
 
 Calls of one caller come through one connection and stay in order. No error leaves this module: what
-a method raises is the answer to its call; what the constructor raises is noted in the place before
-the process ends.
+a method raises is the answer to its call; what the constructor raises is noted in the registry
+before the process ends.
 
 A message is a number of eight bytes, which names the call, a byte (`VALUE`, `FAILURE`), and bytes.
 """
@@ -30,7 +30,7 @@ from typing import Any, Final
 import cloudpickle
 
 from callbacks.packing import pack_object
-from trainer.runtime.actor_place import Ending, Place
+from trainer.runtime.actor_registry import ActorRegistry, Ending
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import describe_failure, pack
 from trainer.runtime.worker_main import die_with_parent, prepare_process
@@ -50,9 +50,9 @@ class ActorBootstrap:
     """What makes an actor.
 
     Attributes:
-        actor_id: its id in its place.
-        place: where it is found.
-        meeting_place: where it finds other actors.
+        actor_id: its id in its registry.
+        registry: where it is found.
+        visible_registry: where it finds other actors.
         name: what errors call it.
         packed_factory: pickled callable that makes the object.
         import_path: where the user's modules are found.
@@ -60,8 +60,8 @@ class ActorBootstrap:
     """
 
     actor_id: str
-    place: Place
-    meeting_place: Place
+    registry: ActorRegistry
+    visible_registry: ActorRegistry
     name: str
     packed_factory: bytes
     import_path: ImportPath
@@ -70,18 +70,18 @@ class ActorBootstrap:
 
 def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
     """The life of an actor; returns only if its object could not be made."""
-    prepare_process(bootstrap.import_path, bootstrap.meeting_place)
+    prepare_process(bootstrap.import_path, bootstrap.visible_registry)
     if bootstrap.has_forkserver is not None:
         die_with_parent(has_forkserver=bootstrap.has_forkserver)
     calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-    key = bootstrap.place.key()
+    key = bootstrap.registry.key()
     threading.Thread(target=_accept, args=(listener, key, calls), daemon=True).start()
     try:
         factory: Callable[[], Any] = cloudpickle.loads(bootstrap.packed_factory)
         servant = factory()
     except BaseException as error:  # noqa: BLE001 - told to everyone who calls
         failure = describe_failure(error)
-        bootstrap.place.note_end(bootstrap.actor_id, Ending(_FAILED_TO_BEGIN, failure=failure))
+        bootstrap.registry.note_end(bootstrap.actor_id, Ending(_FAILED_TO_BEGIN, failure=failure))
         flush_output()
         os._exit(_FAILED_TO_BEGIN)
     while True:
@@ -126,8 +126,10 @@ def _answer(servant: object, connection: Connection[Any, Any], message: bytes, n
         request = pickle.loads(memoryview(message)[HEADER.size :])  # noqa: S301 - it knows the key
         method, packed_arguments, answers = request
         arguments, keywords = cloudpickle.loads(packed_arguments)
-        for place, packed in answers:
-            (arguments if isinstance(place, int) else keywords)[place] = cloudpickle.loads(packed)
+        for position, packed in answers:
+            (arguments if isinstance(position, int) else keywords)[position] = cloudpickle.loads(
+                packed
+            )
         value = getattr(servant, method)(*arguments, **keywords)
         kind, answer = VALUE, pack_value(value, f"the result of {name}.{method}()")
     except BaseException as error:  # noqa: BLE001 - told to the caller, who raises it

@@ -24,8 +24,13 @@ from multiprocessing.process import BaseProcess
 from typing import IO, ClassVar, Final, cast
 
 from trainer.errors import ActorError, ActorNameError
-from trainer.runtime.actor_place import ActorAddress, Ending, Place, place_of_this_process
 from trainer.runtime.actor_process import ActorBootstrap, run
+from trainer.runtime.actor_registry import (
+    ActorAddress,
+    ActorRegistry,
+    Ending,
+    registry_of_this_process,
+)
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
 
@@ -63,11 +68,11 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     Raises:
         ActorNameError: the name is taken.
     """
-    meeting_place = place_of_this_process()
-    place = Place.for_detached() if plan.is_detached else meeting_place
-    places = {found.directory: found for found in (meeting_place, place)}
+    visible_registry = registry_of_this_process()
+    registry = ActorRegistry.for_detached() if plan.is_detached else visible_registry
+    registries = {found.directory: found for found in (visible_registry, registry)}
     with contextlib.ExitStack() as locks:
-        for found in places.values():
+        for found in registries.values():
             found.ensure()
             locks.enter_context(found.locked())
         existing = find_actor(plan.name, plan.namespace) if plan.name is not None else None
@@ -79,30 +84,32 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
                 f"{existing.pid}. Choose another name, give `get_if_exists=True` to use that one, "
                 "or `actors.kill(actors.get_actor(name))` it first."
             )
-        actor_id, listener = place.new_listener()
+        actor_id, listener = registry.new_listener()
         with listener:
-            address = _start(plan, place, actor_id, listener)
+            address = _start(plan, registry, actor_id, listener)
         if plan.name is not None:
-            place.write(address, plan.name)
+            registry.write(address, plan.name)
     return address
 
 
 def find_actor(name: str, namespace: str) -> ActorAddress | None:
     """The living actor of that name that this process can see, detached ones included."""
-    here = place_of_this_process().find(name, namespace)
-    return here or Place.for_detached().find(name, namespace)
+    here = registry_of_this_process().find(name, namespace)
+    return here or ActorRegistry.for_detached().find(name, namespace)
 
 
 def visible_names() -> list[str]:
     """The names of all living actors that this process can see."""
-    return [*place_of_this_process().names(), *Place.for_detached().names()]
+    return [*registry_of_this_process().names(), *ActorRegistry.for_detached().names()]
 
 
-def _start(plan: ActorPlan, place: Place, actor_id: str, listener: socket.socket) -> ActorAddress:
+def _start(
+    plan: ActorPlan, registry: ActorRegistry, actor_id: str, listener: socket.socket
+) -> ActorAddress:
     method = choose_start_method()
     draft = functools.partial(
         ActorAddress,
-        directory=place.directory,
+        directory=registry.directory,
         actor_id=actor_id,
         class_name=plan.class_name,
         name=plan.name,
@@ -112,8 +119,8 @@ def _start(plan: ActorPlan, place: Place, actor_id: str, listener: socket.socket
     )
     bootstrap = ActorBootstrap(
         actor_id=actor_id,
-        place=place,
-        meeting_place=place_of_this_process(),
+        registry=registry,
+        visible_registry=registry_of_this_process(),
         name=plan.name or plan.class_name,
         packed_factory=plan.packed_factory,
         import_path=ImportPath.of_this_process(),
@@ -146,7 +153,7 @@ def _ignore(_: BaseProcess) -> None:
 
 
 def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subprocess.Popen[bytes]:
-    log = f"{bootstrap.place.directory}/{bootstrap.actor_id}.log"
+    log = f"{bootstrap.registry.directory}/{bootstrap.actor_id}.log"
     code = "from trainer.runtime.actor_process import run_detached; run_detached()"
     # What it prints goes to a file: a pipe of ours would end, or keep our reader waiting.
     with starting(), open(log, "ab") as output:  # noqa: PTH123
@@ -173,9 +180,9 @@ class _Process:
 def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
     def watch() -> None:
         exit_code = wait()
-        place = Place(address.directory)
-        place.note_end(address.actor_id, Ending(exit_code))
-        place.forget(address)
+        registry = ActorRegistry(address.directory)
+        registry.note_end(address.actor_id, Ending(exit_code))
+        registry.forget(address)
         _Process.owned.pop(address.actor_id, None)
         _Process.watchers.pop(address.actor_id, None)
 
@@ -194,8 +201,8 @@ def kill_actor(address: ActorAddress) -> None:
     """
     if not address.is_alive():
         return
-    place = Place(address.directory)
-    place.note_end(address.actor_id, Ending(was_killed=True))
+    registry = ActorRegistry(address.directory)
+    registry.note_end(address.actor_id, Ending(was_killed=True))
     with contextlib.suppress(ProcessLookupError):
         os.kill(address.pid, signal.SIGKILL)
     deadline = time.monotonic() + _KILL_TIMEOUT_S
@@ -210,7 +217,7 @@ def kill_actor(address: ActorAddress) -> None:
     if watcher is not None:
         watcher.join()
     else:
-        place.forget(address)
+        registry.forget(address)
 
 
 def kill_own_actors() -> None:

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-from trainer.runtime.actor_place import PLACE_VARIABLE, Place
+from trainer.runtime.actor_registry import REGISTRY_VARIABLE, ActorRegistry
 from trainer.runtime.blas_threads import set_blas_threads
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Reply, describe_failure, pack
@@ -57,7 +57,7 @@ def initialize(
     *,
     has_forkserver: bool,
     import_path: ImportPath,
-    actor_place: Place,
+    actor_registry: ActorRegistry,
 ) -> None:
     """Prepares a fresh process.
 
@@ -65,17 +65,17 @@ def initialize(
         progress: the shared counter of this worker's place.
         has_forkserver: whether the operating system's parent of this process is a fork server.
         import_path: where the user's modules are found; this library is imported already.
-        actor_place: where actors are found.
+        actor_registry: where actors are found.
     """
-    prepare_process(import_path, actor_place)
+    prepare_process(import_path, actor_registry)
     _Process.progress = progress
     die_with_parent(has_forkserver=has_forkserver)
 
 
-def prepare_process(import_path: ImportPath, actor_place: Place) -> None:
+def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> None:
     """What every process of ours does first; it does not yet end with its parent."""
     import_path.take_over()
-    os.environ[PLACE_VARIABLE] = actor_place.directory
+    os.environ[REGISTRY_VARIABLE] = actor_registry.directory
     print_whole_lines()
     # Ctrl-C reaches the whole process group; the main process alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

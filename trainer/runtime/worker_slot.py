@@ -30,7 +30,7 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from trainer.errors import SerializationError
 from trainer.runtime import worker_main
-from trainer.runtime.actor_place import Place, place_of_this_process
+from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Failure, Reply, pack
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
@@ -86,7 +86,7 @@ class WorkerSlot:
         self.kill()
         has_forkserver = self._start_method == "forkserver"
         path = ImportPath.of_this_process()
-        initargs = (self._progress, has_forkserver, path, place_of_this_process())
+        initargs = (self._progress, has_forkserver, path, registry_of_this_process())
         self.is_busy = True
         with starting():  # multiprocessing starts processes of its own for the first semaphore
             self._executor = ProcessPoolExecutor(
@@ -247,9 +247,12 @@ def _broken(error: BrokenProcessPool) -> Future[bytes]:
 
 
 def _initialize(
-    progress: Any, has_forkserver: bool, import_path: ImportPath, actor_place: Place
+    progress: Any, has_forkserver: bool, import_path: ImportPath, actor_registry: ActorRegistry
 ) -> None:
     # The executor gives an initializer's arguments by position.
     worker_main.initialize(
-        progress, has_forkserver=has_forkserver, import_path=import_path, actor_place=actor_place
+        progress,
+        has_forkserver=has_forkserver,
+        import_path=import_path,
+        actor_registry=actor_registry,
     )

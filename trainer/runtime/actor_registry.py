@@ -1,9 +1,9 @@
 """Where actors are found: a private folder with their sockets and names, and a key that opens them.
 
-    place = Place.make(prefix)       a folder that only this user can enter
-    with place.locked():             one process at a time gives names away
-        place.write(address)         from now on `place.find(...)` answers
-    place.note_end(address.actor_id, Ending(...))   why it is gone, for everyone who asks
+    registry = ActorRegistry.make()     a folder that only this user can enter
+    with registry.locked():             one process at a time gives names away
+        registry.write(address, name)   from now on `registry.find(…)` answers
+    registry.note_end(address.actor_id, Ending(…))     why it is gone, for everyone who asks
 
 A living actor listens on a socket in the folder. The kernel refuses connections as soon as its
 process has ended, however it ended; so nobody has to keep a list of the living, and no process id
@@ -31,10 +31,10 @@ from typing import Final
 from trainer.errors import ActorError
 from trainer.runtime.messages import Failure
 
-PLACE_VARIABLE: Final = "LOCAL_TRAINER_ACTORS"
+REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_ACTORS"
 """Environment variable with the folder in which this process and its children meet."""
 
-DETACHED_PLACE_VARIABLE: Final = "LOCAL_TRAINER_DETACHED_ACTORS"
+DETACHED_REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_DETACHED_ACTORS"
 """Environment variable with another folder for detached actors than the user's own."""
 
 _LONGEST_SOCKET_PATH: Final = 100  # of 104 bytes on macOS, 108 on Linux
@@ -47,8 +47,8 @@ class ActorAddress:
     """All that is needed to reach an actor.
 
     Attributes:
-        directory: its place.
-        actor_id: differs between all actors of a place, the dead ones included.
+        directory: its registry.
+        actor_id: differs between all actors of a registry, the dead ones included.
         class_name: the name of its class, for messages.
         name: what it was called; None if it has no name.
         namespace: where the name holds.
@@ -106,23 +106,23 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Place:
+class ActorRegistry:
     """A folder in which actors are found; only its user can enter it."""
 
     directory: str
 
     @classmethod
-    def make(cls) -> Place:
-        """A new place, which is swept away when its owner is gone."""
-        place = cls(tempfile.mkdtemp(prefix=_prefix()))
-        place._write_key()
-        return place
+    def make(cls) -> ActorRegistry:
+        """A new registry, in the folder for temporary files."""
+        registry = cls(tempfile.mkdtemp(prefix=_prefix()))
+        registry._write_key()
+        return registry
 
     @classmethod
-    def for_detached(cls) -> Place:
-        """The user's place for actors that belong to no process."""
+    def for_detached(cls) -> ActorRegistry:
+        """The user's registry for actors that belong to no process."""
         default = Path(tempfile.gettempdir()) / f"local-trainer-detached-{os.getuid()}"
-        return cls(os.environ.get(DETACHED_PLACE_VARIABLE) or str(default))
+        return cls(os.environ.get(DETACHED_REGISTRY_VARIABLE) or str(default))
 
     def ensure(self) -> None:
         """Makes the folder if it is not there.
@@ -136,7 +136,7 @@ class Place:
         if found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise ActorError(
                 f"Actors cannot meet in {self.directory!r}: the folder can be entered by other "
-                f"users. Remove it, or set {DETACHED_PLACE_VARIABLE} to a folder of your own."
+                f"users. Remove it, or set {DETACHED_REGISTRY_VARIABLE} to a folder of your own."
             )
         if len(os.fsencode(self.directory)) + 14 > _LONGEST_SOCKET_PATH:
             raise ActorError(
@@ -236,18 +236,18 @@ class Place:
         return Path(self.directory) / f"{digest}.name"
 
 
-class OwnedPlace:
-    """A place that goes when its owner goes: at once when it closes it, else with the next owner.
+class OwnedRegistry:
+    """A registry that goes with its owner: at once if that closes it, else with the next owner.
 
     The owner holds a lock that the kernel takes away with the process.
     """
 
     def __init__(self) -> None:
-        """Makes a new place, and removes those of owners that were killed."""
+        """Makes a new registry, and removes those of owners that were killed."""
         sweep()
-        self.place = Place.make()
+        self.registry = ActorRegistry.make()
         # It gets its name when it is locked: nobody can take it for one without an owner.
-        draft = Path(self.place.directory) / f"{_OWNER_FILE}.draft"
+        draft = Path(self.registry.directory) / f"{_OWNER_FILE}.draft"
         self._lock = draft.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         draft.rename(draft.with_name(_OWNER_FILE))
@@ -256,12 +256,12 @@ class OwnedPlace:
     def close(self) -> None:
         """Removes the folder; idempotent. Does nothing in a forked copy of the owner."""
         if os.getpid() == self._pid:
-            shutil.rmtree(self.place.directory, ignore_errors=True)
+            shutil.rmtree(self.registry.directory, ignore_errors=True)
             self._lock.close()
 
 
 def sweep() -> None:
-    """Removes the places whose owners are gone."""
+    """Removes the registries whose owners are gone."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*"):
         try:
             with (folder / _OWNER_FILE).open("r+") as file:
@@ -276,20 +276,20 @@ def _prefix() -> str:
 
 
 class _Process:
-    """The place that this process made; global because a process has one."""
+    """The registry that this process made; global because a process has one."""
 
-    owned: OwnedPlace | None = None
+    owned: OwnedRegistry | None = None
 
 
-def place_of_this_process() -> Place:
-    """Where this process finds actors: where its parent told it to look, else a place of its own.
+def registry_of_this_process() -> ActorRegistry:
+    """Where this process finds actors: where its parent told it to look, else one of its own.
 
-    A place of its own lasts until the interpreter exits.
+    One of its own lasts until the interpreter exits.
     """
-    told = os.environ.get(PLACE_VARIABLE)
+    told = os.environ.get(REGISTRY_VARIABLE)
     if told:
-        return Place(told)
-    if _Process.owned is None or not Path(_Process.owned.place.directory).is_dir():
-        _Process.owned = OwnedPlace()
+        return ActorRegistry(told)
+    if _Process.owned is None or not Path(_Process.owned.registry.directory).is_dir():
+        _Process.owned = OwnedRegistry()
         atexit.register(_Process.owned.close)
-    return _Process.owned.place
+    return _Process.owned.registry
