@@ -37,8 +37,9 @@ from trainer.errors import (
     ActorUsageError,
     SerializationError,
 )
+from trainer.runtime.actor_answer import Answer
 from trainer.runtime.actor_class import ActorClass, ActorHandle, ActorMethod, remote
-from trainer.runtime.actor_link import Answer, close_links
+from trainer.runtime.actor_link import close_links
 from trainer.runtime.actor_process import VALUE, pack_value
 from trainer.runtime.actor_registry import registry_of_this_process
 from trainer.runtime.actor_start import (

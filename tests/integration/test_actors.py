@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 import time
@@ -214,6 +215,33 @@ def test_the_error_of_a_future_is_that_of_the_calls_which_wait_for_it() -> None:
     assert actors.get(counter.inc.remote(1)) == 1
 
 
+def test_an_error_that_nobody_asks_for_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    counter = Counter.remote()
+    for _ in range(3):
+        counter.fail.remote()
+    asked = counter.append.remote("one", "too many")
+    with pytest.raises(TypeError):
+        actors.get(asked)
+    del asked
+    actors.shutdown()  # by then, all answers are there and gone
+    told = [record.getMessage() for record in caplog.records if "nobody asked" in record.message]
+    assert told == ["fail() of actor Counter failed, and nobody asked: OwnError(7, 'mine')"]
+
+
+def test_an_actor_that_is_made_by_several_at_once_is_made_once() -> None:
+    callers = [Caller.remote() for _ in range(4)]
+    made = actors.get([caller.make.remote() for caller in callers], timeout=60)
+    assert len(set(made)) == 1
+    assert actors.get([caller.use.remote() for caller in callers]) == [None] * 4
+    assert actors.get(made[0].get.remote()) == 4
+
+
+def test_a_daemonic_process_says_why_it_can_make_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
+    with pytest.raises(actors.ActorError, match="daemonic"):
+        Counter.remote()
+
+
 def test_a_caller_that_does_not_ask_for_answers_holds_nobody_up() -> None:
     counter = Counter.remote()
     large = np.zeros(200_000)
@@ -231,6 +259,13 @@ def test_ten_thousand_increments_of_four_processes_are_all_there() -> None:
 
 @actors.remote
 class Caller:
+    def make(self) -> Any:
+        self.shared = Counter.options(name="shared", get_if_exists=True).remote()
+        return self.shared
+
+    def use(self) -> None:
+        actors.get(self.shared.inc.remote(1))
+
     def increment(self, counter: Any, times: int) -> None:
         for _ in range(times):
             counter.inc.remote(1)

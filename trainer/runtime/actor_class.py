@@ -19,7 +19,8 @@ from callbacks import PackingError
 from callbacks.importable import module_not_importable
 from callbacks.packing import pack_object
 from trainer.errors import ActorUsageError, SerializationError
-from trainer.runtime.actor_link import Answer, link_to
+from trainer.runtime.actor_answer import Answer
+from trainer.runtime.actor_link import link_to
 from trainer.runtime.actor_registry import ActorAddress
 from trainer.runtime.actor_start import ActorPlan, start_actor
 

@@ -12,7 +12,6 @@ those after it, are sent when they are.
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import itertools
 import os
 import pickle
@@ -25,91 +24,15 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import cloudpickle
-
 from callbacks import PackingError
-from trainer.errors import (
-    ActorDiedError,
-    ActorError,
-    ActorTimeoutError,
-    RemoteError,
-    SerializationError,
-)
-from trainer.runtime.actor_process import FAILURE, HEADER, VALUE, pack_arguments
+from trainer.errors import ActorDiedError, ActorError, SerializationError
+from trainer.runtime.actor_answer import Answer, unpack_failure
+from trainer.runtime.actor_process import HEADER, VALUE, pack_arguments
 from trainer.runtime.actor_registry import ActorAddress, ActorRegistry, Ending
-from trainer.runtime.messages import Failure
 from trainer.runtime.outcomes import Lost
 
 _ENDING_TIMEOUT_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 0.005
-
-
-class Answer:
-    """What a call will give: a value or an error."""
-
-    def __init__(self, label: str) -> None:
-        """Nothing is known yet.
-
-        Args:
-            label: which call it is, for messages.
-        """
-        self.label = label
-        self.arrival: concurrent.futures.Future[tuple[int, bytes] | ActorError] = (
-            concurrent.futures.Future()
-        )
-        self._value: tuple[Any] | None = None
-
-    def __reduce__(self) -> Any:
-        raise SerializationError(
-            f"The future of {self.label} cannot be sent to another process inside something else. "
-            "Give it as an argument of its own, or send what `actors.get(future)` returns."
-        )
-
-    @property
-    def packed(self) -> bytes | None:
-        """The value as bytes; None as long as it is not there, or if there is an error instead."""
-        if not self.arrival.done():
-            return None
-        arrived = self.arrival.result()
-        return arrived[1] if isinstance(arrived, tuple) and arrived[0] == VALUE else None
-
-    def value(self, timeout_s: float | None = None) -> Any:
-        """Waits for the value.
-
-        Args:
-            timeout_s: seconds to wait; None waits for ever.
-
-        Raises:
-            ActorTimeoutError: it did not come in time.
-            ActorDiedError: the actor is gone.
-            Exception: whatever the method raised, with the actor's traceback as its cause.
-        """
-        if self._value is not None:
-            return self._value[0]
-        try:
-            arrived = self.arrival.result(timeout_s)
-        except concurrent.futures.TimeoutError as error:
-            raise ActorTimeoutError(
-                f"{self.label} gave no answer within {timeout_s:g} s. The call goes on; `get` may "
-                "be asked again, and `actors.kill(handle)` ends the actor."
-            ) from error
-        if isinstance(arrived, ActorError):
-            raise type(arrived)(*arrived.args) from arrived.__cause__
-        kind, data = arrived
-        if kind == FAILURE:
-            raise _unpack_failure(cloudpickle.loads(data))
-        self._value = (cloudpickle.loads(data),)
-        return self._value[0]
-
-
-def _unpack_failure(failure: Failure) -> BaseException:
-    try:
-        return failure.unpack_error()
-    except Exception as error:  # noqa: BLE001 - its class is not known here: its text is
-        text = f"{failure.type_name}: {failure.message}\n\n{failure.traceback_text}"
-        unknown = RemoteError(text)
-        unknown.__cause__ = error
-        return unknown
 
 
 @dataclass(frozen=True)
@@ -139,6 +62,7 @@ class Link:
         self._outbox: collections.deque[_Request] = collections.deque()
         self._lock = threading.RLock()
         self._end: ActorError | None = None
+        self._told: set[str] = set()
         self._reader = threading.Thread(
             target=self._read, name=f"answers of {address.describe()}", daemon=True
         )
@@ -174,7 +98,7 @@ class Link:
             packed = pack_arguments(plain, named, f"the arguments of {method}()")
         except PackingError as error:
             raise SerializationError(f"{label} was not called: {error}") from error
-        request = _Request(Answer(label), method, packed, tuple(waits_for))
+        request = _Request(Answer(label, self._told), method, packed, tuple(waits_for))
         with self._lock:
             self._outbox.append(request)
         self._send_what_is_ready()
@@ -217,7 +141,9 @@ class Link:
             while True:
                 message = self._connection.recv_bytes()
                 number, kind = HEADER.unpack_from(message)
-                self._under_way.pop(number).arrival.set_result((kind, message[HEADER.size :]))
+                answer = self._under_way.pop(number)
+                answer.arrival.set_result((kind, message[HEADER.size :]))
+                del answer  # or it would last until the next one comes
         except (OSError, EOFError):
             pass
         end = describe_end(self._address)
@@ -284,7 +210,7 @@ def describe_end(address: ActorAddress) -> ActorError:
             f"{subject} could not be made: its constructor raised {ending.failure.type_name}: "
             f"{ending.failure.message}"
         )
-        error.__cause__ = _unpack_failure(ending.failure)
+        error.__cause__ = unpack_failure(ending.failure)
         return error
     if ending.was_killed:
         return ActorDiedError(f"{subject} was ended by kill(). {advice}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import multiprocessing
 import os
 import pickle
 import signal
@@ -131,11 +132,24 @@ def _start(
         address = draft(pid=popen.pid)
         _watch(address, popen.wait)
         return address
+    if multiprocessing.current_process().daemon:
+        raise ActorError(
+            f"The actor {bootstrap.name!r} cannot be made here: this is a daemonic process of "
+            "multiprocessing, which may have no children. Make it in the main process, and use "
+            "`actors.get_actor(name)` or the handle here."
+        )
     preload(_PRELOADED, method)
     process: BaseProcess = make_context(method, _ignore).Process(  # type: ignore[attr-defined]
         target=run, args=(listener, bootstrap), name=f"actor {bootstrap.name}"
     )
-    process.start()
+    try:
+        process.start()
+    except (OSError, EOFError) as error:  # the fork server died; the next start makes another one
+        raise ActorError(
+            f"No process could be started for the actor {bootstrap.name!r}: "
+            f"{type(error).__name__}: {error}. Try again; if it stays so, the limits of the "
+            "operating system (processes, memory) may be reached."
+        ) from error
     address = draft(pid=process.pid or 0)  # it has one, now that it was started
     _Process.owned[actor_id] = address
     _end_with_this_process()
