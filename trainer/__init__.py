@@ -36,6 +36,7 @@ from callbacks import (  # noqa: E402 - only after the check that it is ours
     make_multi_callbacks,
 )
 from checkpoints import Checkpointable, CheckpointError, latest_checkpoint  # noqa: E402
+from trainer import actors  # noqa: E402
 from trainer.algorithms.algorithm import Algorithm  # noqa: E402
 from trainer.algorithms.dqn import DQN, DQNConfig  # noqa: E402
 from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
@@ -165,6 +166,7 @@ __all__ = [
     "UnknownSettingError",
     "UnsupportedSpaceError",
     "VideoRecorder",
+    "actors",
     "latest_checkpoint",
     "load_episode",
     "make_multi_callbacks",

@@ -15,6 +15,11 @@
     ├── ModuleError                         a network was used against its contract
     ├── ReplayError (ValueError)            a replay buffer was used against its contract
     ├── SerializationError (TypeError)      something cannot travel to another process; says what
+    ├── ActorError                          something about an actor is wrong
+    │   ├── ActorDiedError                  its process is gone; says why
+    │   ├── ActorNameError (ValueError)     the name is taken, or nobody has it
+    │   ├── ActorTimeoutError (TimeoutError)   an answer did not come in time
+    │   └── ActorUsageError (TypeError, AttributeError)   used like an ordinary class or object
     ├── RunnerError
     │   ├── RunnerLostError                 a process died and may not be replaced
     │   ├── RunnerFailedError               user code raised in a process; chained as cause
@@ -93,6 +98,26 @@ class ReplayError(TrainerError, ValueError):
 
 class SerializationError(TrainerError, TypeError):
     """An object cannot travel to another process; the message names it by path."""
+
+
+class ActorError(TrainerError):
+    """Something about an actor is wrong."""
+
+
+class ActorDiedError(ActorError):
+    """The process of an actor is gone; the message says why, as far as it is known."""
+
+
+class ActorNameError(ActorError, ValueError):
+    """An actor's name is taken already, or no living actor has it."""
+
+
+class ActorTimeoutError(ActorError, TimeoutError):
+    """The answer of an actor did not come in the time allowed; it may still come."""
+
+
+class ActorUsageError(ActorError, TypeError, AttributeError):
+    """An actor was used like an ordinary class or object; the message says what to write."""
 
 
 class RunnerError(TrainerError):

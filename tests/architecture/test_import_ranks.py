@@ -21,7 +21,7 @@ from tests.architecture.source_tree import (
 RANKS: Final[dict[int, frozenset[str]]] = {
     0: frozenset({"errors", "types", "seeding", "spaces", "rllib_names", "sibling_packages"}),
     1: frozenset({"nn", "metrics", "runtime"}),
-    2: frozenset({"episodes", "exploration", "curriculum"}),
+    2: frozenset({"episodes", "exploration", "curriculum", "actors"}),
     3: frozenset({"envs", "modules", "connectors", "replay"}),
     4: frozenset({"env_runners", "learners"}),
     5: frozenset({"config"}),

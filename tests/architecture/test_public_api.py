@@ -154,6 +154,7 @@ PUBLIC_NAMES: Final = {
         "UnknownSettingError",
         "UnsupportedSpaceError",
         "VideoRecorder",
+        "actors",
         "latest_checkpoint",
         "load_episode",
         "make_multi_callbacks",

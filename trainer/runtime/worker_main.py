@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
+from trainer.runtime.actor_registry import REGISTRY_VARIABLE, ActorRegistry
 from trainer.runtime.blas_threads import set_blas_threads
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Reply, describe_failure, pack
@@ -51,15 +52,30 @@ class _Process:
     progress: ProgressCounter | None = None
 
 
-def initialize(progress: ProgressCounter, *, has_forkserver: bool, import_path: ImportPath) -> None:
+def initialize(
+    progress: ProgressCounter,
+    *,
+    has_forkserver: bool,
+    import_path: ImportPath,
+    actor_registry: ActorRegistry,
+) -> None:
     """Prepares a fresh process.
 
     Args:
         progress: the shared counter of this worker's place.
         has_forkserver: whether the operating system's parent of this process is a fork server.
         import_path: where the user's modules are found; this library is imported already.
+        actor_registry: where actors are found.
     """
+    prepare_process(import_path, actor_registry)
+    _Process.progress = progress
+    die_with_parent(has_forkserver=has_forkserver)
+
+
+def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> None:
+    """What every process of ours does first; it does not yet end with its parent."""
     import_path.take_over()
+    os.environ[REGISTRY_VARIABLE] = actor_registry.directory
     print_whole_lines()
     # Ctrl-C reaches the whole process group; the main process alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -67,12 +83,11 @@ def initialize(progress: ProgressCounter, *, has_forkserver: bool, import_path: 
     # stderr may be closed or replaced by an object without a file.
     with contextlib.suppress(Exception):
         faulthandler.enable()
-    _Process.progress = progress
     set_blas_threads(1)
-    _die_with_parent(has_forkserver=has_forkserver)
 
 
-def _die_with_parent(*, has_forkserver: bool) -> None:
+def die_with_parent(*, has_forkserver: bool) -> None:
+    """Ends this process when the one that asked for it has ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
 

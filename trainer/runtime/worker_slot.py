@@ -30,6 +30,7 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from trainer.errors import SerializationError
 from trainer.runtime import worker_main
+from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Failure, Reply, pack
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
@@ -84,7 +85,8 @@ class WorkerSlot:
         """
         self.kill()
         has_forkserver = self._start_method == "forkserver"
-        initargs = (self._progress, has_forkserver, ImportPath.of_this_process())
+        path = ImportPath.of_this_process()
+        initargs = (self._progress, has_forkserver, path, registry_of_this_process())
         self.is_busy = True
         with starting():  # multiprocessing starts processes of its own for the first semaphore
             self._executor = ProcessPoolExecutor(
@@ -244,6 +246,13 @@ def _broken(error: BrokenProcessPool) -> Future[bytes]:
     return future
 
 
-def _initialize(progress: Any, has_forkserver: bool, import_path: ImportPath) -> None:
+def _initialize(
+    progress: Any, has_forkserver: bool, import_path: ImportPath, actor_registry: ActorRegistry
+) -> None:
     # The executor gives an initializer's arguments by position.
-    worker_main.initialize(progress, has_forkserver=has_forkserver, import_path=import_path)
+    worker_main.initialize(
+        progress,
+        has_forkserver=has_forkserver,
+        import_path=import_path,
+        actor_registry=actor_registry,
+    )

@@ -1,0 +1,239 @@
+"""Actors and those who use them, dying in every way."""
+
+# mypy: disable-error-code="attr-defined"
+# Type checkers take a decorated class for the class itself.
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import actors
+from trainer.errors import RemoteError
+from trainer.runtime.actor_registry import DETACHED_REGISTRY_VARIABLE, ActorRegistry
+from trainer.runtime.process_start import START_METHOD_VARIABLE
+from trainer.testing.waiting import is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(autouse=True)
+def actors_end() -> Iterator[None]:
+    yield
+    actors.shutdown()
+
+
+@pytest.fixture
+def detached_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """One for detached actors that no other test sees; its path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="lt-") as folder:
+        monkeypatch.setenv(DETACHED_REGISTRY_VARIABLE, folder)
+        yield folder
+
+
+@actors.remote
+class Fragile:
+    def __init__(self, error: str | None = None) -> None:
+        if error is not None:
+            raise LookupError(error)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def exit(self, code: int) -> None:
+        os._exit(code)
+
+    def leave(self) -> None:
+        sys.exit(3)
+
+    def segfault(self) -> None:
+        faulthandler.disable()
+        ctypes.string_at(0)
+
+    def be_killed(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def sleep(self) -> None:
+        time.sleep(600)
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize(
+    ("method", "args", "how"),
+    [
+        ("exit", (7,), "ended with exit code 7"),
+        ("segfault", (), "SIGSEGV"),
+        ("be_killed", (), "SIGKILL"),
+    ],
+)
+def test_a_dead_actor_is_named_with_how_it_ended(
+    start_method: str, method: str, args: Any, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
+    fragile = Fragile.options(name="fragile").remote()
+    answers = [getattr(fragile, method).remote(*args), fragile.pid.remote()]
+    for answer in answers:
+        with pytest.raises(actors.ActorDiedError, match=rf"'fragile' \(Fragile\).*{how}"):
+            actors.get(answer, timeout=20)
+    with pytest.raises(actors.ActorDiedError, match=how):
+        fragile.pid.remote()
+    assert actors.get(Fragile.options(name="fragile").remote().pid.remote()) > 0
+
+
+def test_leaving_is_an_error_of_the_call_only() -> None:
+    fragile = Fragile.remote()
+    with pytest.raises(RemoteError, match="SystemExit"):
+        actors.get(fragile.leave.remote())
+    assert actors.get(fragile.pid.remote()) > 0
+
+
+def test_an_actor_that_could_not_be_made_says_why() -> None:
+    fragile = Fragile.options(name="fragile").remote("no such thing")
+    with pytest.raises(
+        actors.ActorDiedError, match=r"raised builtins\.LookupError: no such"
+    ) as caught:
+        actors.get(fragile.pid.remote(), timeout=20)
+    assert isinstance(caught.value.__cause__, LookupError)
+    assert wait_until(lambda: not fragile._address.is_alive())
+    assert actors.get(Fragile.options(name="fragile").remote().pid.remote()) > 0
+
+
+def test_a_busy_actor_can_be_killed() -> None:
+    fragile = Fragile.remote()
+    pid = actors.get(fragile.pid.remote())
+    answer = fragile.sleep.remote()
+    actors.kill(fragile)
+    assert not is_process_alive(pid)
+    with pytest.raises(actors.ActorDiedError, match=r"was ended by kill\(\)"):
+        actors.get(answer, timeout=20)
+    actors.kill(fragile)  # nothing to do
+
+
+def test_a_caller_without_the_key_is_not_let_in() -> None:
+    fragile = Fragile.remote()
+    assert actors.get(fragile.pid.remote()) > 0
+    address = fragile._address
+    assert Path(address.directory).stat().st_mode & 0o777 == 0o700
+    assert (Path(address.directory) / "key").stat().st_mode & 0o777 == 0o600
+    with pytest.raises((AuthenticationError, EOFError, ConnectionError)):
+        Client(address.socket_path, "AF_UNIX", authkey=b"wrong")
+    assert actors.get(fragile.pid.remote()) > 0
+
+
+_DRIVER = """
+import os, signal, sys, time
+from trainer import actors
+from trainer.runtime.actor_registry import registry_of_this_process
+
+@actors.remote
+class Holder:
+    def pid(self):
+        return os.getpid()
+    def put(self, value):
+        self.value = value
+        return value
+    def get(self):
+        return self.value
+
+handle = Holder.options(name="held", {options}).remote()
+print(actors.get(handle.put.remote(42)) and actors.get(handle.pid.remote()), flush=True)
+print(registry_of_this_process().directory, flush=True)
+{ending}
+"""
+
+
+def run_driver(ending: str, options: str = "") -> tuple[int, int, str]:
+    script = _DRIVER.format(ending=ending, options=options)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    lines = done.stdout.split()
+    assert len(lines) == 2, done.stderr
+    if ending != _SIGKILL:
+        assert done.stderr == "" or "RuntimeError: end" in done.stderr
+    return done.returncode, int(lines[0]), lines[1]
+
+
+_SIGKILL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("ending", ["pass", "sys.exit(0)", "raise RuntimeError('end')", _SIGKILL])
+def test_actors_end_with_the_process_that_made_them(
+    start_method: str, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
+    code, pid, folder = run_driver(ending)
+    assert code == {"raise RuntimeError('end')": 1, _SIGKILL: -signal.SIGKILL}.get(ending, 0)
+    assert wait_until(lambda: not is_process_alive(pid))
+    if ending == _SIGKILL:
+        run_driver("pass")  # the next one sweeps
+    assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("ending", ["pass", _SIGKILL])
+def test_a_detached_actor_outlives_its_maker(detached_registry: str, ending: str) -> None:
+    _, pid, _ = run_driver(ending, "lifetime='detached'")
+    handle = actors.get_actor("held")
+    assert actors.get(handle.get.remote(), timeout=20) == 42
+    with pytest.raises(actors.ActorNameError, match="taken"):
+        Fragile.options(name="held").remote()
+    actors.shutdown()
+    assert is_process_alive(pid)
+    actors.kill(handle)
+    assert wait_until(lambda: not is_process_alive(pid))
+    assert not ActorRegistry(detached_registry).names()
+    with pytest.raises(actors.ActorDiedError, match=r"kill\(\)"):
+        handle.get.remote()
+
+
+def test_a_folder_that_others_can_enter_is_refused(detached_registry: str) -> None:
+    Path(detached_registry).chmod(0o755)
+    with pytest.raises(actors.ActorError, match="can be entered by other users"):
+        Fragile.options(name="held", lifetime="detached").remote()
+
+
+def test_fork_does_not_share_connections() -> None:
+    script = """
+import os
+from trainer import actors
+
+@actors.remote
+class Counter:
+    def __init__(self):
+        self.count = 0
+    def inc(self):
+        self.count += 1
+        return self.count
+
+counter = Counter.remote()
+actors.get(counter.inc.remote())
+pid = os.fork()
+for _ in range(100):
+    actors.get(counter.inc.remote(), timeout=20)
+if pid == 0:
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+print(status, actors.get(counter.inc.remote()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["0", "202"]

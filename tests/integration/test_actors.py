@@ -1,0 +1,272 @@
+"""Actors in their processes: calls, order, names, errors, and actors that call actors."""
+
+# mypy: disable-error-code="attr-defined"
+# Type checkers take a decorated class for the class itself.
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer import actors
+from trainer.errors import SerializationError
+from trainer.runtime.messages import RemoteTraceback
+from trainer.runtime.process_start import START_METHOD_VARIABLE
+from trainer.testing.waiting import is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(autouse=True)
+def actors_end() -> Iterator[None]:
+    yield
+    actors.shutdown()
+
+
+class OwnError(Exception):
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+
+
+@actors.remote
+class Counter:
+    def __init__(self, start: int = 0) -> None:
+        self.count = start
+        self.seen: list[int] = []
+
+    def inc(self, n: int = 1) -> int:
+        self.count += n
+        return self.count
+
+    def get(self) -> int:
+        return self.count
+
+    def append(self, value: int) -> None:
+        self.seen.append(value)
+
+    def all_seen(self) -> list[int]:
+        return self.seen
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def echo(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    def fail(self) -> None:
+        raise OwnError(7, "mine")
+
+    def unpicklable(self) -> Any:
+        return (value for value in range(3))
+
+    def wait_for(self, path: str) -> str:
+        while not Path(path).exists():
+            time.sleep(0.002)
+        return path
+
+    def call(self, other: Any, method: str, *args: Any) -> Any:
+        return actors.get(getattr(other, method).remote(*args))
+
+    def call_by_name(self, name: str, method: str, *args: Any) -> Any:
+        return self.call(actors.get_actor(name), method, *args)
+
+    def make_another(self) -> Any:
+        self.child = Counter.options(name="child").remote(10)
+        return self.child
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_an_actor_lives_in_a_process_of_its_own(
+    start_method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
+    counter = Counter.remote(5)
+    assert actors.get(counter.inc.remote(2)) == 7
+    assert actors.get(counter.inc.remote(n=1)) == 8
+    assert actors.get(counter.pid.remote()) not in (os.getpid(), os.getppid())
+    assert actors.get([counter.get.remote(), counter.get.remote()]) == [8, 8]
+
+
+def test_calls_of_one_caller_stay_in_order() -> None:
+    counter = Counter.remote()
+    for number in range(500):
+        counter.append.remote(number)
+    assert actors.get(counter.all_seen.remote()) == list(range(500))
+
+
+def test_values_travel_both_ways() -> None:
+    counter = Counter.remote()
+    array = np.arange(100_000, dtype=np.float32)
+    args, kwargs = actors.get(counter.echo.remote(array, [1, {"a": (2,)}], f=lambda x: x + 1))
+    np.testing.assert_array_equal(args[0], array)
+    assert args[1] == [1, {"a": (2,)}]
+    assert kwargs["f"](1) == 2
+
+
+def test_an_error_arrives_as_itself_with_the_remote_traceback() -> None:
+    counter = Counter.remote()
+    future = counter.fail.remote()
+    for _ in range(2):  # as often as it is asked for
+        with pytest.raises(OwnError) as caught:
+            actors.get(future)
+        assert caught.value.code == 7
+        assert isinstance(caught.value.__cause__, RemoteTraceback)
+        assert 'raise OwnError(7, "mine")' in str(caught.value.__cause__)
+    assert actors.get(counter.get.remote()) == 0  # it goes on
+
+
+def test_what_cannot_travel_is_named_and_the_actor_goes_on() -> None:
+    counter = Counter.remote()
+    with pytest.raises(SerializationError, match=r"echo\(\) of actor Counter was not called"):
+        counter.echo.remote(threading.Lock())
+    with pytest.raises(Exception, match=r"result of Counter.unpicklable\(\)"):
+        actors.get(counter.unpicklable.remote())
+    with pytest.raises(SerializationError, match="No actor was made"):
+        Counter.remote(value for value in range(3))
+    assert actors.get(counter.get.remote()) == 0
+
+
+def test_a_timeout_leaves_the_call_running(tmp_path: Any) -> None:
+    counter = Counter.remote()
+    path = str(tmp_path / "go")
+    future = counter.wait_for.remote(path)
+    with pytest.raises(TimeoutError, match=r"wait_for\(\) of actor Counter gave no answer"):
+        actors.get(future, timeout=0.02)
+    with pytest.raises(actors.ActorTimeoutError):
+        actors.get([actors.put(1), future], timeout=0.02)
+    _, others = actors.wait([future, actors.put(1)], timeout=5)
+    assert others == [future]
+    assert actors.wait([future], timeout=0.02) == ([], [future])
+    (tmp_path / "go").touch()
+    assert actors.wait([future]) == ([future], [])
+    assert actors.get(future) == path
+
+
+def test_mistakes_with_methods_say_what_to_write() -> None:
+    counter = Counter.remote()
+    with pytest.raises(TypeError, match=r"handle.inc.remote"):
+        counter.inc(1)
+    with pytest.raises(AttributeError, match="Did you mean 'inc'"):
+        counter.incr.remote(1)
+    with pytest.raises(TypeError, match="argument"):
+        actors.get(counter.inc.remote(1, 2, 3))
+
+
+def test_names_are_given_once() -> None:
+    first = Counter.options(name="counter").remote(1)
+    with pytest.raises(ValueError, match="'counter' is taken by a living actor"):
+        Counter.options(name="counter").remote()
+    assert Counter.options(name="counter", get_if_exists=True).remote(50) == first
+    assert actors.get_actor("counter") == first
+    other = Counter.options(name="counter", namespace="other").remote(2)
+    assert actors.get(actors.get_actor("counter", "other").get.remote()) == 2
+    assert other != first
+    with pytest.raises(ValueError, match="did you mean 'counter'"):
+        actors.get_actor("countr")
+    actors.kill(first)
+    with pytest.raises(ValueError, match="no living actor 'counter'"):
+        actors.get_actor("counter")
+    assert actors.get(Counter.options(name="counter").remote(3).get.remote()) == 3
+
+
+def test_actors_call_actors_by_handle_and_by_name() -> None:
+    one, two = Counter.remote(1), Counter.options(name="two").remote(2)
+    assert actors.get(one.call.remote(two, "inc", 5)) == 7
+    assert actors.get(one.call_by_name.remote("two", "inc", 5)) == 12
+
+
+def test_an_actor_makes_an_actor_that_ends_with_it() -> None:
+    parent = Counter.remote()
+    child = actors.get(parent.make_another.remote())
+    assert actors.get(child.inc.remote(1)) == 11
+    assert actors.get(actors.get_actor("child").get.remote()) == 11
+    actors.kill(parent)
+    pid = child._address.pid
+    assert wait_until(lambda: not is_process_alive(pid))
+    with pytest.raises(actors.ActorDiedError, match="'child'"):
+        actors.get(child.get.remote(), timeout=5)
+
+
+def test_a_future_is_given_as_its_value_when_that_is_there(tmp_path: Any) -> None:
+    slow, counter = Counter.remote(), Counter.remote()
+    pending = slow.wait_for.remote(str(tmp_path / "go"))
+    echoed = counter.echo.remote(pending, k=actors.put(3))
+    after = counter.inc.remote(1)  # must not overtake
+    assert actors.wait([echoed, after], timeout=0.05)[0] == []
+    (tmp_path / "go").touch()
+    assert actors.get(echoed) == ((str(tmp_path / "go"),), {"k": 3})
+    assert actors.get(after) == 1
+
+
+def test_the_error_of_a_future_is_that_of_the_calls_which_wait_for_it() -> None:
+    counter = Counter.remote()
+    failed = counter.echo.remote(counter.fail.remote())
+    with pytest.raises(OwnError):
+        actors.get(failed)
+    assert actors.get(counter.inc.remote(1)) == 1
+
+
+def test_an_error_that_nobody_asks_for_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    counter = Counter.remote()
+    for _ in range(3):
+        counter.fail.remote()
+    asked = counter.append.remote("one", "too many")
+    with pytest.raises(TypeError):
+        actors.get(asked)
+    del asked
+    actors.shutdown()  # by then, all answers are there and gone
+    told = [record.getMessage() for record in caplog.records if "nobody asked" in record.message]
+    assert told == ["fail() of actor Counter failed, and nobody asked: OwnError(7, 'mine')"]
+
+
+def test_an_actor_that_is_made_by_several_at_once_is_made_once() -> None:
+    callers = [Caller.remote() for _ in range(4)]
+    made = actors.get([caller.make.remote() for caller in callers], timeout=60)
+    assert len(set(made)) == 1
+    assert actors.get([caller.use.remote() for caller in callers]) == [None] * 4
+    assert actors.get(made[0].get.remote()) == 4
+
+
+def test_a_daemonic_process_says_why_it_can_make_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
+    with pytest.raises(actors.ActorError, match="daemonic"):
+        Counter.remote()
+
+
+def test_a_caller_that_does_not_ask_for_answers_holds_nobody_up() -> None:
+    counter = Counter.remote()
+    large = np.zeros(200_000)
+    for _ in range(20):
+        counter.echo.remote(large)
+    assert actors.get(counter.inc.remote(1)) == 1
+
+
+def test_ten_thousand_increments_of_four_processes_are_all_there() -> None:
+    counter = Counter.remote()
+    callers = [Caller.remote() for _ in range(4)]
+    actors.get([caller.increment.remote(counter, 2_500) for caller in callers], timeout=60)
+    assert actors.get(counter.get.remote()) == 10_000
+
+
+@actors.remote
+class Caller:
+    def make(self) -> Any:
+        self.shared = Counter.options(name="shared", get_if_exists=True).remote()
+        return self.shared
+
+    def use(self) -> None:
+        actors.get(self.shared.inc.remote(1))
+
+    def increment(self, counter: Any, times: int) -> None:
+        for _ in range(times):
+            counter.inc.remote(1)
+        actors.get(counter.get.remote())

@@ -1,0 +1,133 @@
+"""Actors beside training: the documents' named counter, in envs and callbacks of all processes."""
+
+# mypy: disable-error-code="attr-defined"
+# Type checkers take a decorated class for the class itself.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from callbacks import RLlibCallback
+from trainer import PPOConfig, actors
+from trainer.runtime.process_start import START_METHOD_VARIABLE
+from trainer.testing.waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(autouse=True)
+def actors_end() -> Iterator[None]:
+    yield
+    actors.shutdown()
+
+
+NAMED_COUNTER = """\
+from trainer import actors as ray
+
+
+@ray.remote
+class Counter:
+    def __init__(self):
+        self.count = 0
+
+    def inc(self, n):
+        self.count += n
+
+    def get(self):
+        return self.count
+
+
+# on the driver
+counter = Counter.options(name="global_counter").remote()
+print(ray.get(counter.get.remote()))  # get the latest count
+
+# in your envs
+counter = ray.get_actor("global_counter")
+counter.inc.remote(1)  # async call to increment the global count
+"""
+"""In (d); the import line is changed."""
+
+
+def test_the_block_of_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(NAMED_COUNTER, "block", "exec"), names)
+    assert capsys.readouterr().out == "0\n"
+    assert actors.get(actors.get_actor("global_counter").get.remote()) == 1
+
+
+class CountingEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """CartPole that counts its steps in the named actor."""
+
+    def __init__(self, _: object = None) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self.counter: Any = None
+
+    def step(self, action: Any) -> Any:
+        if self.counter is None:
+            # The counter is made later than the processes of the runners.
+            self.counter = actors.get_actor("global_counter")
+        self.counter.inc.remote(1)
+        return self.env.step(action)
+
+
+class CountingEpisodes(RLlibCallback):
+    """Counts episodes in another named actor, from whatever process it is in."""
+
+    def on_episode_end(self, **_: Any) -> None:
+        actors.get(actors.get_actor("episodes").inc.remote(1))
+
+
+@actors.remote
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def inc(self, n: int) -> None:
+        self.count += n
+
+    def get(self) -> int:
+        return self.count
+
+
+def counts_of_one_iteration(num_env_runners: int, batch: int) -> tuple[int, int, Any]:
+    config = (
+        PPOConfig()
+        .environment(CountingEnv)
+        .env_runners(num_env_runners=num_env_runners)
+        .training(train_batch_size_per_learner=batch, minibatch_size=batch, num_epochs=1)
+        .callbacks(CountingEpisodes)
+    )
+    with config.build_algo() as algorithm:
+        counter = Counter.options(name="global_counter").remote()
+        episodes = Counter.options(name="episodes").remote()
+        result = algorithm.train()
+        # The last calls of a runner may reach the counter later than its answer reaches us.
+        wait_until(lambda: int(actors.get(counter.get.remote())) >= batch)
+        return (
+            actors.get(counter.get.remote()),
+            actors.get(episodes.get.remote()),
+            result["env_runners"]["num_episodes"],
+        )
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_envs_and_callbacks_in_runners_reach_actors_by_name(
+    start_method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
+    steps, episodes, reported = counts_of_one_iteration(2, 400)
+    assert (steps, episodes) == (400, reported)
+    assert episodes > 0
+
+
+def test_envs_and_callbacks_in_the_main_process_reach_actors_by_name() -> None:
+    steps, episodes, reported = counts_of_one_iteration(0, 100)
+    assert (steps, episodes) == (100, reported)
+
+
+def test_ten_thousand_increments_of_four_env_processes_are_all_there() -> None:
+    assert counts_of_one_iteration(4, 10_000)[0] == 10_000

@@ -1,0 +1,255 @@
+"""Making actors, watching over them, ending them.
+
+An actor belongs to the process that made it and ends with it, however that ends; a detached one
+belongs to nobody. A thread per actor sleeps until it ends, and then notes its exit code where
+everyone who called it finds it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from typing import IO, ClassVar, Final, cast
+
+from trainer.errors import ActorError, ActorNameError
+from trainer.runtime.actor_process import ActorBootstrap, run
+from trainer.runtime.actor_registry import (
+    ActorAddress,
+    ActorRegistry,
+    Ending,
+    registry_of_this_process,
+)
+from trainer.runtime.import_path import ImportPath
+from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
+
+_PRELOADED: Final = ("numpy", "trainer.runtime.actor_process")
+_KILL_TIMEOUT_S: Final = 5.0
+_LOOK_AGAIN_S: Final = 0.002
+
+
+@dataclass(frozen=True)
+class ActorPlan:
+    """What an actor shall be.
+
+    Attributes:
+        class_name: the name of its class.
+        methods: what can be called.
+        packed_factory: pickled callable that makes the object.
+        name: what it is called; None gives it no name.
+        namespace: where the name holds.
+        is_detached: it outlives this process.
+        get_if_exists: an actor that has the name already is as good.
+    """
+
+    class_name: str
+    methods: tuple[str, ...]
+    packed_factory: bytes
+    name: str | None = None
+    namespace: str = ""
+    is_detached: bool = False
+    get_if_exists: bool = False
+
+
+def start_actor(plan: ActorPlan) -> ActorAddress:
+    """Starts an actor's process; its object is made while the caller goes on.
+
+    Raises:
+        ActorNameError: the name is taken.
+    """
+    visible_registry = registry_of_this_process()
+    registry = ActorRegistry.for_detached() if plan.is_detached else visible_registry
+    registries = {found.directory: found for found in (visible_registry, registry)}
+    with contextlib.ExitStack() as locks:
+        for found in registries.values():
+            found.ensure()
+            locks.enter_context(found.locked())
+        existing = find_actor(plan.name, plan.namespace) if plan.name is not None else None
+        if existing is not None and plan.get_if_exists:
+            return existing
+        if existing is not None:
+            raise ActorNameError(
+                f"The name {plan.name!r} is taken by a living {existing.describe()}, process "
+                f"{existing.pid}. Choose another name, give `get_if_exists=True` to use that one, "
+                "or `actors.kill(actors.get_actor(name))` it first."
+            )
+        actor_id, listener = registry.new_listener()
+        with listener:
+            address = _start(plan, registry, actor_id, listener)
+        if plan.name is not None:
+            registry.write(address, plan.name)
+    return address
+
+
+def find_actor(name: str, namespace: str) -> ActorAddress | None:
+    """The living actor of that name that this process can see, detached ones included."""
+    here = registry_of_this_process().find(name, namespace)
+    return here or ActorRegistry.for_detached().find(name, namespace)
+
+
+def visible_names() -> list[str]:
+    """The names of all living actors that this process can see."""
+    return [*registry_of_this_process().names(), *ActorRegistry.for_detached().names()]
+
+
+def _start(
+    plan: ActorPlan, registry: ActorRegistry, actor_id: str, listener: socket.socket
+) -> ActorAddress:
+    method = choose_start_method()
+    draft = functools.partial(
+        ActorAddress,
+        directory=registry.directory,
+        actor_id=actor_id,
+        class_name=plan.class_name,
+        name=plan.name,
+        namespace=plan.namespace,
+        methods=plan.methods,
+        is_detached=plan.is_detached,
+    )
+    bootstrap = ActorBootstrap(
+        actor_id=actor_id,
+        registry=registry,
+        visible_registry=registry_of_this_process(),
+        name=plan.name or plan.class_name,
+        packed_factory=plan.packed_factory,
+        import_path=ImportPath.of_this_process(),
+        has_forkserver=None if plan.is_detached else method == "forkserver",
+    )
+    if plan.is_detached:
+        popen = _start_detached(bootstrap, listener)
+        address = draft(pid=popen.pid)
+        _watch(address, popen.wait)
+        return address
+    if multiprocessing.current_process().daemon:
+        raise ActorError(
+            f"The actor {bootstrap.name!r} cannot be made here: this is a daemonic process of "
+            "multiprocessing, which may have no children. Make it in the main process, and use "
+            "`actors.get_actor(name)` or the handle here."
+        )
+    preload(_PRELOADED, method)
+    process: BaseProcess = make_context(method, _ignore).Process(  # type: ignore[attr-defined]
+        target=run, args=(listener, bootstrap), name=f"actor {bootstrap.name}"
+    )
+    try:
+        process.start()
+    except (OSError, EOFError) as error:  # the fork server died; the next start makes another one
+        raise ActorError(
+            f"No process could be started for the actor {bootstrap.name!r}: "
+            f"{type(error).__name__}: {error}. Try again; if it stays so, the limits of the "
+            "operating system (processes, memory) may be reached."
+        ) from error
+    address = draft(pid=process.pid or 0)  # it has one, now that it was started
+    _Process.owned[actor_id] = address
+    _end_with_this_process()
+
+    def wait() -> int | None:
+        process.join()
+        return process.exitcode
+
+    _watch(address, wait)
+    return address
+
+
+def _ignore(_: BaseProcess) -> None:
+    """The handle is not needed before the process has started."""
+
+
+def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subprocess.Popen[bytes]:
+    log = f"{bootstrap.registry.directory}/{bootstrap.actor_id}.log"
+    code = "from trainer.runtime.actor_process import run_detached; run_detached()"
+    # What it prints goes to a file: a pipe of ours would end, or keep our reader waiting.
+    with starting(), open(log, "ab") as output:  # noqa: PTH123
+        popen = subprocess.Popen(  # noqa: S603 - our own code
+            [sys.executable, "-c", code, str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
+    with cast(IO[bytes], popen.stdin) as stdin:
+        stdin.write(pickle.dumps(bootstrap))
+    return popen
+
+
+class _Process:
+    """The actors that this process made and that end with it; global because its exit is."""
+
+    owned: ClassVar[dict[str, ActorAddress]] = {}
+    watchers: ClassVar[dict[str, threading.Thread]] = {}
+
+
+def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
+    def watch() -> None:
+        exit_code = wait()
+        registry = ActorRegistry(address.directory)
+        registry.note_end(address.actor_id, Ending(exit_code))
+        registry.forget(address)
+        _Process.owned.pop(address.actor_id, None)
+        _Process.watchers.pop(address.actor_id, None)
+
+    thread = threading.Thread(target=watch, name=f"watch of {address.describe()}", daemon=True)
+    _Process.watchers[address.actor_id] = thread
+    thread.start()
+
+
+def kill_actor(address: ActorAddress) -> None:
+    """Ends an actor at once, whatever it is doing; returns when it is gone and its name is free.
+
+    Nothing happens if it is dead already.
+
+    Raises:
+        ActorError: it does not end.
+    """
+    if not address.is_alive():
+        return
+    registry = ActorRegistry(address.directory)
+    registry.note_end(address.actor_id, Ending(was_killed=True))
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(address.pid, signal.SIGKILL)
+    deadline = time.monotonic() + _KILL_TIMEOUT_S
+    while address.is_alive():
+        if time.monotonic() > deadline:
+            raise ActorError(
+                f"The {address.describe()}, process {address.pid}, was killed but is still there "
+                f"after {_KILL_TIMEOUT_S:g} s: the operating system holds it, perhaps in a device."
+            )
+        time.sleep(_LOOK_AGAIN_S)
+    watcher = _Process.watchers.get(address.actor_id)
+    if watcher is not None:
+        watcher.join()
+    else:
+        registry.forget(address)
+
+
+def kill_own_actors() -> None:
+    """Ends all actors that this process made, except for detached ones."""
+    for address in list(_Process.owned.values()):
+        kill_actor(address)
+
+
+@functools.cache
+def _end_with_this_process() -> None:
+    """Registered later than multiprocessing's own hook, so it runs before that waits for actors."""
+    atexit.register(kill_own_actors)
+
+
+def _forget_actors() -> None:
+    """In a forked copy: the actors are those of the original."""
+    _Process.owned.clear()
+    _Process.watchers.clear()
+
+
+os.register_at_fork(after_in_child=_forget_actors)
