@@ -128,4 +128,4 @@ def test_a_part_of_a_nested_observation_that_is_not_finite_is_told() -> None:
 def test_numbers_of_every_kind_are_rewards() -> None:
     for reward in (True, 1, np.float32(2), np.int8(1), np.array(3.0), np.bool_(True)):
         with config(step=2, reward=reward).build_algo() as algo:
-            algo.train()
+            assert algo.train()["training_iteration"] == 1

@@ -446,4 +446,6 @@ def test_states_round_trip_and_go_on(after_result: bool) -> None:
 
 
 def test_the_root_mark_of_rllib_is_accepted() -> None:
-    MetricsLogger(root=True).log_value("x", 1.0)
+    logger = MetricsLogger(root=True)
+    logger.log_value("x", 1.0)
+    assert logger.peek("x") == 1.0

@@ -65,7 +65,8 @@ def test_named_metrics_may_be_numbers_arrays_and_lists() -> None:
 
 
 def test_metrics_that_nobody_named_are_not_looked_at() -> None:
-    SteeredAlgorithm(NonFiniteGuard([])).tell(mine=math.nan, mean=math.nan)
+    result = SteeredAlgorithm(NonFiniteGuard([])).tell(mine=math.nan, mean=math.nan)
+    assert "non_finite" not in result
 
 
 def test_a_misspelt_metric_is_an_error_and_a_late_one_is_not() -> None:
@@ -81,7 +82,8 @@ def test_a_misspelt_metric_is_an_error_and_a_late_one_is_not() -> None:
 def test_integers_and_words_are_no_alarm() -> None:
     algorithm = SteeredAlgorithm(NonFiniteGuard())
     algorithm.weights["default_policy"]["steps"] = np.array([1, 2])
-    algorithm.tell(learners={"default_policy": {"name": "nan", "updates": 3, "on": True}})
+    result = algorithm.tell(learners={"default_policy": {"name": "nan", "updates": 3, "on": True}})
+    assert "non_finite" not in result
 
 
 def test_stopping_marks_the_result_instead_of_raising() -> None:

@@ -112,7 +112,8 @@ def test_a_network_derived_from_sacs_is_accepted() -> None:
     class Own(SACModule):
         pass
 
-    SACConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=Own)).validate()
+    config = SACConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=Own))
+    assert config.find_problems() == []
 
 
 def test_the_networks_have_two_relu_layers_of_256_unless_told_otherwise() -> None:
