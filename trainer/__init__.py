@@ -43,7 +43,13 @@ from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
 from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
 from trainer.config import AlgorithmConfig  # noqa: E402
-from trainer.env_runners import EnvRunner, EnvRunnerGroup, SingleAgentEnvRunner  # noqa: E402
+from trainer.connectors import SampleBatch, compute_advantages  # noqa: E402
+from trainer.env_runners import (  # noqa: E402
+    EnvRunner,
+    EnvRunnerGroup,
+    SingleAgentEnvRunner,
+    get_global_worker,
+)
 from trainer.envs import EnvContext, register_env  # noqa: E402
 from trainer.episodes import SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
@@ -54,6 +60,7 @@ from trainer.errors import (  # noqa: E402
     EnvError,
     EpisodeError,
     EpisodeIndexError,
+    EvaluationError,
     FrozenConfigError,
     MetricsError,
     ModuleError,
@@ -67,6 +74,7 @@ from trainer.errors import (  # noqa: E402
     UnknownSettingError,
     UnsupportedSpaceError,
 )
+from trainer.evaluation import collect_episodes, summarize_episodes  # noqa: E402
 from trainer.exploration import (  # noqa: E402
     RE3,
     ActionChoice,
@@ -122,6 +130,7 @@ __all__ = [
     "EpisodeIndexError",
     "EpisodeRecorder",
     "EpsilonGreedy",
+    "EvaluationError",
     "Exploration",
     "FrozenConfigError",
     "GaussianNoise",
@@ -155,6 +164,7 @@ __all__ = [
     "RunnerFailedError",
     "RunnerLostError",
     "SACConfig",
+    "SampleBatch",
     "SerializationError",
     "SingleAgentEnvRunner",
     "SingleAgentEpisode",
@@ -167,10 +177,14 @@ __all__ = [
     "UnsupportedSpaceError",
     "VideoRecorder",
     "actors",
+    "collect_episodes",
+    "compute_advantages",
+    "get_global_worker",
     "latest_checkpoint",
     "load_episode",
     "make_multi_callbacks",
     "make_replay_buffer",
     "register_env",
+    "summarize_episodes",
     "uniforms_per_row",
 ]

@@ -38,6 +38,7 @@ class RunnerPlace:
         weights: what was last sent to the live runner; None if nothing was.
         normalization: what is in force for observations and rewards; None if nothing ever was.
         sent_normalization: what was last sent to the live runner.
+        evaluation: evaluation runners: the stream of randomness of what they play on their own.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
         is_continued: what runners log while they are made was reported already.
@@ -57,6 +58,7 @@ class RunnerPlace:
     weights: Weights | None = None
     normalization: Normalization | None = None
     sent_normalization: Normalization | None = None
+    evaluation: int = 0
     is_ahead: bool = False
     has_answered: bool = False
     is_continued: bool = False
@@ -81,7 +83,7 @@ class RunnerPlace:
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
-        sync = Sync(weights, self.positions, self.callbacks, self.normalization)
+        sync = Sync(weights, self.positions, self.callbacks, self.normalization, self.evaluation)
         bootstrap = RunnerBootstrap(
             self.spec,
             sync,
@@ -105,6 +107,7 @@ class RunnerPlace:
             self.positions if self.is_ahead else None,
             self.callbacks if self.is_ahead else None,
             self.normalization if self.normalization is not self.sent_normalization else None,
+            self.evaluation,
         )
         self.weights = weights
         self.sent_normalization = self.normalization

@@ -207,12 +207,14 @@ class Sync:
         positions: one per sub-env; running episodes are played again up to there.
         callbacks: state of the callback objects.
         normalization: what is done to observations and rewards.
+        evaluation: the stream of randomness of what evaluation runners play on their own.
     """
 
     weights: Weights | None = None
     positions: tuple[SlotPosition, ...] | None = None
     callbacks: State | None = None
     normalization: Normalization | None = None
+    evaluation: int = 0
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,9 @@ class SampleRequest:
         random_actions: draw actions uniformly, without the network.
         force_reset: give up running episodes first.
         timestep: env steps sampled in the whole run before; what schedules of exploration follow.
+        steps_per_chunk: play the assignments in chunks of so many env steps over all slots, least
+            and most, one after the other until the main process tells it to end.
+        returns_episodes: hand the episodes out; without, their records alone.
     """
 
     assignments: tuple[Assignment, ...]
@@ -255,6 +260,8 @@ class SampleRequest:
     random_actions: bool = False
     force_reset: bool = False
     timestep: int = 0
+    steps_per_chunk: tuple[int, int] | None = None
+    returns_episodes: bool = True
 
 
 @dataclass(frozen=True)
