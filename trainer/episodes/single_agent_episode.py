@@ -36,8 +36,8 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
     more is added.
 
     Of the whole episode, earlier chunks included, are: `get_return()`, `get_rewritten_return()`,
-    `get_duration_s()`, `t`, and all data of users. Of this chunk only are: the columns, `len()` (which is `t - t_started`),
-    `chunk_return()`.
+    `get_duration_s()`, `t`, and all data of users. Of this chunk only are: the columns, `len()`
+    (which is `t - t_started`), `chunk_return()`.
 
     Attributes:
         id_: the same for all chunks of an episode.

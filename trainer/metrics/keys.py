@@ -218,6 +218,16 @@ _EVALUATION: Final = (
         EVALUATE,
         evaluated_at_iteration="iterations",
         weights_version="updates",
+        num_episodes="episodes",
+    ),
+    *_keys(
+        "asynchronous evaluation",
+        f"{EVALUATION}/",
+        SOMETIMES,
+        disturbance=True,
+        num_episodes_missing="episodes",
+        num_env_steps_missing="env steps",
+        num_evaluations_left_out="evaluations",
     ),
     *_keys(
         "env runner group",
