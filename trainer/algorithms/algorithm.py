@@ -9,11 +9,10 @@ flow one way:
 from __future__ import annotations
 
 import abc
-import contextlib
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
 from trainer.algorithms.algorithm_inference import AlgorithmInference
@@ -35,8 +34,11 @@ from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import RLModule
 from trainer.rllib_names.algorithm_names import AlgorithmNames
 from trainer.runtime.blas_threads import single_threaded_blas
+from trainer.runtime.deferred_signals import signals_deferred
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import DEFAULT_MODULE_ID, State
+
+_Made = TypeVar("_Made")
 
 
 class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, AlgorithmNames):
@@ -163,21 +165,26 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             Exception: what the user's env or module raised, if the runner may not be replaced.
         """
         self._refuse_if_stopped("train")
-        with self._all_or_nothing():
-            return self._train()
+        self._refuse_within_train()
+        return self._all_or_nothing(self._train)
 
-    @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Puts everything back to where the block began if it raises."""
+    def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:
+        """What `make()` returns; if it raises, everything is put back to where it began.
+
+        No context manager: an interrupt while one is left would let it undo much later, whenever
+        it is collected.
+        """
         before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
-        evaluation = self._running_evaluation
+        evaluation, is_training = self._running_evaluation, self._is_training
         try:
             with single_threaded_blas():
-                yield
+                return make()
         except BaseException:
-            self._undo_evaluation(evaluation)
-            self.set_state(before)
-            self._clock = clock
+            with signals_deferred():
+                self._undo_evaluation(evaluation)
+                self.set_state(before)
+                self._clock = clock
+                self._is_training = is_training
             raise
 
     def evaluate(self) -> ResultDict:
@@ -190,8 +197,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             `evaluated_at_iteration` and `weights_version`.
         """
         self._refuse_if_stopped("evaluate")
-        with self._all_or_nothing():
-            return self._evaluate()
+        return self._all_or_nothing(self._evaluate)
 
     def adopt_root_seed(self, root_seed: int) -> None:
         """Derives all randomness to come from another seed."""

@@ -26,22 +26,20 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
     def training_step(self) -> None:
         """Samples and learns once."""
 
-    def _train(self) -> ResultDict:
-        """Makes one iteration; whoever calls it undoes it if it raises.
-
-        Raises:
-            TrainerError: a callback called `train()`.
-        """
+    def _refuse_within_train(self) -> None:
+        """Raises a TrainerError if a callback calls `train()` while it runs."""
         if self._is_training:
             raise TrainerError(
                 "train() was called by a callback while train() runs; an iteration cannot be a "
                 "part of another one. Leave a note in the callback, and call it in your own loop."
             )
+
+    def _train(self) -> ResultDict:
+        """Makes one iteration; whoever calls it undoes it if it raises."""
         self._is_training = True
-        try:
-            return self._make_iteration()
-        finally:
-            self._is_training = False
+        result = self._make_iteration()
+        self._is_training = False
+        return result
 
     def _make_iteration(self) -> ResultDict:
         started_at = time.monotonic()

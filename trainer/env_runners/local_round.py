@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from trainer.env_runners.rounds import Ask, Round, RoundResult
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.servant import apply_to_runner, report_of
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import Weights
 from trainer.runtime.blas_threads import single_threaded_blas
+from trainer.runtime.deferred_signals import signals_deferred
 
 
 class LocalRound(Round):
@@ -44,16 +47,24 @@ class LocalRound(Round):
     def _do(self, index: int, ask: Ask | None) -> None:
         place = self._places[index]
         if place.runner is None:
-            place.runner = place.bootstrap(self._weights).make_runner()
-            self._result.add_report(index, report_of(place.runner), place=place)
-        if ask is None:
-            return
-        sync = place.sync(self._weights)
-        if ask.method == "apply":
-            self._result.answers[index] = apply_to_runner(place.runner, sync, *ask.arguments)
-        else:
-            place.runner.synchronize(sync)
-            self._result.answers[index] = place.runner.answer(*ask.arguments)
+            runner = place.bootstrap(self._weights).make_runner()
+            with signals_deferred():
+                self._result.add_report(index, report_of(runner), place=place)
+                place.runner = runner
+        if ask is not None:
+            self._result.answers[index] = self._answer(place, place.runner, ask)
+
+    def _answer(self, place: RunnerPlace, runner: SingleAgentEnvRunner, ask: Ask) -> Any:
+        try:
+            sync = place.sync(self._weights)
+            if ask.method == "apply":
+                return apply_to_runner(runner, sync, *ask.arguments)
+            runner.synchronize(sync)
+            return runner.answer(*ask.arguments)
+        except BaseException:
+            # It may not have arrived, or not as a whole.
+            place.weights = place.sent_normalization = None
+            raise
 
     def end(self) -> RoundResult:
         """What came out of it."""

@@ -9,10 +9,9 @@ asked twice.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from trainer.env_runners.rounds import Ask, Round, RoundResult, raise_original
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import Weights
 from trainer.errors import EnvContractError, RunnerLostError
+from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import describe_shadows
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.restart_policy import RestartPolicy
@@ -94,34 +94,49 @@ class RequestRound(Round):
 
     def ask(self, index: int, ask: Ask | None) -> None:
         """Asks one runner that owes no answer; one that is being made is asked afterwards."""
-        with self._abandoned_if_it_fails():
-            self._asks[index] = ask
-            if index in self._starting:
-                return
-            if not self._pool.slots[index].is_running:
-                # If there was one, it was ended when an earlier round was cut short, or died in one
-                # that could not go on.
-                place = self._places[index]
-                place.is_replacement_untold |= place.had_runner
-                self._start(index)
-            elif ask is not None:
-                self._submit(index, ask)
+        try:
+            with signals_deferred():
+                self._ask(index, ask)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _ask(self, index: int, ask: Ask | None) -> None:
+        self._asks[index] = ask
+        if index in self._starting:
+            return
+        if not self._pool.slots[index].is_running:
+            # If there was one, it was ended when an earlier round was cut short, or died in one
+            # that could not go on.
+            place = self._places[index]
+            place.is_replacement_untold |= place.had_runner
+            self._start(index)
+        elif ask is not None:
+            self._submit(index, ask)
 
     def advance(self, timeout_s: float) -> bool:
         """Takes what has come in, and repairs what has failed; see `Round`."""
+        try:
+            return self._advance(timeout_s)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _advance(self, timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
-        with self._abandoned_if_it_fails():
-            while True:
+        while True:
+            with signals_deferred():
                 self._start_who_is_due()
-                if not self._pool.pending() and not self._due:
-                    return True
-                now = time.monotonic()
-                found = self._outcome_within(max(0.0, min([until, *self._due.values()]) - now))
-                if found is not None:
+            if not self._pool.pending() and not self._due:
+                return True
+            now = time.monotonic()
+            found = self._outcome_within(max(0.0, min([until, *self._due.values()]) - now))
+            if found is not None:
+                with signals_deferred():
                     self._take_outcome(*found)
-                    until = now  # now only what else is there already
-                elif time.monotonic() >= until:
-                    return False
+                until = now  # now only what else is there already
+            elif time.monotonic() >= until:
+                return False
 
     def _outcome_within(self, timeout_s: float) -> tuple[int, Outcome] | None:
         if self._pool.pending():
@@ -146,20 +161,15 @@ class RequestRound(Round):
 
     def abandon(self) -> None:
         """Ends whoever works on it; who is ended here starts again with the next round."""
-        self._pool.kill_busy()
-        # A process whose runner was not made could not answer the next round.
-        for index in self._starting:
-            self._pool.slots[index].kill()
-        self._starting.clear()
-        self._due.clear()
-
-    @contextlib.contextmanager
-    def _abandoned_if_it_fails(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.abandon()  # nobody may go on working on a round that is over
-            raise
+        # Neither cut short nor, as the end of a context manager might be, put off until later:
+        # nobody may go on working on a round that is over.
+        with signals_deferred():
+            self._pool.kill_busy()
+            # A process whose runner was not made could not answer the next round.
+            for index in self._starting:
+                self._pool.slots[index].kill()
+            self._starting.clear()
+            self._due.clear()
 
     def _take_outcome(self, index: int, outcome: Outcome) -> None:
         if isinstance(outcome, Success):

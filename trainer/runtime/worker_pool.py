@@ -6,7 +6,6 @@ The pool holds no policy: what to do about a lost worker is decided by its calle
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import functools
 import math
@@ -14,8 +13,10 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from queue import Empty, SimpleQueue
 from typing import Final
 
+from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.outcomes import Outcome
 from trainer.runtime.process_start import choose_start_method, preload
 from trainer.runtime.worker_slot import WorkerSlot
@@ -35,8 +36,9 @@ class WorkerPool:
         """
         start_method = choose_start_method()
         preload(preload_modules, start_method)
+        self._arrivals: SimpleQueue[object] = SimpleQueue()
         self.slots: dict[int, WorkerSlot] = {
-            index: WorkerSlot(name, start_method=start_method)
+            index: WorkerSlot(name, start_method=start_method, arrivals=self._arrivals)
             for index, name in enumerate(names, start=1)
         }
         # An algorithm that is dropped without stop() must not leave processes behind.
@@ -75,21 +77,23 @@ class WorkerPool:
         poll_s = min([_LONGEST_POLL_S, *[limit / 10 for limit in limits if limit is not None]])
         until = time.monotonic() + timeout_s
         while True:
-            futures = {self.slots[index].pending: index for index in indices}
-            done, _ = concurrent.futures.wait(
-                [future for future in futures if future is not None],
-                timeout=max(0.0, min(poll_s, until - time.monotonic())),
-                return_when=concurrent.futures.FIRST_COMPLETED,
-            )
-            if done:
-                index = min(futures[future] for future in done)
-                return index, self.slots[index].take()
+            with contextlib.suppress(Empty):
+                while True:  # of answers that were seen already, or are found in a moment
+                    self._arrivals.get_nowait()
+            with signals_deferred():
+                for index in indices:
+                    if self.slots[index].has_answer:
+                        return index, self.slots[index].take()
             for index in indices:
                 stalled = self.slots[index].kill_if_stalled()
                 if stalled is not None:
                     return index, stalled
-            if time.monotonic() >= until:
+            remaining_s = until - time.monotonic()
+            if remaining_s <= 0:
                 return None
+            # `concurrent.futures.wait` holds locks that an interrupt would leave locked.
+            with contextlib.suppress(Empty):
+                self._arrivals.get(timeout=min(poll_s, remaining_s))
 
     def kill_busy(self) -> list[int]:
         """Ends every worker that is in the middle of a call; returns their numbers."""
@@ -99,10 +103,19 @@ class WorkerPool:
         return busy
 
     def stop(self, *, grace_s: float = 2.0) -> None:
-        """Lets idle servants close, ends busy ones at once; idempotent, leaves no process."""
+        """Lets idle servants close, ends busy ones at once; idempotent, leaves no process.
+
+        An interrupt ends all at once.
+        """
         deadline = time.monotonic() + grace_s
-        for slot in self.slots.values():
-            slot.stop(grace_s=max(0.1, deadline - time.monotonic()))
+        try:
+            for slot in self.slots.values():
+                slot.tell_to_close()
+            for slot in self.slots.values():
+                slot.stop(grace_s=max(0.1, deadline - time.monotonic()))
+        except BaseException:
+            _kill_all(list(self.slots.values()))
+            raise
 
 
 # Global because the interpreter's exit is; weak, so that it keeps no pool alive.
@@ -128,5 +141,6 @@ def _kill_live_pools() -> None:
 
 
 def _kill_all(slots: list[WorkerSlot]) -> None:
-    for slot in slots:
-        slot.kill()
+    with signals_deferred():
+        for slot in slots:
+            slot.kill()

@@ -10,6 +10,9 @@
 Each start makes a new single-worker `ProcessPoolExecutor`. In a pool that is shared, the death of
 one process breaks the calls of all the others (tried); in a pool of one it breaks its own call
 only.
+
+An interrupt may come at any moment. It is put off while the executor is at work for us, whose locks
+and threads could not bear it; and we wait for answers without its locks.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.process import BaseProcess
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import cloudpickle
@@ -30,10 +34,12 @@ from callbacks.packing import pack_object
 from trainer.errors import SerializationError
 from trainer.runtime import worker_main
 from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
+from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Failure, Reply, pack
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import make_context, starting
+from trainer.runtime.semaphores import NamedSemaphores
 
 _LOGGER = logging.getLogger(__name__)
 _REAP_TIMEOUT_S: Final = 2.0
@@ -50,16 +56,27 @@ class WorkerSlot:
         stall_limit_s: how long the pending call may go without progress; None is for ever.
     """
 
-    def __init__(self, name: str, *, start_method: str) -> None:
-        """Makes an empty place; `name` is used in messages."""
+    def __init__(
+        self, name: str, *, start_method: str, arrivals: SimpleQueue[object] | None = None
+    ) -> None:
+        """Makes an empty place.
+
+        Args:
+            name: what messages call it.
+            start_method: "forkserver" or "spawn".
+            arrivals: gets an item whenever an answer has come in.
+        """
         self.name = name
+        self._arrivals: SimpleQueue[object] = SimpleQueue() if arrivals is None else arrivals
         self.pending: Future[bytes] | None = None
         self.is_busy = False
         self.stall_limit_s: float | None = None
         self._start_method = start_method
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
+        self._closing: Future[bytes] | None = None
         self._context = make_context(start_method, self._keep_process)
+        self._semaphores = NamedSemaphores(self._context)
         self._signals: Any = self._context.RawValue(worker_main.CallSignals)
         self._signs_seen = 0
         self._signs_seen_at = 0.0
@@ -86,8 +103,9 @@ class WorkerSlot:
         has_forkserver = self._start_method == "forkserver"
         path = ImportPath.of_this_process()
         initargs = (self._signals, has_forkserver, path, registry_of_this_process())
-        self.is_busy = True
-        with starting():  # multiprocessing starts processes of its own for the first semaphore
+        # multiprocessing starts processes of its own for the first semaphore.
+        with signals_deferred(), starting():
+            self.is_busy = True
             self._executor = ProcessPoolExecutor(
                 max_workers=1,
                 mp_context=self._context,
@@ -100,7 +118,7 @@ class WorkerSlot:
                 # The fork server died, or nothing can be started now. The next start tries anew,
                 # with another fork server.
                 future = _broken(_NotStartedError(f"{type(error).__name__}: {error}"))
-        self._watch(future, stall_limit_s)
+            self._watch(future, stall_limit_s)
 
     def submit(
         self, method: str, arguments: Sequence[object], *, stall_limit_s: float | None = None
@@ -121,13 +139,15 @@ class WorkerSlot:
             raise SerializationError(f"{self.name} was not asked: {error}") from error
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
-        self.is_busy = True
-        self._signals.must_end = False
-        try:
-            self._watch(self._executor.submit(worker_main.call, method, packed), stall_limit_s)
-        except BrokenProcessPool as error:
-            # It died while it was idle: the call fails like one that was under way.
-            self.pending = _broken(error)
+        with signals_deferred():
+            self.is_busy = True
+            self._signals.must_end = False
+            try:
+                future = self._executor.submit(worker_main.call, method, packed)
+            except BrokenProcessPool as error:
+                # It died while it was idle: the call fails like one that was under way.
+                future = _broken(error)
+            self._watch(future, stall_limit_s)
 
     def _watch(self, future: Future[bytes], stall_limit_s: float | None) -> None:
         self.pending = future
@@ -135,23 +155,33 @@ class WorkerSlot:
         self._has_warned = False
         self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
+        future.add_done_callback(self._arrivals.put)
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether `take` will not wait."""
+        return self.pending is not None and self.pending.done()
 
     def take(self) -> Outcome:
         """Waits for the pending answer; returns how the call ended.
 
         A dead process is cleared away.
         """
-        future, self.pending = self.pending, None
-        if future is None:
+        if self.pending is None:
             raise RuntimeError(f"{self.name} was not asked anything.")
-        try:
-            packed = future.result()
-        except _NotStartedError as error:
-            self._reap()
-            return Lost(exit_code=None, start_error=str(error))
-        except BrokenProcessPool:
-            return Lost(exit_code=self._reap())
-        self.is_busy = False
+        while not self.has_answer:
+            self._arrivals.get()
+        with signals_deferred():
+            future, self.pending = self.pending, None
+            try:
+                packed = future.result()
+            except _NotStartedError as error:
+                self._reap()
+                return Lost(exit_code=None, start_error=str(error))
+            except BrokenProcessPool:
+                return Lost(exit_code=self._reap())
+            self.is_busy = False
+            self._semaphores.unlink()  # it has answered, so it has opened them
         reply: Reply = cloudpickle.loads(packed)
         return Success(reply.value) if reply.failure is None else Failed(reply.failure)
 
@@ -187,29 +217,49 @@ class WorkerSlot:
 
     def kill(self) -> None:
         """Ends the process at once, whatever it is doing; nothing happens if there is none."""
-        self.pending = None
-        if self._process is not None:
-            with contextlib.suppress(ValueError, OSError):  # already ended
-                self._process.kill()
-        self._reap()
+        with signals_deferred():
+            self.pending = None
+            if self._process is not None:
+                with contextlib.suppress(ValueError, OSError):  # already ended
+                    self._process.kill()
+            self._reap()
+
+    def tell_to_close(self) -> None:
+        """Lets the servant close, if it is idle; `stop` waits for it."""
+        if self._executor is None or self.is_busy or self._closing is not None:
+            return
+        with signals_deferred(), contextlib.suppress(BrokenProcessPool):  # it is gone already
+            self._closing = self._executor.submit(worker_main.call, "close", pack(()))
 
     def stop(self, grace_s: float) -> None:
-        """Lets the servant close, then ends the process.
+        """Lets the servant close, then ends the process; an interrupt ends it at once.
 
         Args:
             grace_s: seconds that the servant's `close()` may take.
         """
-        if self._executor is not None and not self.is_busy:
-            try:
-                answer = self._executor.submit(worker_main.call, "close", pack(()))
-                reply: Reply = cloudpickle.loads(answer.result(timeout=grace_s))
-                if reply.failure is not None:
-                    warn_of_close(self.name, reply.failure)
-            except BrokenProcessPool:
-                pass  # it is gone already
-            except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended below
-                _LOGGER.warning("%s did not close within %.1f s: %r", self.name, grace_s, error)
-        self.kill()
+        try:
+            self.tell_to_close()
+            self._await_close(grace_s)
+        finally:
+            self.kill()
+
+    def _await_close(self, grace_s: float) -> None:
+        closing, self._closing = self._closing, None
+        if closing is None:
+            return
+        closed: SimpleQueue[Future[bytes]] = SimpleQueue()
+        with signals_deferred():
+            closing.add_done_callback(closed.put)
+        try:
+            reply: Reply = cloudpickle.loads(closed.get(timeout=grace_s).result())
+            if reply.failure is not None:
+                warn_of_close(self.name, reply.failure)
+        except BrokenProcessPool:
+            pass  # it is gone already
+        except Empty:
+            _LOGGER.warning("%s did not close within %.1f s.", self.name, grace_s)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended next
+            _LOGGER.warning("%s did not close: %r", self.name, error)
 
     def _keep_process(self, process: BaseProcess) -> None:
         self._process = process
@@ -218,13 +268,14 @@ class WorkerSlot:
         executor, self._executor = self._executor, None
         process, self._process = self._process, None
         self.is_busy = False
+        self._closing = None
         if executor is not None:
             # The executor's own thread collects the exit code; asking at the same time could lose
             # it.
             try:
                 executor.shutdown(wait=True, cancel_futures=True)
             except RuntimeError:
-                pass  # an interrupt came before its thread was started: there is nothing to end
+                pass  # its thread was never started: there is nothing to end
         if process is None:
             return None
         process.join(_REAP_TIMEOUT_S)
