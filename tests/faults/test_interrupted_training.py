@@ -125,14 +125,14 @@ def interrupt_after_the_update(algo: Any) -> None:
 
 
 def interrupt_in_the_evaluation(algo: Any) -> None:
-    play = algo.eval_env_runner_group.play
+    end_play = algo.eval_env_runner_group.end_play
 
     def interrupted(*args: Any, **kwargs: Any) -> None:
-        algo.eval_env_runner_group.play = play
-        play(*args, **kwargs)
+        algo.eval_env_runner_group.end_play = end_play
+        end_play(*args, **kwargs)
         raise KeyboardInterrupt
 
-    algo.eval_env_runner_group.play = interrupted
+    algo.eval_env_runner_group.end_play = interrupted
 
 
 def evaluating(num_env_runners: int) -> Any:

@@ -151,16 +151,6 @@ class EnvRunnerGroup(
         self._healthy_or_raise()
         return sample
 
-    def play(self, tickets: Sequence[Assignment]) -> GroupSample:
-        """Plays evaluation tickets and waits for them; see `begin_play`.
-
-        Raises:
-            RunnerLostError: no runner is left.
-        """
-        play = self.begin_play(tickets)
-        play.finish()
-        return self.end_play(play)
-
     def begin_evaluation(self, stream: int) -> None:
         """Says which episodes runners play that are asked to `sample()` by users' functions.
 
