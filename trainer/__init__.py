@@ -30,6 +30,7 @@ from callbacks import (  # noqa: E402 - only after the check that it is ours
     ResultLogger,
     ResultSink,
     RLlibCallback,
+    TaskLadder,
     TensorBoardLogger,
     VideoRecorder,
     load_episode,
@@ -43,6 +44,7 @@ from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
 from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
 from trainer.config import AlgorithmConfig  # noqa: E402
+from trainer.curriculum import TaskSettableEnv  # noqa: E402
 from trainer.env_runners import EnvRunner, EnvRunnerGroup, SingleAgentEnvRunner  # noqa: E402
 from trainer.envs import EnvContext, register_env  # noqa: E402
 from trainer.episodes import SingleAgentEpisode  # noqa: E402
@@ -62,6 +64,7 @@ from trainer.errors import (  # noqa: E402
     RunnerFailedError,
     RunnerLostError,
     SerializationError,
+    TaskError,
     TrainerError,
     UnknownOutputError,
     UnknownSettingError,
@@ -160,6 +163,9 @@ __all__ = [
     "SingleAgentEpisode",
     "SoftQ",
     "StochasticSampling",
+    "TaskError",
+    "TaskLadder",
+    "TaskSettableEnv",
     "TensorBoardLogger",
     "TrainerError",
     "UnknownOutputError",

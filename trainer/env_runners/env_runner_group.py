@@ -20,6 +20,7 @@ from trainer.connectors import Normalization
 from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
 from trainer.env_runners.group_health import GroupHealth
 from trainer.env_runners.group_sample import GroupSample
+from trainer.env_runners.group_tasks import GroupTasks
 from trainer.env_runners.local_round import run_locally
 from trainer.env_runners.request_round import Ask, OnRecreated, RequestRound, RoundResult
 from trainer.env_runners.runner_place import RunnerPlace
@@ -42,7 +43,7 @@ _LOGGER = logging.getLogger(__name__)
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
-class EnvRunnerGroup(GroupFunctions, GroupHealth, EnvRunnerGroupNames):
+class EnvRunnerGroup(GroupFunctions, GroupTasks, GroupHealth, EnvRunnerGroupNames):
     """The env runners of one purpose.
 
     Attributes:
@@ -178,7 +179,9 @@ class EnvRunnerGroup(GroupFunctions, GroupHealth, EnvRunnerGroupNames):
             }
             for index in shares:
                 place = self._places[index]
-                place.positions = (SlotPosition(),) * place.spec.num_envs
+                place.positions = tuple(
+                    SlotPosition(tasks=position.task_now) for position in place.positions
+                )
             requests = {
                 index: SampleRequest(
                     share,
@@ -281,16 +284,20 @@ class EnvRunnerGroup(GroupFunctions, GroupHealth, EnvRunnerGroupNames):
 
         The slots are taken in order, however many runners there were. If there were fewer slots
         than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
-        there were more, the rest of them is dropped. Callback state goes to the runner of the same
+        there were more, the rest of them is dropped. Fresh slots have the task of all others if
+        that is one, else the first one of their env. Callback state goes to the runner of the same
         number; a warning names the numbers that there is no runner for.
         """
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
         self._warn_of_dropped_callbacks(state["callbacks"])
         fresh = max((position.episode_number + 1 for position in positions), default=0)
-        positions += [SlotPosition(fresh)] * (self.num_slots - len(positions))
+        positions = self._without_unknown_tasks(positions)
+        tasks = self._tasks_for_fresh_slots(positions)
+        positions += [SlotPosition(fresh, tasks=tasks)] * (self.num_slots - len(positions))
         for index, place in self._places.items():
             first = place.spec.first_slot
             place.positions = tuple(positions[first : first + place.spec.num_envs])
+            place.fill_in_tasks()
             # 0 runners are the same program as 1: the runner of the main process has the state of
             # the first one of a group of processes.
             saved = state["callbacks"].get(str(max(1, index)))

@@ -27,12 +27,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import ProgressCounter
-from trainer.seeding import (
-    EnvSeeds,
-    Role,
-    evaluation_index,
-    training_index,
-)
+from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
 
 _EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
@@ -73,9 +68,10 @@ class EpisodePlayer:
         self.actions = ActionSource(runner.module, spec, where=self._place_of_row)
         self._acting = self.actions.acting
         self.slots = [
-            EnvSlot(index, env, self.actions.noise_stream())
+            EnvSlot(index, env, self.actions.noise_stream(), runner=spec.title)
             for index, env in enumerate(runner.env.envs)
         ]
+        self._slots_with_tasks = [slot for slot in self.slots if slot.tasks is not None]
         emitters = {event: runner.callbacks.emitter(event) for event in _EPISODE_EVENTS}
         # Events that nobody listens to are not there: they cost nothing.
         self._emitters = {event: emit for event, emit in emitters.items() if emit is not None}
@@ -95,6 +91,11 @@ class EpisodePlayer:
             slot.noise.start(stream, slot.episode_number)
             self.actions.begin_episode(slot, stream, played=position.num_steps)
         return is_back
+
+    def notice_tasks(self) -> None:
+        """Notes tasks that somebody changed: a callback may reach every sub-env of its runner."""
+        for slot in self._slots_with_tasks:
+            slot.notice_task()
 
     @property
     def to_env(self) -> Callable[[Any], Any]:
@@ -143,6 +144,7 @@ class EpisodePlayer:
     def _hand_out(self, samples: list[list[SingleAgentEpisode]]) -> list[SingleAgentEpisode]:
         """Cuts the running episodes and brings all that was played into its final form."""
         rewrites = [self._postprocess(slot) for slot in self.slots]
+        self.notice_tasks()
         self._slot_at_work = None
         chunks = [(slot, slot.cut(self._spec.lookback)) for slot in self.slots]
         for slot, chunk in chunks:
@@ -287,7 +289,7 @@ class EpisodePlayer:
         slot.begin(episode, seed)
         self.actions.begin_episode(slot, stream)
         self._fire("on_episode_created", slot)
-        answer = slot.env.reset(seed=seed)
+        answer = slot.reset()
         if self._must_check_reset:
             check_reset(answer, env.single_observation_space, name=spec.env_factory.name)
             self._must_check_reset = False
@@ -297,6 +299,7 @@ class EpisodePlayer:
         episode.add_env_reset(slot.observation, infos)
         slot.record = episode.step_recorder(*self.actions.outputs)
         self.tick()
+        slot.notice_task()
         self._fire("on_episode_start", slot)
 
     def _end_episode(self, slot: EnvSlot, episode: SingleAgentEpisode) -> SingleAgentEpisode:
@@ -334,6 +337,7 @@ class EpisodePlayer:
                 env_index=slot.index,
                 **more,
             )
+            self.notice_tasks()
 
     # ---- telling
 

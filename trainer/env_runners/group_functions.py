@@ -68,9 +68,33 @@ class GroupFunctions:
                 f"foreach_env_runner() got {len(functions)} functions for {len(indices)} env "
                 f"runners {indices}; expected one for each, or one for all."
             )
+        values = self._call_in_runners(
+            dict(zip(indices, functions, strict=True)),
+            doing="ran the function given to foreach_env_runner()",
+            arguments=dict(kwargs or {}),
+        )
+        return [values.get(index) for index in indices]
+
+    def _call_in_runners(
+        self,
+        functions: Mapping[int, Callable[..., Any] | str],
+        *,
+        doing: str,
+        arguments: Mapping[str, Any],
+    ) -> dict[int, Any]:
+        """Calls a function with each of some runners, and commits what it changed there.
+
+        Args:
+            functions: by runner number.
+            doing: what the runners do, for messages.
+            arguments: keyword arguments of the calls.
+
+        Returns:
+            the results of the runners that were not given up, by number.
+        """
         asks = {
-            index: Ask("apply", (function, dict(kwargs or {})), is_repeatable=False)
-            for index, function in zip(indices, functions, strict=True)
+            index: Ask("apply", (function, dict(arguments)), is_repeatable=False)
+            for index, function in functions.items()
         }
         result = self._run(asks)
         metrics = []
@@ -83,10 +107,8 @@ class GroupFunctions:
             self._on_metrics(metrics)
         if result.recreated:
             self._on_recreated(result.recreated)
-        result.raise_first_failure(doing="ran the function given to foreach_env_runner()")
-        return [
-            result.answers[index].value if index in result.answers else None for index in indices
-        ]
+        result.raise_first_failure(doing=doing)
+        return {index: reply.value for index, reply in result.answers.items()}
 
     def foreach_env_runner_with_id(
         self, func: Callable[[int, Any], Any], **options: Any

@@ -68,6 +68,8 @@ def shared_state(episode: GrowingEpisode) -> State:
     }
     state["lookback"] = episode.lookback
     state["earlier_return"] = episode.earlier_return
+    if episode.task is not None:  # envs without tasks have the states that they always had
+        state["task"] = episode.task
     return state
 
 
@@ -88,6 +90,8 @@ def copied_state(state: State) -> State:
         copied[name] = copied_containers(state[name])
     for name in ("observations", "infos", "actions", "rewards", "earlier_return"):
         copied[name] = copied_data(state[name])
+    if "task" in state:
+        copied["task"] = copied_containers(state["task"])
     outputs = state["extra_model_outputs"]
     copied["extra_model_outputs"] = {key: copied_data(data) for key, data in outputs.items()}
     return copied
@@ -114,6 +118,7 @@ def take_state(
         action_space=action_space,
     )
     episode.earlier_return = state["earlier_return"]
+    episode.task = state.get("task")
 
 
 def copied_containers(value: Any) -> Any:

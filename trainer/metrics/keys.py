@@ -101,6 +101,14 @@ _EPISODES: Final = (
     *_keys("episode statistics", f"{ENV_RUNNERS}/", SOMETIMES, episode_media=""),
     *_keys(
         "episode statistics",
+        f"{ENV_RUNNERS}/task_stats/*/",
+        SOMETIMES,
+        num_episodes="episodes",
+        episode_return_mean="reward",
+        episode_len_mean="env steps",
+    ),
+    *_keys(
+        "episode statistics",
         f"{ENV_RUNNERS}/",
         TRAIN | EVALUATE,
         clock=True,
@@ -233,6 +241,15 @@ _RUN: Final = (
         config="",
     ),
     *_keys("early stopping", "", SOMETIMES, stop_reason="sentence"),
+    *_keys(
+        "task ladder",
+        "curriculum/",
+        SOMETIMES,
+        level="tasks",
+        task="",
+        num_episodes="episodes",
+        episode_return_mean="reward",
+    ),
     *_keys("non-finite guard", "", SOMETIMES, non_finite="places"),
     *_keys("algorithm", "", TRAIN, clock=True, timers="seconds"),
     *_keys(
