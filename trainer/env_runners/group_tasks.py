@@ -19,6 +19,7 @@ from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import SlotPosition
 from trainer.errors import ConfigError, SerializationError, TaskError
 from trainer.runtime.worker_pool import WorkerPool
+from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -89,6 +90,15 @@ class GroupTasks:
             position.tasks[-1].task if position.tasks else None
             for place in self._places.values()
             for position in place.positions
+        ]
+
+    def get_task_positions(self) -> list[State]:
+        """The tasks as slots of a state without running episodes; empty if there are none."""
+        return [
+            SlotPosition(tasks=position.task_now).to_state()
+            for place in self._places.values()
+            for position in place.positions
+            if position.tasks
         ]
 
     def set_tasks_by(
