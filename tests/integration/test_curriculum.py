@@ -406,7 +406,7 @@ def test_a_ladder_goes_up_and_down_through_kills_and_restores(tmp_path: Path) ->
     def made() -> PPOConfig:
         ladder = TaskLadder([0, 1, 2], promote_at=0.8, demote_below=0.3, min_episodes=15)
         made = config("foreach_worker", 2).callbacks([ladder, Watching])
-            return made.environment(Paid, env_config={"min_length": 3, "max_length": 6})
+        return made.environment(Paid, env_config={"min_length": 3, "max_length": 6})
 
     with made().build_algo() as algo:
         results = iterate(algo, "", 9)
