@@ -37,7 +37,7 @@ def followed_by(tasks: tuple[TaskInForce, ...], task: Any, *, step: int) -> tupl
 
 
 def same_task(left: Any, right: Any) -> bool:
-    """Whether two tasks are equal: arrays by value, NaN equals itself, containers part by part."""
+    """Whether two tasks are equal: arrays by value, NaN equals itself, others part by part."""
     if left is right:
         return True
     if isinstance(left, Mapping) and isinstance(right, Mapping):
@@ -52,6 +52,8 @@ def same_task(left: Any, right: Any) -> bool:
         )
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return _same_arrays(left, right)
+    if type(left) is type(right) and type(left).__eq__ is object.__eq__ and hasattr(left, "__dict__"):
+        return same_task(vars(left), vars(right))  # else a copy would never be the same
     try:
         return bool(left == right) or bool(left != left and right != right)
     except Exception:  # noqa: BLE001 - whatever a user's `==` raises: not known to be equal

@@ -53,7 +53,7 @@ class VectorEnv:
         """Itself: written for gymnasium's vector envs, `env.unwrapped.envs[i]` works here, too."""
         return self
 
-    def foreach_env(self, function: Callable[[gymnasium.Env[Any, Any]], Any]) -> list[Any]:
+    def foreach_env(self, function: Callable[[Any], Any]) -> list[Any]:
         """Calls the function with each sub-env, the user's own object.
 
         That is the outermost layer that is not one of gymnasium's own wrappers.
@@ -66,9 +66,7 @@ class VectorEnv:
         """
         return [self._called(function, env) for env in self.envs]
 
-    def foreach_env_with_context(
-        self, function: Callable[[gymnasium.Env[Any, Any], EnvContext], Any]
-    ) -> list[Any]:
+    def foreach_env_with_context(self, function: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """Like `foreach_env`, with the sub-env's context as second argument."""
         pairs = zip(self.envs, self.contexts, strict=True)
         return [self._called(function, env, context) for env, context in pairs]
