@@ -25,7 +25,7 @@ class GrowingCorridor(TaskSettableEnv[Any, Any]):
     observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, _: Any = None) -> None:
         self.task = self.length = LENGTHS[0]
         self.position = self.steps = 0
 
@@ -36,7 +36,7 @@ class GrowingCorridor(TaskSettableEnv[Any, Any]):
         self.task = task  # the walls move when nobody is between them: at the next reset
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
+        super().reset(seed=seed, options=options)
         self.length = self.task
         self.position = self.steps = 0
         return self._seen(), {}

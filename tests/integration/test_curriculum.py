@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -427,3 +428,11 @@ def test_a_ladder_goes_up_and_down_through_kills_and_restores(tmp_path: Path) ->
         other.restore_from_path(tmp_path / "checkpoint")
         os.kill(other.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
         assert (as_bytes(iterate(other, "", 4)), learnt(other)) == expected
+
+
+def test_the_example_reaches_the_longest_corridor(capsys: pytest.CaptureFixture[str]) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "curriculum.py"))
+    levels = example["main"](iterations=12, num_env_runners=0)
+    assert levels[0] == 0
+    assert levels[-1] == 3
+    assert "length 12" in capsys.readouterr().out

@@ -73,7 +73,9 @@ def test_a_task_function_that_cannot_be_called_is_a_config_error(
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
 def test_an_env_without_tasks_is_told_of_when_the_algorithm_is_built(num_env_runners: int) -> None:
-    with pytest.raises(TaskError, match=r"env_task_fn needs an env .* 'CountdownEnv' cannot: .*has"):
+    with pytest.raises(
+        TaskError, match=r"env_task_fn needs an env .* 'CountdownEnv' cannot: .*has"
+    ):
         config(num_env_runners, CountdownEnv, env_task_fn=gives(1)).build_algo()
 
 

@@ -15,7 +15,7 @@ class TaskSettableEnv(gymnasium.Env[ObsT, ActT]):
 
         class Corridor(TaskSettableEnv):
             def __init__(self, env_config):
-                self.length = 2          # an env has a task from the start
+                self.length = 2  # an env has a task from the start
 
             def get_task(self):
                 return self.length

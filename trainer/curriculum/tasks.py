@@ -52,12 +52,16 @@ def same_task(left: Any, right: Any) -> bool:
         )
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return _same_arrays(left, right)
-    if type(left) is type(right) and type(left).__eq__ is object.__eq__ and hasattr(left, "__dict__"):
+    if type(left) is type(right) and _has_no_equality(left):
         return same_task(vars(left), vars(right))  # else a copy would never be the same
     try:
         return bool(left == right) or bool(left != left and right != right)
     except Exception:  # noqa: BLE001 - whatever a user's `==` raises: not known to be equal
         return False
+
+
+def _has_no_equality(task: Any) -> bool:
+    return getattr(type(task), "__eq__", None) is object.__eq__ and hasattr(task, "__dict__")
 
 
 def _same_arrays(left: Any, right: Any) -> bool:
