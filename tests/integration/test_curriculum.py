@@ -110,8 +110,8 @@ WAYS: dict[str, Any] = {
 }
 
 
-def config(way: str, num_env_runners: int, *, watching: Any = Watching) -> PPOConfig:
-    settings = dict(WAYS[way])
+def config(way: str, num_env_runners: int, *, watching: Any = Watching, **more: Any) -> PPOConfig:
+    settings = {**WAYS[way], **more}
     made = (
         PPOConfig()
         .environment(wrapped_env, env_config={"min_length": 6, "max_length": 20})
@@ -214,6 +214,28 @@ def test_killed_and_restored_in_between_every_episode_has_the_right_task(
 
 def slots(algo: Algorithm) -> list[Any]:
     return algo.get_state()["env_runners"]["slots"]  # type: ignore[no-any-return]
+
+
+def test_a_runner_that_is_killed_while_it_asks_for_tasks_makes_no_difference(
+    tmp_path: Path,
+) -> None:
+    armed = tmp_path / "armed"
+
+    def deadly(train_results: Any, env: Any, env_ctx: Any) -> int:
+        if (env_ctx.worker_index, env_ctx.vector_index) == (2, 3) and armed.exists():
+            armed.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return env_ctx.vector_index + task_of_iteration(train_results, env, env_ctx)  # type: ignore[no-any-return]
+
+    outcomes = []
+    for should_kill in (False, True):
+        with config("foreach_worker", 2, env_task_fn=deadly).build_algo() as algo:
+            armed.touch() if should_kill else None
+            results = [algo.train() for _ in range(2)]
+            assert algo.env_runner_group.num_remote_worker_restarts() == int(should_kill)
+            assert algo.env_runner_group.get_tasks() == [2, 3, 4, 5] * 2
+            outcomes.append((as_bytes(results), learnt(algo)))
+    assert outcomes[0] == outcomes[1]
 
 
 _RESUME_SCRIPT = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import gymnasium
@@ -208,6 +209,14 @@ def test_a_task_that_the_env_changes_in_place_is_noted() -> None:
     tasks.set(given_task, 8)
     env.task["size"] = 4
     assert given_task == {"size": 3}, "the env has a copy"
+
+
+def test_a_task_that_cannot_be_copied_is_played_as_it_is() -> None:
+    lock = threading.Lock()
+    env = TaskCountdownEnv({"task": lock})
+    tasks = SlotTasks(env, where="here")
+    tasks.notice(1)
+    assert tasks.in_force == tasks_at((0, lock))
 
 
 def test_an_env_that_makes_something_else_of_a_task_is_believed() -> None:

@@ -109,7 +109,7 @@ class SlotTasks:
         if same_task(task, self._ask()):
             return
         try:
-            self._layer.set_task(copy.deepcopy(task))
+            self._layer.set_task(_copied(task))
         except Exception as error:
             raise TaskError(
                 f"set_task({task!r:.80}) raised {type(error).__name__}: {error}, for "
@@ -119,11 +119,21 @@ class SlotTasks:
 
     def _ask(self) -> Any:
         try:
-            # A copy: an env may change its task in place, which must show as a difference.
-            return copy.deepcopy(self._layer.get_task())
+            return _copied(self._layer.get_task())
         except Exception as error:
             raise TaskError(
                 f"get_task() raised {type(error).__name__}: {error}, for {self._where}. An env "
                 "that can be given tasks has one from the start, and can tell it at any moment. "
                 "Give it a first task in __init__."
             ) from error
+
+
+def _copied(task: Any) -> Any:
+    """A copy, because an env may change its task in place, which must show as a difference.
+
+    What cannot be copied is taken as it is; it cannot be saved either, and that error names it.
+    """
+    try:
+        return copy.deepcopy(task)
+    except Exception:  # noqa: BLE001 - whatever the object's own copying raises
+        return task
