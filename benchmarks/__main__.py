@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    actors,
     callbacks,
     checkpointing,
     learning,
@@ -24,6 +25,7 @@ BENCHMARKS = {
     "repair": repair.main,
     "checkpoints": checkpointing.main,
     "replay": replay.main,
+    "actors": actors.main,
     "learning": learning.main,
     "off_policy": off_policy.main,
     "tasks": tasks.main,

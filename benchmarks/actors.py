@@ -1,20 +1,17 @@
-"""Calls per second to one actor: one caller that waits, one that does not, four that wait.
-
-python -m benchmarks.actors
-"""
+"""Calls per second to one actor: a caller that waits, one that does not, four processes that do."""
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.figures import Figure, report
 from trainer import actors
+from trainer.runtime.process_start import choose_start_method
 
-CALLS = 10_000
-REPEATS = 5
+NUM_CALLS = 10_000
+NUM_REPEATS = 5
 
 
 class _Counter:
@@ -32,38 +29,36 @@ class _Caller:
             actors.get(counter.inc.remote(1))
 
 
-def rates(work: Callable[[], object]) -> str:
-    """Median and range of calls per second."""
-    found = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        work()
-        found.append(CALLS / (time.perf_counter() - start))
-    found.sort()
-    return f"{found[REPEATS // 2]:8,.0f}  ({found[0]:,.0f} to {found[-1]:,.0f})"
-
-
 def main() -> None:
+    """Prints the rates; raises if a call was lost."""
+    print(f"actors: {NUM_CALLS:,} calls of inc(1), processes started by {choose_start_method()}")
     counter = actors.remote(_Counter).remote()
     callers = [actors.remote(_Caller).remote() for _ in range(4)]
     actors.get([caller.call.remote(counter, 1) for caller in callers])
-    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
 
     def waiting() -> None:
-        for _ in range(CALLS):
+        for _ in range(NUM_CALLS):
             actors.get(counter.inc.remote(1))
 
-    print("one caller that waits     ", rates(waiting))
-    print(
-        "one that does not wait    ",
-        rates(lambda: actors.get([counter.inc.remote(1) for _ in range(CALLS)])),
+    def together() -> None:
+        actors.get([caller.call.remote(counter, NUM_CALLS // 4) for caller in callers])
+
+    report("one caller that waits for each answer", _rate(waiting), target="≥ 5,000")
+    report(
+        "one caller that does not wait",
+        _rate(lambda: actors.get([counter.inc.remote(1) for _ in range(NUM_CALLS)])),
     )
-    print(
-        "four processes that wait  ",
-        rates(lambda: actors.get([caller.call.remote(counter, CALLS // 4) for caller in callers])),
-    )
+    report("four processes that wait, together", _rate(together), target="≥ 5,000")
+    count = actors.get(counter.inc.remote(0))
     actors.shutdown()
+    if count != 3 * NUM_REPEATS * NUM_CALLS + 4:
+        raise RuntimeError(f"calls were lost: the counter is at {count}")
 
 
-if __name__ == "__main__":
-    main()
+def _rate(work: Callable[[], object]) -> Figure:
+    rates = []
+    for _ in range(NUM_REPEATS):
+        start = time.perf_counter()
+        work()
+        rates.append(NUM_CALLS / (time.perf_counter() - start))
+    return Figure(rates, "calls/s")

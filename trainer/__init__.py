@@ -44,8 +44,14 @@ from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
 from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
 from trainer.config import AlgorithmConfig  # noqa: E402
+from trainer.connectors import SampleBatch, compute_advantages  # noqa: E402
 from trainer.curriculum import TaskSettableEnv  # noqa: E402
-from trainer.env_runners import EnvRunner, EnvRunnerGroup, SingleAgentEnvRunner  # noqa: E402
+from trainer.env_runners import (  # noqa: E402
+    EnvRunner,
+    EnvRunnerGroup,
+    SingleAgentEnvRunner,
+    get_global_worker,
+)
 from trainer.envs import EnvContext, register_env  # noqa: E402
 from trainer.episodes import SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
@@ -56,6 +62,7 @@ from trainer.errors import (  # noqa: E402
     EnvError,
     EpisodeError,
     EpisodeIndexError,
+    EvaluationError,
     FrozenConfigError,
     MetricsError,
     ModuleError,
@@ -70,6 +77,7 @@ from trainer.errors import (  # noqa: E402
     UnknownSettingError,
     UnsupportedSpaceError,
 )
+from trainer.evaluation import collect_episodes, summarize_episodes  # noqa: E402
 from trainer.exploration import (  # noqa: E402
     RE3,
     ActionChoice,
@@ -125,6 +133,7 @@ __all__ = [
     "EpisodeIndexError",
     "EpisodeRecorder",
     "EpsilonGreedy",
+    "EvaluationError",
     "Exploration",
     "FrozenConfigError",
     "GaussianNoise",
@@ -158,6 +167,7 @@ __all__ = [
     "RunnerFailedError",
     "RunnerLostError",
     "SACConfig",
+    "SampleBatch",
     "SerializationError",
     "SingleAgentEnvRunner",
     "SingleAgentEpisode",
@@ -173,10 +183,14 @@ __all__ = [
     "UnsupportedSpaceError",
     "VideoRecorder",
     "actors",
+    "collect_episodes",
+    "compute_advantages",
+    "get_global_worker",
     "latest_checkpoint",
     "load_episode",
     "make_multi_callbacks",
     "make_replay_buffer",
     "register_env",
+    "summarize_episodes",
     "uniforms_per_row",
 ]

@@ -26,7 +26,7 @@ import concurrent.futures
 import difflib
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from callbacks import PackingError
 from trainer.errors import (
@@ -41,7 +41,12 @@ from trainer.runtime.actor_answer import Answer
 from trainer.runtime.actor_class import ActorClass, ActorHandle, ActorMethod, remote
 from trainer.runtime.actor_link import close_links
 from trainer.runtime.actor_process import VALUE, pack_value
-from trainer.runtime.actor_registry import registry_of_this_process
+from trainer.runtime.actor_registry import (
+    forget_initialization,
+    initialize,
+    registry_of_this_process,
+)
+from trainer.runtime.actor_registry import is_initialized as registry_is_initialized
 from trainer.runtime.actor_start import (
     find_actor,
     kill_actor,
@@ -70,6 +75,33 @@ __all__ = [
     "wait",
 ]
 
+_CLUSTER_OPTIONS: Final = frozenset(
+    {
+        "allow_multiple",
+        "configure_logging",
+        "dashboard_host",
+        "dashboard_port",
+        "enable_resource_isolation",
+        "ignore_reinit_error",
+        "include_dashboard",
+        "job_config",
+        "labels",
+        "local_mode",
+        "log_to_driver",
+        "logging_config",
+        "logging_format",
+        "logging_level",
+        "num_cpus",
+        "num_gpus",
+        "object_store_memory",
+        "resources",
+        "runtime_env",
+        "storage",
+        "system_reserved_cpu",
+        "system_reserved_memory",
+    }
+)
+
 Future = Answer
 """What a method call returns: a value that will be there later."""
 
@@ -97,7 +129,11 @@ def get(futures: Any, *, timeout: float | None = None) -> Any:
 
 
 def wait(
-    futures: Sequence[Future], *, num_returns: int = 1, timeout: float | None = None, **_: Any
+    futures: Sequence[Future],
+    *,
+    num_returns: int = 1,
+    timeout: float | None = None,
+    fetch_local: bool = True,
 ) -> tuple[list[Future], list[Future]]:
     """Waits until some of several futures have a value or an error.
 
@@ -105,6 +141,7 @@ def wait(
         futures: those to wait for.
         num_returns: for how many of them.
         timeout: seconds to wait; None waits for ever.
+        fetch_local: no effect; values are always here.
 
     Returns:
         those that are there, at most `num_returns`, and the others; both in the order given.
@@ -112,6 +149,7 @@ def wait(
     Raises:
         ActorUsageError: `num_returns` is not between 1 and the number of futures.
     """
+    del fetch_local
     wanted = _checked(futures, "wait")
     if not 1 <= num_returns <= len(wanted):
         raise ActorUsageError(
@@ -168,20 +206,38 @@ def put(value: Any) -> Future:
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
     """The living actor of that name, in any process of this run.
 
+    Args:
+        name: its name.
+        namespace: where the name holds; None for the namespace of this process, see `init`.
+
     Raises:
         ActorNameError: there is none.
     """
-    address = find_actor(name, namespace or "")
+    address = find_actor(name, namespace)
     if address is None:
-        names = visible_names()
-        near = difflib.get_close_matches(name, names, n=1)
-        known = f"living are {', '.join(map(repr, names))}" if names else "no named actor is alive"
-        hint = f"did you mean {near[0]!r}?" if near else known
         raise ActorNameError(
-            f"There is no living actor {name!r}; {hint}. Make it first, in the main process: "
-            f"`handle = MyClass.options(name={name!r}).remote()`."
+            f"There is no living actor {name!r}{_looked_in(namespace)}; {_near(name)}. Make it "
+            f"first, in the main process: `handle = MyClass.options(name={name!r}).remote()`."
         )
     return ActorHandle(address)
+
+
+def _looked_in(namespace: str | None) -> str:
+    where = namespace or registry_of_this_process().namespace
+    return f" in namespace {where!r}" if where else ""
+
+
+def _near(name: str) -> str:
+    living = [
+        (other, f"{other!r} in namespace {where!r}" if where else repr(other))
+        for other, where in visible_names()
+    ]
+    near = difflib.get_close_matches(name, [other for other, _ in living], n=1)
+    for other, described in living:
+        if other in near:
+            return f"did you mean {described}?"
+    described_all = ", ".join(described for _, described in living)
+    return f"living are {described_all}" if living else "no named actor is alive"
 
 
 def kill(handle: ActorHandle, *, no_restart: bool = True) -> None:
@@ -197,18 +253,37 @@ def kill(handle: ActorHandle, *, no_restart: bool = True) -> None:
     kill_actor(handle._address)
 
 
-def init(**_: Any) -> None:
+def init(address: object = None, *, namespace: str | None = None, **cluster_options: Any) -> None:
     """Prepares this process for actors; optional, the first actor does the same.
 
     Args:
-        **_: settings of a cluster, which mean nothing here.
+        address: where a cluster is; means nothing, because there is only this machine.
+        namespace: where names hold that are given and looked for without a namespace: in this
+            process, and in actors and env runners that are made from now on. So call it first.
+        **cluster_options: those that Ray's `init` knows are accepted and mean nothing.
+
+    Raises:
+        ActorUsageError: an option does not exist.
+        ActorError: this process uses another namespace already.
     """
-    registry_of_this_process().ensure()
+    del address
+    if namespace is not None and not (isinstance(namespace, str) and namespace):
+        raise ActorUsageError(f"init() was given namespace={namespace!r}: a text, or None.")
+    known = _CLUSTER_OPTIONS | {"address", "namespace"}
+    for name in cluster_options:
+        if name not in known and not name.startswith("_"):  # Ray's private ones
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else "leave it out"
+            raise ActorUsageError(f"`{name}` is no option of init(); {hint}")
+    initialize(namespace)
 
 
 def is_initialized() -> bool:
-    """Always: actors need no preparation."""
-    return True
+    """Whether `init()` was called or an actor was made, and no `shutdown()` since.
+
+    Always so in env runners and in actors.
+    """
+    return registry_is_initialized()
 
 
 def shutdown() -> None:
@@ -218,3 +293,4 @@ def shutdown() -> None:
     """
     kill_own_actors()
     close_links()
+    forget_initialization()

@@ -13,6 +13,7 @@
     │   ├── EpisodeIndexError (IndexError)  no item there, or other than one item for each index
     │   └── UnknownOutputError (KeyError)   an extra output that the episode does not have
     ├── MetricsError (ValueError)           a metric was logged with impossible options
+    ├── EvaluationError                     a custom evaluation function gave no evaluation
     ├── ModuleError                         a network was used against its contract
     ├── ReplayError (ValueError)            a replay buffer was used against its contract
     ├── SerializationError (TypeError)      something cannot travel to another process; says what
@@ -91,6 +92,10 @@ class UnknownOutputError(EpisodeError, KeyError):
 
 class MetricsError(TrainerError, ValueError):
     """A metric was logged with options that cannot be combined."""
+
+
+class EvaluationError(TrainerError):
+    """A custom evaluation function did not give what an evaluation is made of."""
 
 
 class ModuleError(TrainerError):

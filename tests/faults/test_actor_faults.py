@@ -70,7 +70,22 @@ class Fragile:
         time.sleep(600)
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@actors.remote
+class Asker:
+    def how_it_ends(self, fragile: Any, code: int) -> str:
+        try:
+            actors.get(fragile.exit.remote(code))
+        except actors.ActorDiedError as error:
+            return str(error)
+        return "it lives"
+
+    def kill(self, fragile: Any) -> None:
+        actors.kill(fragile)
+
+
+@pytest.mark.parametrize(
+    "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("method", "args", "how"),
     [
@@ -111,6 +126,14 @@ def test_an_actor_that_could_not_be_made_says_why() -> None:
     assert actors.get(Fragile.options(name="fragile").remote().pid.remote()) > 0
 
 
+def test_other_processes_learn_how_an_actor_ended() -> None:
+    fragile = Fragile.options(name="fragile").remote()
+    asker = Asker.remote()
+    told = actors.get(asker.how_it_ends.remote(fragile, 7), timeout=20)
+    assert "actor 'fragile' (Fragile), process" in told
+    assert "ended with exit code 7" in told
+
+
 def test_a_busy_actor_can_be_killed() -> None:
     fragile = Fragile.remote()
     pid = actors.get(fragile.pid.remote())
@@ -120,6 +143,17 @@ def test_a_busy_actor_can_be_killed() -> None:
     with pytest.raises(actors.ActorDiedError, match=r"was ended by kill\(\)"):
         actors.get(answer, timeout=20)
     actors.kill(fragile)  # nothing to do
+
+
+def test_an_actor_can_be_killed_by_others_even_if_it_is_stopped() -> None:
+    fragile = Fragile.options(name="fragile").remote()
+    os.kill(actors.get(fragile.pid.remote()), signal.SIGSTOP)
+    actors.get(Asker.remote().kill.remote(fragile), timeout=20)
+    with pytest.raises(actors.ActorNameError):
+        actors.get_actor("fragile")
+    with pytest.raises(actors.ActorDiedError, match=r"was ended by kill\(\)"):
+        actors.get(fragile.pid.remote(), timeout=20)
+    assert actors.get(Fragile.options(name="fragile").remote().pid.remote()) > 0
 
 
 def test_a_caller_without_the_key_is_not_let_in() -> None:
@@ -170,8 +204,24 @@ def run_driver(ending: str, options: str = "") -> tuple[int, int, str]:
 _SIGKILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-@pytest.mark.parametrize("ending", ["pass", "sys.exit(0)", "raise RuntimeError('end')", _SIGKILL])
+@pytest.mark.parametrize(
+    ("start_method", "ending"),
+    [
+        ("forkserver", "raise RuntimeError('end')"),
+        ("spawn", _SIGKILL),
+        *(
+            pytest.param(start_method, ending, marks=pytest.mark.slow)
+            for start_method, ending in [
+                ("forkserver", "pass"),
+                ("forkserver", "sys.exit(0)"),
+                ("forkserver", _SIGKILL),
+                ("spawn", "pass"),
+                ("spawn", "sys.exit(0)"),
+                ("spawn", "raise RuntimeError('end')"),
+            ]
+        ),
+    ],
+)
 def test_actors_end_with_the_process_that_made_them(
     start_method: str, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +234,7 @@ def test_actors_end_with_the_process_that_made_them(
     assert not Path(folder).exists()
 
 
-@pytest.mark.parametrize("ending", ["pass", _SIGKILL])
+@pytest.mark.parametrize("ending", [pytest.param("pass", marks=pytest.mark.slow), _SIGKILL])
 def test_a_detached_actor_outlives_its_maker(detached_registry: str, ending: str) -> None:
     _, pid, _ = run_driver(ending, "lifetime='detached'")
     handle = actors.get_actor("held")

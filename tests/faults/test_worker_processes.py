@@ -86,8 +86,8 @@ def _call(act: Callable[[], None]) -> None:
 class Servant:
     """Does what tests tell it."""
 
-    def __init__(self, progress: Any) -> None:
-        self.progress = progress
+    def __init__(self, signals: Any) -> None:
+        self.signals = signals
 
     def report(self) -> int:
         return os.getpid()
@@ -113,7 +113,7 @@ class Servant:
     def work_with_progress(self, seconds: float) -> str:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self.progress.value += 1
+            self.signals.num_signs += 1
             time.sleep(0.01)
         return "done"
 
@@ -122,11 +122,16 @@ class Servant:
             time.sleep(60)
 
 
-@pytest.fixture(params=["forkserver", "spawn"])
+# A spawned worker takes most of a second, a forked one some milliseconds: the default run has all
+# cases forked and those of `both_ways` spawned; the long run has all.
+@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv(START_METHOD_VARIABLE, request.param)
     method: str = request.param
     return method
+
+
+both_ways = pytest.mark.parametrize("start_method", ["forkserver", "spawn"], indirect=True)
 
 
 @pytest.fixture
@@ -167,8 +172,22 @@ PLACES: dict[str, Callable[[WorkerPool, Callable[[], None]], Outcome]] = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("how", ENDINGS)
+MISFORTUNES = tuple((how, place) for how in ENDINGS for place in PLACES)
+SPAWNED = (("raise", "running"), ("sigkill", "unpickling the request"))
+
+
+def misfortune(start_method: str, how: str, place: str) -> Any:
+    """One case; slow if it is spawned and not a sample."""
+    is_slow = start_method == "spawn" and (how, place) not in SPAWNED
+    marks = (pytest.mark.slow,) if is_slow else ()
+    return pytest.param(start_method, how, place, id=f"{start_method}-{how}-{place}", marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("start_method", "how", "place"),
+    [misfortune(method, *case) for method in ("forkserver", "spawn") for case in MISFORTUNES],
+    indirect=["start_method"],
+)
 def test_every_misfortune_is_told_and_the_worker_can_be_started_again(
     pool: WorkerPool, place: str, how: str
 ) -> None:
@@ -187,7 +206,7 @@ def test_every_misfortune_is_told_and_the_worker_can_be_started_again(
 def test_a_factory_that_fails_is_told(pool: WorkerPool, how: str) -> None:
     act, expected, text = ENDINGS[how]
 
-    def factory(progress: Any) -> None:
+    def factory(signals: Any) -> None:
         act()
 
     pool.slots[1].start(pack(factory))
@@ -202,6 +221,7 @@ def test_system_exit_in_user_code_is_a_lost_worker_not_a_hang(pool: WorkerPool) 
     assert isinstance(ask(pool, "act", _leave), (Lost, Failed))
 
 
+@both_ways
 def test_death_of_one_worker_does_not_touch_the_other(pool: WorkerPool) -> None:
     started(pool, 1, 2)
     pool.slots[2].submit("work_with_progress", (0.3,))
@@ -219,6 +239,7 @@ def test_a_worker_that_dies_while_idle_is_noticed_at_the_next_call(pool: WorkerP
     assert ask(pool, "echo", 1) == Lost(exit_code=-signal.SIGKILL)
 
 
+@both_ways
 def test_a_worker_without_progress_is_killed_and_one_that_works_is_not(pool: WorkerPool) -> None:
     started(pool, 1)
     assert ask(pool, "work_with_progress", 1.0, stall_limit_s=0.4) == Success("done")
@@ -254,6 +275,7 @@ def test_an_argument_that_cannot_be_pickled_is_refused_and_the_worker_is_untouch
     assert ask(pool, "echo", 2) == Success(2)
 
 
+@both_ways
 def test_the_original_error_comes_back_with_the_remote_traceback(pool: WorkerPool) -> None:
     started(pool, 1)
     outcome = ask(pool, "act", _raise)
@@ -301,7 +323,7 @@ from trainer.runtime.messages import pack
 from trainer.runtime.worker_pool import WorkerPool
 
 class Servant:  # of __main__, in a script without a guard
-    def __init__(self, progress): pass
+    def __init__(self, signals): pass
     def report(self): return os.getpid()
     def failure_context(self): return {}
     def close(self): pass
@@ -321,6 +343,7 @@ time.sleep(60)
 """
 
 
+@both_ways
 @pytest.mark.parametrize("should_block", [False, True])
 def test_workers_die_with_their_parent(start_method: str, should_block: bool) -> None:
     if should_block and (start_method == "spawn" or sys.platform != "linux"):
@@ -343,7 +366,7 @@ from trainer.runtime.messages import pack
 from trainer.runtime.worker_pool import WorkerPool
 
 class Servant:
-    def __init__(self, progress): pass
+    def __init__(self, signals): pass
     def report(self): return os.getpid()
     def failure_context(self): return {}
     def close(self): pass
@@ -358,6 +381,7 @@ raise RuntimeError("the script ends without stopping the pool")
 """
 
 
+@both_ways
 def test_a_script_that_fails_while_a_worker_hangs_ends_at_once(start_method: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _EXIT_SCRIPT],

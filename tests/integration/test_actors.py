@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import pytest
 
 from trainer import actors
 from trainer.errors import SerializationError
+from trainer.runtime import actor_link, actor_room
 from trainer.runtime.messages import RemoteTraceback
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.waiting import is_process_alive, wait_until
@@ -78,6 +81,13 @@ class Counter:
 
     def call_by_name(self, name: str, method: str, *args: Any) -> Any:
         return self.call(actors.get_actor(name), method, *args)
+
+    def flood(self, other: Any, times: int) -> None:
+        for _ in range(times):
+            other.inc.remote()
+
+    def is_initialized(self) -> bool:
+        return actors.is_initialized()
 
     def make_another(self) -> Any:
         self.child = Counter.options(name="child").remote(10)
@@ -173,7 +183,10 @@ def test_names_are_given_once() -> None:
     with pytest.raises(ValueError, match="did you mean 'counter'"):
         actors.get_actor("countr")
     actors.kill(first)
-    with pytest.raises(ValueError, match="no living actor 'counter'"):
+    with pytest.raises(ValueError, match="'counter'; did you mean 'counter' in namespace 'other'"):
+        actors.get_actor("counter")
+    actors.kill(other)
+    with pytest.raises(ValueError, match="'counter'; no named actor is alive"):
         actors.get_actor("counter")
     assert actors.get(Counter.options(name="counter").remote(3).get.remote()) == 3
 
@@ -185,9 +198,11 @@ def test_actors_call_actors_by_handle_and_by_name() -> None:
 
 
 def test_an_actor_makes_an_actor_that_ends_with_it() -> None:
+    actors.init(namespace="family")
     parent = Counter.remote()
     child = actors.get(parent.make_another.remote())
     assert actors.get(child.inc.remote(1)) == 11
+    assert actors.get_actor("child", "family") == child
     assert actors.get(actors.get_actor("child").get.remote()) == 11
     actors.kill(parent)
     pid = child._address.pid
@@ -242,19 +257,127 @@ def test_a_daemonic_process_says_why_it_can_make_no_actor(monkeypatch: pytest.Mo
         Counter.remote()
 
 
+def test_a_namespace_of_init_holds_in_this_process_and_in_its_actors() -> None:
+    actors.init(namespace="mine")
+    counter = Counter.options(name="counter").remote(1)
+    caller = Counter.remote()
+    assert actors.get(caller.call_by_name.remote("counter", "inc", 1)) == 2
+    assert actors.get_actor("counter", "mine") == counter
+    elsewhere = Counter.options(name="counter", namespace="elsewhere").remote(50)
+    assert actors.get_actor("counter") == counter != elsewhere
+    actors.shutdown()
+    default = Counter.options(name="counter").remote(7)
+    assert actors.get_actor("counter") == default
+    with pytest.raises(
+        actors.ActorNameError, match=r"in namespace 'mine'; did you mean 'counter'\?"
+    ):
+        actors.get_actor("counter", "mine")
+
+
+def test_a_namespace_does_not_change_under_actors() -> None:
+    actors.init(num_cpus=2, ignore_reinit_error=True)
+    actors.init()
+    with pytest.raises(actors.ActorError, match=r"shutdown\(\)` before"):
+        actors.init(namespace="late")
+    actors.shutdown()
+    actors.init(namespace="early")
+    actors.init(namespace="early")
+    actors.init()  # says nothing about it
+    with pytest.raises(actors.ActorError, match="'early' already"):
+        actors.init(namespace="late")
+
+
+def test_whether_actors_are_initialized_is_told_truly() -> None:
+    actors.shutdown()
+    assert not actors.is_initialized()
+    actors.init()
+    assert actors.is_initialized()
+    actors.shutdown()
+    assert not actors.is_initialized()
+    counter = Counter.remote()
+    assert actors.is_initialized()
+    assert actors.get(counter.is_initialized.remote())
+
+
+def test_a_caller_that_is_faster_than_the_actor_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actor_link, "Room", functools.partial(actor_room.Room, most_calls=100))
+    counter = Counter.remote()
+    held = counter.wait_for.remote(str(tmp_path / "go"))
+    sent: list[int] = []
+
+    def send() -> None:
+        for number in range(300):
+            counter.append.remote(number)
+            sent.append(number)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    assert wait_until(lambda: len(sent) == 99)  # and the one that is held
+    thread.join(0.05)
+    assert len(sent) == 99
+    (tmp_path / "go").touch()
+    assert actors.get(held)
+    thread.join(20)
+    assert actors.get(counter.all_seen.remote()) == list(range(300))
+
+
+def test_who_waits_to_call_an_actor_hears_that_it_was_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(actor_link, "Room", functools.partial(actor_room.Room, most_calls=5))
+    counter = Counter.remote()
+    futures: list[Any] = []
+
+    def send() -> None:
+        futures.extend(counter.wait_for.remote("/never") for _ in range(6))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    assert wait_until(lambda: len(futures) == 5)
+    actors.kill(counter)
+    thread.join(20)
+    assert len(futures) == 6
+    for future in futures:
+        with pytest.raises(actors.ActorDiedError, match="kill"):
+            actors.get(future, timeout=20)
+
+
+def test_a_stopped_actor_is_told_and_no_call_is_lost(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actor_link, "Room", functools.partial(actor_room.Room, patience_s=0.01))
+    counter = Counter.remote()
+    pid = actors.get(counter.pid.remote())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        thread = threading.Thread(
+            target=lambda: [counter.inc.remote() for _ in range(5_000)]  # more than a socket takes
+        )
+        thread.start()
+        assert wait_until(lambda: "may have been stopped" in caplog.text)
+        assert thread.is_alive()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    thread.join(20)
+    assert actors.get(counter.get.remote()) == 5_000
+    assert caplog.text.count("may have been stopped") == 1
+
+
+def test_an_actor_may_call_an_actor_that_cannot_answer_yet_as_often_as_it_likes() -> None:
+    counter = Counter.remote()
+    times = actor_room.MOST_CALLS + 100
+    actors.get(counter.flood.remote(counter, times), timeout=60)  # itself: busy until it is done
+    assert wait_until(lambda: bool(actors.get(counter.get.remote()) == times), within_s=30)
+
+
 def test_a_caller_that_does_not_ask_for_answers_holds_nobody_up() -> None:
     counter = Counter.remote()
     large = np.zeros(200_000)
     for _ in range(20):
         counter.echo.remote(large)
     assert actors.get(counter.inc.remote(1)) == 1
-
-
-def test_ten_thousand_increments_of_four_processes_are_all_there() -> None:
-    counter = Counter.remote()
-    callers = [Caller.remote() for _ in range(4)]
-    actors.get([caller.increment.remote(counter, 2_500) for caller in callers], timeout=60)
-    assert actors.get(counter.get.remote()) == 10_000
 
 
 @actors.remote
@@ -265,8 +388,3 @@ class Caller:
 
     def use(self) -> None:
         actors.get(self.shared.inc.remote(1))
-
-    def increment(self, counter: Any, times: int) -> None:
-        for _ in range(times):
-            counter.inc.remote(1)
-        actors.get(counter.get.remote())

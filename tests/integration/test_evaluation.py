@@ -94,15 +94,19 @@ def test_the_numbers_do_not_depend_on_who_plays(unit: str) -> None:
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_every_evaluation_plays_other_episodes_and_a_seed_repeats_them() -> None:
+def test_every_iteration_plays_other_episodes_and_a_seed_repeats_them() -> None:
     def played(**settings: Any) -> list[Any]:
         with config(**settings).build_algo() as algo:
-            return [algo.evaluate()["env_runners/hist_stats"] for _ in range(2)]
+            first = algo.evaluate()["env_runners/hist_stats"]
+            again = algo.evaluate()["env_runners/hist_stats"]
+            assert first == again, "the same weights of the same iteration play the same episodes"
+            algo.train()
+            return [first, algo.evaluate()["env_runners/hist_stats"]]
 
     first, second = played()
     assert first != second
     seeded, again = played(evaluation_seed=3)
-    assert seeded == again != first
+    assert seeded["episode_lengths"] == again["episode_lengths"] != first["episode_lengths"]
     assert played(evaluation_seed=3, seed=77)[0]["episode_lengths"] == seeded["episode_lengths"]
     assert played(evaluation_seed=4)[0] != seeded
 

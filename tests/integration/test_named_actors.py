@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,15 +95,18 @@ class Counter:
         return self.count
 
 
-def counts_of_one_iteration(num_env_runners: int, batch: int) -> tuple[int, int, Any]:
-    config = (
+def counting_config(num_env_runners: int, batch: int) -> PPOConfig:
+    return (
         PPOConfig()
         .environment(CountingEnv)
         .env_runners(num_env_runners=num_env_runners)
         .training(train_batch_size_per_learner=batch, minibatch_size=batch, num_epochs=1)
         .callbacks(CountingEpisodes)
     )
-    with config.build_algo() as algorithm:
+
+
+def counts_of_one_iteration(num_env_runners: int, batch: int) -> tuple[int, int, Any]:
+    with counting_config(num_env_runners, batch).build_algo() as algorithm:
         counter = Counter.options(name="global_counter").remote()
         episodes = Counter.options(name="episodes").remote()
         result = algorithm.train()
@@ -119,6 +124,7 @@ def test_envs_and_callbacks_in_runners_reach_actors_by_name(
     start_method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
+    actors.init(namespace="of_this_run")
     steps, episodes, reported = counts_of_one_iteration(2, 400)
     assert (steps, episodes) == (400, reported)
     assert episodes > 0
@@ -129,5 +135,53 @@ def test_envs_and_callbacks_in_the_main_process_reach_actors_by_name() -> None:
     assert (steps, episodes) == (100, reported)
 
 
-def test_ten_thousand_increments_of_four_env_processes_are_all_there() -> None:
-    assert counts_of_one_iteration(4, 10_000)[0] == 10_000
+@pytest.mark.parametrize(
+    "num_calls", [1_000, pytest.param(10_000, marks=pytest.mark.slow)], ids=["sample", "all"]
+)
+def test_ten_thousand_increments_of_four_env_processes_are_all_there(num_calls: int) -> None:
+    assert counts_of_one_iteration(4, num_calls)[0] == num_calls
+
+
+class CountingAlone(gym.Wrapper[Any, Any, Any, Any]):
+    """CartPole that counts its steps in its own process: the negative control."""
+
+    num_steps = 0
+
+    def __init__(self, _: object = None) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+
+    def step(self, action: Any) -> Any:
+        CountingAlone.num_steps += 1
+        return self.env.step(action)
+
+
+def test_without_an_actor_the_main_process_hears_of_no_step_in_a_runner() -> None:
+    config = counting_config(1, 20).environment(CountingAlone).callbacks([])
+    with config.build_algo() as algorithm:
+        algorithm.train()
+        elsewhere = algorithm.env_runner_group.foreach_env_runner(
+            lambda _: CountingAlone.num_steps, local_env_runner=False
+        )
+    assert elsewhere == [20]
+    assert CountingAlone.num_steps == 0
+
+
+def test_evaluation_runners_and_restarted_runners_reach_actors_by_name() -> None:
+    counter = Counter.options(name="global_counter").remote()
+    episodes = Counter.options(name="episodes").remote()
+    config = counting_config(1, 50).evaluation(evaluation_num_env_runners=1, evaluation_duration=3)
+    with config.debugging(seed=0).build_algo() as algorithm:
+        result = algorithm.evaluate()
+        played = result["env_runners/num_env_steps_sampled"]
+        assert wait_until(lambda: bool(actors.get(counter.get.remote()) == played))
+        assert actors.get(episodes.get.remote()) == result["env_runners/num_episodes"] == 3
+        num_episodes = algorithm.train()["env_runners/num_episodes"]
+        (pid,) = algorithm.env_runner_group.foreach_env_runner(
+            lambda _: os.getpid(), local_env_runner=False
+        )
+        os.kill(pid, signal.SIGKILL)
+        num_episodes += algorithm.train()["env_runners/num_episodes"]
+        # The env is put back into its episode: its steps, and their calls, happen once more.
+        assert wait_until(lambda: bool(actors.get(counter.get.remote()) > played + 100))
+        # Callbacks hear of nothing twice.
+        assert actors.get(episodes.get.remote()) == 3 + num_episodes

@@ -52,6 +52,7 @@ def test_calling_the_class_says_what_to_write() -> None:
         ({"lifetime": "forever"}, "detached"),
         ({"name": ""}, "not empty"),
         ({"name": 3}, "not empty"),
+        ({"namespace": ""}, "not empty"),
         ({"max_restarts": 3}, "not restarted"),
         ({"max_concurrency": 2}, "one call at a time"),
         ({"nam": "x", "lifetime": 1}, "did you mean.*lifetime=1"),
@@ -64,13 +65,27 @@ def test_wrong_options_are_all_told(options: dict[str, Any], text: str) -> None:
         actors.remote(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"num_cpu": 1}, "did you mean `num_cpus`"),
+        ({"namespaces": "a"}, "did you mean `namespace`"),
+        ({"xyz": 1}, "leave it out"),
+        ({"namespace": ""}, "a text, or None"),
+    ],
+)
+def test_init_names_what_it_does_not_know(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(actors.ActorUsageError, match=text):
+        actors.init(**options)
+
+
 def test_options_of_a_cluster_mean_nothing() -> None:
     Counter.options(num_cpus=1, num_gpus=0.5, resources={"x": 1}, max_restarts=0)
 
 
 @pytest.mark.parametrize("target", [len, 3, lambda: None])
 def test_only_classes_are_made_into_actors(target: Any) -> None:
-    with pytest.raises(TypeError, match="is for classes"):
+    with pytest.raises(TypeError, match=r"is for classes.*def \S+\(self, …\)"):
         actors.remote(target)
 
 

@@ -24,6 +24,7 @@ from trainer.algorithms.inference import Inference
 from trainer.algorithms.registry import register_algorithm
 from trainer.algorithms.run_clock import RunClock
 from trainer.algorithms.sample_exploration import SampleExploration
+from trainer.algorithms.state import ACTORS
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec, normalization_settings
 from trainer.connectors import NormalizationStatistics
@@ -54,7 +55,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     """
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
-    _undone_apart: ClassVar[tuple[str, ...]] = ()
+    _undone_apart: ClassVar[tuple[str, ...]] = (ACTORS,)  # nothing is asked of them per iteration
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,6 +94,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         )
         self._clock = RunClock()
         self._last_evaluation = {}
+        self._evaluation_reported_at = None
         self._evaluator = None
         self._evaluator_state = {"num_evaluations": 0, "callbacks": {}}
         self.callbacks = make_callbacks(self.config)
@@ -170,10 +172,12 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     def _all_or_nothing(self) -> Iterator[None]:
         """Puts everything back to where the block began if it raises."""
         before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
+        evaluation = self._running_evaluation
         try:
             with single_threaded_blas():
                 yield
         except BaseException:
+            self._undo_evaluation(evaluation)
             self.set_state(before)
             self._clock = clock
             raise

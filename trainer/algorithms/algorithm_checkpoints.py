@@ -19,6 +19,7 @@ from checkpoints import (
     Manifest,
     PathLike,
     StateError,
+    is_selected,
     pack_code,
     read_checkpoint,
     read_code,
@@ -26,8 +27,9 @@ from checkpoints import (
 )
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.registry import algorithm_class
-from trainer.algorithms.state import components_of
+from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
+from trainer.runtime.actor_states import get_actor_states, set_actor_states
 from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
@@ -182,10 +184,36 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         self._restores_all = component is None
         super().restore_from_path(path, component=component)
 
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+    ) -> State:
+        """See `Checkpointable`; with the states of actors, if there are any that say so."""
+        state = super().get_state(components, not_components=not_components)
+        if is_selected(ACTORS, components, not_components) and (actors := get_actor_states()):
+            state[ACTORS] = actors
+        return state
+
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave, whole or in part, and sends it to all runners."""
         super().set_state(state)
+        if ACTORS in state:
+            set_actor_states(state[ACTORS])
         self._send_weights()
+
+    def _check_components(
+        self, *, expected: Collection[str], found: Collection[str], path: PathLike
+    ) -> None:
+        # Actors are no part of the algorithm: those are restored that are there now.
+        if ACTORS in expected and ACTORS not in found:
+            _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
+        super()._check_components(
+            expected=[name for name in expected if name != ACTORS],
+            found=[name for name in found if name != ACTORS],
+            path=path,
+        )
 
     def _on_restored(self) -> None:
         if not self._restores_all:

@@ -1,40 +1,118 @@
-"""What an algorithm does about evaluation: when, with which weights, and what it reports."""
+"""What an algorithm does about evaluation: when, with which weights, and what it reports.
+
+after the training step      the default: `evaluate()`, then the result
+beside it                    begun before the training step, ended after it
+asynchronously               begun, and ended in whichever iteration it is over
+"""
 
 from __future__ import annotations
 
 import copy
+import logging
 from typing import Any
 
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.building import evaluation_settings, make_group
 from trainer.env_runners import EnvRunnerGroup
-from trainer.evaluation import Evaluator
+from trainer.evaluation import Evaluator, RunningEvaluation, Subject, call_evaluation_function
 from trainer.metrics import ResultDict, comparable
 from trainer.seeding import Role
 from trainer.types import State
 
+_LOGGER = logging.getLogger(__name__)
+
 
 class AlgorithmEvaluation(AlgorithmParts):
     """Adds evaluation to an algorithm."""
+
+    _running_evaluation: RunningEvaluation | None = None
 
     @property
     def eval_env_runner_group(self) -> EnvRunnerGroup | None:
         """The evaluation runners; None until evaluation is configured or used."""
         return self._evaluator.group if self._evaluator is not None else None
 
+    # ---- evaluating
+
     def _evaluate(self) -> ResultDict:
-        """Plays one evaluation, keeps its result and fires its events."""
+        """Evaluates the newest weights, and waits for it."""
+        evaluator, subject = self._prepare_evaluation()
+        function = self.config.custom_evaluation_function
+        if function is not None:
+            returned = call_evaluation_function(function, self, evaluator.group)
+            return self._report(evaluator.end_function(subject, returned))
+        evaluation = evaluator.begin(subject, is_beside_training=False)
+        evaluation.play.finish()
+        return self._report(evaluator.end(evaluation))
+
+    def _evaluate_after_training_step(self, *, is_due: bool) -> None:
+        """Ends what was begun, and evaluates the newest weights if that is due now."""
+        self._end_evaluation()
+        if not is_due or self.config.evaluation_parallel_to_training:
+            return
+        if self.config.enable_async_evaluation:
+            self._begin_evaluation()
+        else:
+            self._evaluate()
+
+    def _prepare_evaluation(self) -> tuple[Evaluator, Subject]:
+        """Brings the runners up to the newest weights and tells the callbacks."""
         evaluator = self._get_evaluator()
         evaluator.start(self.env_runner_group)
-        weights = self._weights()
-        evaluator.group.set_weights(weights)
-        evaluator.group.set_normalization(self.normalization)
-        evaluator.group.start()  # callbacks of the event may ask the runners
+        subject = Subject(self._weights(), self.normalization, self.counters.training_iteration)
+        evaluator.prepare(subject)
         self.callbacks.fire("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
-        metrics = ResultDict(evaluator.evaluate(weights))
-        metrics["evaluated_at_iteration"] = self.counters.training_iteration
-        metrics["num_healthy_workers"] = evaluator.group.num_healthy_remote_workers()
-        metrics["num_remote_worker_restarts"] = evaluator.group.num_remote_worker_restarts()
+        return evaluator, subject
+
+    def _begin_evaluation(self) -> None:
+        """Lets the runners evaluate the newest weights while training goes on."""
+        if self._running_evaluation is not None:
+            self._get_evaluator().leave_out()
+            return
+        evaluator, subject = self._prepare_evaluation()
+        self._running_evaluation = evaluator.begin(subject, is_beside_training=True)
+
+    def _look_after_evaluation(self) -> None:
+        """Takes what evaluation runners have played, and repairs them, without waiting."""
+        running = self._running_evaluation
+        if running is None:
+            return
+        if running.play.is_abandoned:  # with an error that somebody else was told
+            evaluator = self._get_evaluator()
+            evaluator.prepare(running.subject)
+            running = self._running_evaluation = evaluator.begin(
+                running.subject, is_beside_training=True
+            )
+        running.play.advance()
+
+    def _end_evaluation(self) -> None:
+        """Reports what was begun; with asynchronous evaluation only if it is over."""
+        self._look_after_evaluation()
+        running = self._running_evaluation
+        if running is None:
+            return
+        evaluator = self._get_evaluator()
+        if evaluator.settings.is_auto:
+            running.play.tell_to_end()
+        if not self.config.enable_async_evaluation:
+            running.play.finish()
+        elif not running.play.advance():
+            return
+        self._running_evaluation = None
+        self._report(evaluator.end(running))
+
+    def _undo_evaluation(self, running: RunningEvaluation | None) -> None:
+        """Goes back to when another evaluation was running, or none."""
+        if self._running_evaluation is not running and self._evaluator is not None:
+            self._evaluator.group.abandon_play()
+        self._running_evaluation = running
+
+    def _report(self, found: dict[str, Any]) -> ResultDict:
+        """Fires the event, keeps the metrics for results."""
+        group = self._get_evaluator().group
+        metrics = ResultDict(found)
+        metrics["num_healthy_workers"] = group.num_healthy_remote_workers()
+        metrics["num_remote_worker_restarts"] = group.num_remote_worker_restarts()
         self.callbacks.fire(
             "on_evaluate_end",
             algorithm=self,
@@ -42,23 +120,24 @@ class AlgorithmEvaluation(AlgorithmParts):
             evaluation_metrics=metrics,
         )
         self._last_evaluation = copy.deepcopy(metrics)
+        self._evaluation_reported_at = self.counters.training_iteration
         return metrics
+
+    # ---- when
+
+    def _is_evaluation_due(self, iteration: int) -> bool:
+        """Whether the result of that iteration is to have an evaluation."""
+        interval = self.config.evaluation_interval
+        return interval is not None and interval > 0 and iteration % interval == 0
 
     def _evaluation_to_show(self) -> dict[str, Any]:
         """The evaluation that a result shows: the last one, or nothing if only fresh ones count."""
-        iteration = self._last_evaluation.get("evaluated_at_iteration")
-        is_fresh = iteration == self.counters.training_iteration
+        is_fresh = self._evaluation_reported_at == self.counters.training_iteration
         if is_fresh or self.config.always_attach_evaluation_results:
             return copy.deepcopy(self._last_evaluation)
         return {}
 
-    def _is_evaluation_due(self) -> bool:
-        interval = self.config.evaluation_interval
-        return (
-            interval is not None
-            and interval > 0
-            and self.counters.training_iteration % interval == 0
-        )
+    # ---- the evaluator and its state
 
     def _get_evaluator(self) -> Evaluator:
         """The evaluator, made when it is first needed."""
@@ -76,15 +155,22 @@ class AlgorithmEvaluation(AlgorithmParts):
 
     def get_evaluation_state(self) -> State:
         """Where evaluation stands: plain data."""
-        evaluator = self._evaluator
+        evaluator, running = self._evaluator, self._running_evaluation
         state = self._evaluator_state if evaluator is None else evaluator.get_state()
         # Without times and repairs, which no two runs share.
         last = comparable({"evaluation": self._last_evaluation})["evaluation"]
-        return {"evaluator": state, "last": copy.deepcopy(last)}
+        return {
+            "evaluator": state,
+            "last": copy.deepcopy(last),
+            "reported_at": self._evaluation_reported_at,
+            "running_of": None if running is None else running.subject.iteration,
+        }
 
     def set_evaluation_state(self, state: State) -> None:
-        """Goes on where `get_evaluation_state` was called."""
+        """Goes on where `get_evaluation_state` was called; what was running then is left out."""
+        last = state["last"]
         self._evaluator_state = state["evaluator"]
-        self._last_evaluation = copy.deepcopy(state["last"])
+        self._last_evaluation = copy.deepcopy(last)
+        self._evaluation_reported_at = state.get("reported_at", last.get("evaluated_at_iteration"))
         if self._evaluator is not None:
             self._evaluator.set_state(state["evaluator"])

@@ -53,9 +53,14 @@ class AlgorithmParts:
     _evaluator: Evaluator | None
     _evaluator_state: State
     _last_evaluation: dict[str, Any]
+    _evaluation_reported_at: int | None
 
     def adopt_root_seed(self, root_seed: int) -> None:
         """Derives all randomness to come from another seed."""
+        raise NotImplementedError
+
+    def _refuse_if_stopped(self, what: str) -> None:
+        """Raises an AlgorithmStoppedError after `stop()`; `what` is the method that was called."""
         raise NotImplementedError
 
     def get_evaluation_state(self) -> State:

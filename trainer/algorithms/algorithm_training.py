@@ -47,16 +47,21 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
         started_at = time.monotonic()
         result = IterationResult(self.counters)
         self.episode_statistics.begin_iteration()
+        is_due = self._is_evaluation_due(self.counters.training_iteration + 1)
+        if is_due and self.config.evaluation_parallel_to_training:
+            with result.time("evaluation_iteration"):
+                self._begin_evaluation()
         while not self._has_done_enough(result, time.monotonic() - started_at):
             self._iteration = result
             self.training_step()
             self.apply_normalization()
+            self._look_after_evaluation()
             result.num_training_steps += 1
             self.counters.num_training_steps += 1
         self.counters.training_iteration += 1
-        if self._is_evaluation_due():
+        if is_due or self._running_evaluation is not None:
             with result.time("evaluation_iteration"):
-                self._evaluate()
+                self._evaluate_after_training_step(is_due=is_due)
         result_dict = self._compile(result, time.monotonic() - started_at)
         self._set_tasks(result_dict)
         self._tell_result(result_dict)
@@ -136,6 +141,7 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
                 whole_episodes=self.config.batch_mode == "complete_episodes",
                 timestep=timestep,
             )
+        self._look_after_evaluation()
         self.counters.num_env_steps_sampled += sample.num_env_steps
         self.counters.num_episodes += len(sample.records)
         self.counters.num_episodes_lost += sample.num_episodes_lost

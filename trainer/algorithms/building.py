@@ -12,7 +12,7 @@ from trainer.config import AlgorithmConfig
 from trainer.config.specs import env_runner_spec, module_spec, restart_policy
 from trainer.env_runners import EnvRunnerGroup, TrajectoryPostprocessing
 from trainer.env_runners.group_functions import OnMetrics
-from trainer.env_runners.request_round import OnRecreated
+from trainer.env_runners.rounds import OnRecreated
 from trainer.errors import ConfigError
 from trainer.evaluation import EvaluationSettings
 from trainer.learners import BatchListener, Blame, TrainBatch
@@ -114,12 +114,14 @@ def make_group(
 
 
 def evaluation_settings(config: AlgorithmConfig) -> EvaluationSettings:
-    """How long an evaluation is."""
-    duration = config.evaluation_duration
-    if isinstance(duration, str):
-        raise ConfigError(f"evaluation_duration={duration!r}: expected a number.")
+    """How long an evaluation is, and who is waited for."""
     return EvaluationSettings(
-        duration=duration,
+        duration=config.evaluation_duration,
         unit=config.evaluation_duration_unit,
+        steps_per_chunk=(
+            config.evaluation_auto_duration_min_env_steps_per_sample,
+            config.evaluation_auto_duration_max_env_steps_per_sample,
+        ),
         has_fixed_seed=config.evaluation_seed is not None,
+        waits_for_all=not config.enable_async_evaluation,
     )

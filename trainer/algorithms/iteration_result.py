@@ -12,6 +12,7 @@ from trainer.algorithms.run_clock import RunClock
 from trainer.config import AlgorithmConfig
 from trainer.env_runners import EnvRunnerGroup, GroupSample
 from trainer.metrics import ResultDict
+from trainer.metrics.result import overlaid
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 
@@ -114,7 +115,7 @@ class IterationResult:
             "done": False,
             **clock.entries(elapsed_s),
         }
-        result = ResultDict(_beside(user_metrics, standard))
+        result = ResultDict(overlaid(user_metrics, standard))
         result["config"] = config.to_dict()
         return result
 
@@ -131,15 +132,6 @@ class IterationResult:
             "num_module_steps_sampled": {DEFAULT_MODULE_ID: steps},
             "num_module_steps_sampled_lifetime": {DEFAULT_MODULE_ID: lifetime},
         }
-
-
-def _beside(users: Mapping[str, Any], standard: Mapping[str, Any]) -> dict[str, Any]:
-    """Both trees in one; where both have a value, the standard one stays."""
-    merged = {**users, **standard}
-    for key in users.keys() & standard.keys():
-        if isinstance(users[key], Mapping) and isinstance(standard[key], Mapping):
-            merged[key] = _beside(users[key], standard[key])
-    return merged
 
 
 def merge_late_values(

@@ -9,17 +9,21 @@ env_runners   where every env slot stands, running episodes included; the runner
 evaluation    number of the next evaluation, the last result, its runners' callbacks
 metrics       windows, sums, the last episodes
 callbacks     the callback objects of the main process
+actors        the states of actors, if there are any that are `Checkpointable`; asked and told by
+              `algorithm_checkpoints`, because they are no part of the algorithm
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from checkpoints import Checkpointable, HasState, is_selected
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.learners import Learner
 from trainer.types import State
+
+ACTORS: Final = "actors"
 
 
 def components_of(algorithm: AlgorithmParts) -> Collection[tuple[str, HasState]]:

@@ -17,7 +17,8 @@ from trainer.config.description import SettingDescription, describe
 from trainer.config.dictionary import DictAccess
 from trainer.config.offered import not_offered_problems
 from trainer.config.problems import Problem, raise_problems
-from trainer.config.rules import COMMON_RULES, Rule
+from trainer.config.rule import Rule
+from trainer.config.rules import COMMON_RULES
 from trainer.config.sections import Sections
 from trainer.config.validation import (
     callback_problems,

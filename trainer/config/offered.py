@@ -44,7 +44,6 @@ _ONE_AGENT: Final = "Multi-agent training comes later; leave it out and train on
 _CONNECTORS: Final = (
     "Connectors of your own come later; change observations and rewards in env wrappers."
 )
-_PARALLEL: Final = "Leave it out: evaluation runs after the training step of its iteration."
 _ONE_LEARNER: Final = "Leave it out: learning runs in the main process."
 _OWN_LEARNER: Final = "Learners of your own come later; leave it out."
 _LOGGERS: Final = "Write results yourself in the callback `on_train_result`."
@@ -73,17 +72,6 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "policies": NotOffered(_ONE_AGENT, _asks_for_one_module),
         "policies_to_train": NotOffered(_ONE_AGENT, _trains_one_module),
         "observation_fn": NotOffered(_ONE_AGENT),
-        "evaluation_parallel_to_training": NotOffered(_PARALLEL),
-        "enable_async_evaluation": NotOffered(_PARALLEL),
-        "evaluation_duration": NotOffered(
-            'Give a number: "auto" needs evaluation beside training.',
-            lambda value: value != "auto",
-        ),
-        "evaluation_auto_duration_min_env_steps_per_sample": NotOffered(_PARALLEL),
-        "evaluation_auto_duration_max_env_steps_per_sample": NotOffered(_PARALLEL),
-        "custom_evaluation_function": NotOffered(
-            "Add your metrics in the callback `on_evaluate_end`."
-        ),
         "off_policy_estimation_methods": NotOffered("Learning from recorded data is not offered."),
         "restart_failed_sub_environments": NotOffered(
             "Leave it out: with `restart_failed_env_runners=True` the runner is replaced "

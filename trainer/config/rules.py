@@ -6,30 +6,18 @@ names has a problem already — and gives the problems it finds.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
+from trainer.config.evaluation_rules import EVALUATION_RULES
 from trainer.config.problems import Problem, assignment, nearest
+from trainer.config.rule import Rule
 from trainer.config.sections import Sections
 from trainer.curriculum import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
 
 _ALLOWED_DEVIATION: Final = 0.1
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """One rule.
-
-    Attributes:
-        settings: the settings it reads.
-        find: gives its problems with a config.
-    """
-
-    settings: tuple[str, ...]
-    find: Callable[[Any], Iterator[Problem]]
 
 
 def fragment_fits_train_batch(config: Sections) -> Iterator[Problem]:
@@ -67,30 +55,6 @@ def every_env_owes_a_step(config: Sections) -> Iterator[Problem]:
     )
 
 
-_FIXED_IN_EVALUATION: Final = {
-    "num_env_runners": "evaluation_num_env_runners",
-    "batch_mode": "evaluation_duration_unit",
-    "rollout_fragment_length": "evaluation_duration",
-}
-
-
-def evaluation_config_decides_nothing_twice(config: Sections) -> Iterator[Problem]:
-    """`evaluation_config` holds no setting that evaluation settings decide."""
-    overrides = config.evaluation_config
-    if not isinstance(overrides, dict):
-        return
-    for name, value in overrides.items():
-        instead = _FIXED_IN_EVALUATION.get(name, name)
-        if instead == name and "evaluation" not in name:
-            continue
-        yield Problem(
-            f"evaluation_config: {assignment(name, value)}",
-            f"in evaluation this follows from `{instead}` of the training config.",
-            f"Remove it, and set `{instead}` with evaluation().",
-            ("evaluation_config",),
-        )
-
-
 FILTERS: Final = ("NoFilter", "MeanStdFilter")
 """What `observation_filter` may be."""
 
@@ -107,25 +71,6 @@ def filter_is_known(config: Sections) -> Iterator[Problem]:
         f"Did you mean {meant!r}?" if meant else "Change other things with env wrappers.",
         ("observation_filter",),
     )
-
-
-_AS_LEARNT: Final = ("observation_filter", "normalize_rewards", "clip_rewards")
-
-
-def evaluation_sees_what_training_sees(config: Sections) -> Iterator[Problem]:
-    """`evaluation_config` does not change what the network's inputs and the returns mean."""
-    overrides = config.evaluation_config
-    if not isinstance(overrides, dict):
-        return
-    for name in _AS_LEARNT:
-        if name in overrides and overrides[name] != config.read_value(name):
-            yield Problem(
-                f"evaluation_config: {assignment(name, overrides[name])}",
-                "evaluations play with the training's running statistics, and report the env's "
-                "own returns.",
-                "Remove it.",
-                ("evaluation_config",),
-            )
 
 
 def exploration_can_be_made(config: Any) -> Iterator[Problem]:
@@ -158,9 +103,8 @@ def task_function_takes_its_arguments(config: Sections) -> Iterator[Problem]:
 
 COMMON_RULES: Final = (
     Rule(("env_task_fn",), task_function_takes_its_arguments),
+    *EVALUATION_RULES,
     Rule(("exploration_config",), exploration_can_be_made),
-    Rule(("evaluation_config",), evaluation_config_decides_nothing_twice),
-    Rule(("evaluation_config",), evaluation_sees_what_training_sees),
     Rule(("observation_filter",), filter_is_known),
 )
 """Rules for every algorithm."""

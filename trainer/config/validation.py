@@ -8,7 +8,7 @@ from typing import Any
 
 from callbacks.errors import CallbackConfigError
 from trainer.config.problems import Problem, assignment
-from trainer.config.rules import Rule
+from trainer.config.rule import Rule
 from trainer.config.sections import Sections
 from trainer.config.setting import Setting
 from trainer.errors import ConfigError

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from trainer.episodes.columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
+from trainer.errors import EpisodeError
 from trainer.types import Array
 
 SMALLEST_STD: Final = 1e-4
@@ -125,9 +126,18 @@ def compute_advantages(
 
     Returns:
         `rollout` itself.
+
+    Raises:
+        EpisodeError: `vf_preds` is needed and not there.
     """
     numbers = np.asarray(rollout[rewards], np.float64)
     needs_values = use_gae or use_critic
+    if needs_values and VF_PREDS not in rollout:
+        raise EpisodeError(
+            f"compute_advantages(use_gae={use_gae}, use_critic={use_critic}) needs the values "
+            f"{VF_PREDS!r}, but there are only {', '.join(rollout.keys())}. Add that column, or "
+            "take plain discounted returns: use_gae=False, use_critic=False."
+        )
     values = rollout[VF_PREDS] if needs_values else np.zeros(len(numbers))
     chunks = Chunks(
         rewards=numbers,

@@ -5,6 +5,7 @@ Never imports learning.
 
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.env_runner_group import EnvRunnerGroup
+from trainer.env_runners.global_worker import get_global_worker
 from trainer.env_runners.group_sample import GroupSample
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
@@ -13,6 +14,7 @@ from trainer.env_runners.spec import (
     TrajectoryPostprocessing,
     Weights,
 )
+from trainer.env_runners.ticket_play import TicketPlay
 
 __all__ = [
     "Assignment",
@@ -21,6 +23,8 @@ __all__ = [
     "EnvRunnerSpec",
     "GroupSample",
     "SingleAgentEnvRunner",
+    "TicketPlay",
     "TrajectoryPostprocessing",
     "Weights",
+    "get_global_worker",
 ]

@@ -11,18 +11,20 @@ With no remote runners, the one local runner lives in the main process and runs 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainer.connectors import Normalization
+from trainer.env_runners.group_async_calls import GroupAsyncCalls
 from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
 from trainer.env_runners.group_health import GroupHealth
 from trainer.env_runners.group_sample import GroupSample
+from trainer.env_runners.group_state import GroupState
 from trainer.env_runners.group_tasks import GroupTasks
-from trainer.env_runners.local_round import run_locally
-from trainer.env_runners.request_round import Ask, OnRecreated, RequestRound, RoundResult
+from trainer.env_runners.group_upkeep import GroupUpkeep
+from trainer.env_runners.local_round import LocalRound
+from trainer.env_runners.request_round import RequestRound
+from trainer.env_runners.rounds import Ask, OnRecreated, Round, RoundResult
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.shares import share_out
 from trainer.env_runners.spec import (
@@ -32,18 +34,24 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Weights,
 )
+from trainer.env_runners.ticket_play import TicketPlay
 from trainer.errors import AlgorithmStoppedError, RunnerLostError
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
-from trainer.types import State
-
-_LOGGER = logging.getLogger(__name__)
 
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
-class EnvRunnerGroup(GroupFunctions, GroupTasks, GroupHealth, EnvRunnerGroupNames):
+class EnvRunnerGroup(
+    GroupFunctions,
+    GroupAsyncCalls,
+    GroupTasks,
+    GroupUpkeep,
+    GroupHealth,
+    GroupState,
+    EnvRunnerGroupNames,
+):
     """The env runners of one purpose.
 
     Attributes:
@@ -76,6 +84,11 @@ class EnvRunnerGroup(GroupFunctions, GroupTasks, GroupHealth, EnvRunnerGroupName
         self.num_restarts = 0
         # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
+        self._recreated: list[int] = []
+        self._records = []
+        self._ready = []
+        self._failed_calls = None
+        self._open = None
         self._is_stopped = False
         self._on_recreated = on_recreated
         self._on_metrics = on_metrics
@@ -84,15 +97,17 @@ class EnvRunnerGroup(GroupFunctions, GroupTasks, GroupHealth, EnvRunnerGroupName
         self._start_limit_s = start_limit_s
         self._weights: Weights | None = None
         self.module_spec = spec.module_spec
+        self._make_places(spec, num_env_runners)
+
+    def _make_places(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
         indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
         self._places = {
             index: RunnerPlace(spec.at_place(index, num_env_runners)) for index in indices
         }
-        self._pool: WorkerPool | None = None
+        self._pool = None
         if num_env_runners:
-            self._pool = WorkerPool(
-                [place.name for place in self._places.values()], preload_modules=_PRELOADED
-            )
+            names = [place.name for place in self._places.values()]
+            self._pool = WorkerPool(names, preload_modules=_PRELOADED)
 
     # ---- life
 
@@ -116,23 +131,6 @@ class EnvRunnerGroup(GroupFunctions, GroupTasks, GroupHealth, EnvRunnerGroupName
             place.stop_runner()
 
     # ---- sampling
-
-    @property
-    def num_slots(self) -> int:
-        """Sub-envs of all runners together."""
-        return sum(place.spec.num_envs for place in self._places.values())
-
-    def set_weights(self, weights: Weights) -> None:
-        """Gives every runner new weights, with the next thing it is asked."""
-        self._weights = weights
-
-    def set_normalization(self, normalization: Normalization) -> None:
-        """Says what is done to observations and rewards from the next request on.
-
-        Within one request it never changes, so that it makes no difference how slots are spread.
-        """
-        for place in self._places.values():
-            place.normalization = normalization
 
     def sample_env_steps(
         self, num_env_steps: int, *, whole_episodes: bool = False, **options: Any
@@ -160,42 +158,82 @@ class EnvRunnerGroup(GroupFunctions, GroupTasks, GroupHealth, EnvRunnerGroupName
         self._healthy_or_raise()
         return sample
 
-    def play(self, tickets: Sequence[Assignment], *, explore: bool | None = None) -> GroupSample:
-        """Plays evaluation tickets, whoever plays them.
-
-        Runner k of n gets the tickets k, k + n, …; its sub-envs take them in turn. Tickets of a
-        runner that was given up are handed to the others.
+    def play(self, tickets: Sequence[Assignment]) -> GroupSample:
+        """Plays evaluation tickets and waits for them; see `begin_play`.
 
         Raises:
             RunnerLostError: no runner is left.
         """
-        samples: list[GroupSample] = []
-        while tickets:
-            indices = self._healthy_or_raise()
-            shares = {
-                index: tuple(tickets[number :: len(indices)])
-                for number, index in enumerate(indices)
-                if number < len(tickets)
-            }
-            for index in shares:
-                place = self._places[index]
-                place.positions = tuple(
-                    SlotPosition(tasks=position.task_now) for position in place.positions
-                )
-            requests = {
-                index: SampleRequest(
-                    share,
-                    explore=explore,
-                    force_reset=True,
-                    timestep=self._weights.timestep if self._weights is not None else 0,
-                )
-                for index, share in shares.items()
-            }
-            # A ticket cannot be skipped as a training episode can: what kills thrice, kills always.
-            samples.append(self._sample(requests, max_new_episodes=1, tolerance=2))
-            given_up = [index for index in shares if self._places[index].is_given_up]
-            tickets = [ticket for index in given_up for ticket in shares[index]]
-        return GroupSample.joined(samples)
+        play = self.begin_play(tickets)
+        play.finish()
+        return self.end_play(play)
+
+    def begin_evaluation(self, stream: int) -> None:
+        """Says which episodes runners play that are asked to `sample()` by users' functions.
+
+        Args:
+            stream: the first half of their positions; see `Assignment`.
+        """
+        self._finish_open()
+        self.take_records()
+        for place in self._places.values():
+            first = place.spec.first_slot
+            numbers = range(first, first + place.spec.num_envs)
+            place.positions = tuple(
+                SlotPosition(number, tasks=position.task_now)
+                for number, position in zip(numbers, place.positions, strict=True)
+            )
+            place.evaluation, place.is_ahead = stream, True
+
+    def begin_play(
+        self,
+        tickets: Sequence[Assignment],
+        *,
+        waits_for_all: bool = True,
+        steps_per_chunk: tuple[int, int] | None = None,
+    ) -> TicketPlay:
+        """Lets the runners play evaluation tickets while the main process does something else.
+
+        Whatever else the group is asked meanwhile waits until the play is over.
+
+        Args:
+            tickets: what to play; runner k of n gets the tickets k, k + n, …
+            waits_for_all: see `TicketPlay`.
+            steps_per_chunk: go on in chunks of so many env steps, least and most, until the play is
+                told to end.
+        """
+        round_ = self._new_round()
+        timestep = self._weights.timestep if self._weights is not None else 0
+        self._open = TicketPlay(
+            round_,
+            self._places,
+            self._healthy_or_raise,
+            self._take_over,
+            tickets=tickets,
+            request=SampleRequest(
+                (),
+                force_reset=True,
+                timestep=timestep,
+                steps_per_chunk=steps_per_chunk,
+                returns_episodes=False,
+            ),
+            stall_limit_s=self._stall_limit_s,
+            waits_for_all=waits_for_all,
+        )
+        return self._open
+
+    def end_play(self, play: TicketPlay) -> GroupSample:
+        """What was played by a play that is over."""
+        if self._open is play:
+            self._open = None
+        self._tell_recreated()
+        return self._with_losses(play.sample())
+
+    def abandon_play(self) -> None:
+        """Ends the play that is under way, if there is one; nothing comes of it."""
+        play, self._open = self._open, None
+        if play is not None:
+            play.abandon()
 
     def _healthy_or_raise(self) -> list[int]:
         indices = self.healthy_env_runner_ids()
@@ -212,7 +250,6 @@ class EnvRunnerGroup(GroupFunctions, GroupTasks, GroupHealth, EnvRunnerGroupName
         requests: Mapping[int, SampleRequest],
         *,
         max_new_episodes: int,
-        tolerance: int | None = None,
     ) -> GroupSample:
         asks = {
             index: Ask(
@@ -220,109 +257,72 @@ class EnvRunnerGroup(GroupFunctions, GroupTasks, GroupHealth, EnvRunnerGroupName
                 (request,),
                 max_new_episodes,
                 stall_limit_s=self._stall_limit_s,
-                tolerance=tolerance,
             )
             for index, request in requests.items()
         }
         result = self._run(asks)
         creation_metrics = []
+        replies = [reply for _, reply in sorted(result.answers.items())]
         for index, reply in sorted(result.answers.items()):
             creation_metrics += self._places[index].take_creation_metrics()
             self._places[index].commit_reply(reply)
-        sample = GroupSample.of(result.answers, repair_s=result.repair_s)
+        sample = GroupSample.of(replies, repair_s=result.repair_s)
+        self._tell_recreated()
+        return self._with_losses(replace(sample, metrics=creation_metrics + sample.metrics))
+
+    def _with_losses(self, sample: GroupSample) -> GroupSample:
+        """The sample, with what was lost since the last one."""
         sample = replace(
             sample,
-            metrics=creation_metrics + sample.metrics,
             num_episodes_lost=sample.num_episodes_lost + self._num_episodes_lost,
             num_env_steps_lost=sample.num_env_steps_lost + self._num_env_steps_lost,
         )
         self._num_episodes_lost = self._num_env_steps_lost = 0
-        if result.recreated:
-            self._on_recreated(result.recreated)
         return sample
 
+    # ---- rounds
+
     def _run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
+        round_ = self._new_round()
+        places = self._places
+        result = round_.run(
+            {index: ask for index, ask in asks.items() if not places[index].is_given_up}
+        )
+        self._take_over(result)
+        return result
+
+    def _new_round(self) -> Round:
         if self._is_stopped:
             raise AlgorithmStoppedError(
                 "The env runners were asked after stop(): they are gone. Build a new algorithm, "
                 "or restore one with from_checkpoint()."
             )
-        alive = {index: ask for index, ask in asks.items() if not self._places[index].is_given_up}
+        self._finish_open()
         if self._pool is None:
-            result = run_locally(self._places, alive, self._weights)
-        else:
-            result = RequestRound(
-                self._pool,
-                self._places,
-                weights=self._weights,
-                policy=self._policy,
-                start_limit_s=self._start_limit_s,
-            ).run(alive)
+            return LocalRound(self._places, weights=self._weights)
+        return RequestRound(
+            self._pool,
+            self._places,
+            weights=self._weights,
+            policy=self._policy,
+            start_limit_s=self._start_limit_s,
+        )
+
+    def _finish_open(self) -> None:
+        """Waits for the play that is under way; its outcome stays there for who began it."""
+        play, self._open = self._open, None
+        if play is not None:
+            play.finish()
+
+    def _take_over(self, result: RoundResult) -> None:
         if result.reports:
             self.module_spec = result.reports[min(result.reports)].module_spec
         self.num_restarts += result.num_restarts
         self._num_episodes_lost += result.num_episodes_lost
         self._num_env_steps_lost += result.num_env_steps_lost
-        return result
+        self._recreated += result.recreated
 
-    # ---- state
-
-    def get_state(self) -> State:
-        """Where all slots stand, and the state of every runner's callbacks: plain data."""
-        slots = [
-            position.to_state() for place in self._places.values() for position in place.positions
-        ]
-        states = {str(max(1, index)): place.callbacks for index, place in self._places.items()}
-        return {
-            "slots": slots,
-            "callbacks": {index: state for index, state in states.items() if state is not None},
-            "is_continued": any(place.is_continued for place in self._places.values()),
-        }
-
-    def set_state(self, state: State) -> None:
-        """Puts all slots where they stood, with the next request.
-
-        The slots are taken in order, however many runners there were. If there were fewer slots
-        than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
-        there were more, the rest of them is dropped. Fresh slots have the task of all others if
-        that is one, else the first one of their env. Callback state goes to the runner of the same
-        number; a warning names the numbers that there is no runner for.
-        """
-        positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
-        self._warn_of_dropped_callbacks(state["callbacks"])
-        fresh = max((position.episode_number + 1 for position in positions), default=0)
-        positions = self._without_unknown_tasks(positions)
-        tasks = self._tasks_for_fresh_slots(positions)
-        positions += [SlotPosition(fresh, tasks=tasks)] * (self.num_slots - len(positions))
-        for index, place in self._places.items():
-            first = place.spec.first_slot
-            place.positions = tuple(positions[first : first + place.spec.num_envs])
-            place.fill_in_tasks()
-            # 0 runners are the same program as 1: the runner of the main process has the state of
-            # the first one of a group of processes.
-            saved = state["callbacks"].get(str(max(1, index)))
-            place.callbacks = place.first_callbacks if saved is None else saved
-            place.is_ahead = True
-            place.is_continued = state["is_continued"]
-
-    def _warn_of_dropped_callbacks(self, callbacks: State) -> None:
-        dropped = sorted(callbacks.keys() - {str(max(1, index)) for index in self._places}, key=int)
-        if dropped:
-            _LOGGER.warning(
-                "The callback state of env runner(s) %s is dropped: there are only %d now. See "
-                "docs/callbacks.md, State.",
-                ", ".join(dropped),
-                len(self._places),
-            )
-
-    def set_root_seed(self, root_seed: int) -> None:
-        """Changes the seed of all randomness; runners with another one are made anew."""
-        for index, place in self._places.items():
-            if place.spec.root_seed == root_seed:
-                continue
-            place.spec = replace(place.spec, root_seed=root_seed)
-            place.had_runner = False  # the next one does not replace it: nothing failed
-            if self._pool is not None:
-                self._pool.slots[index].kill()
-            else:
-                place.stop_runner()
+    def _tell_recreated(self) -> None:
+        recreated, self._recreated = sorted(set(self._recreated)), []
+        if recreated:
+            self._on_recreated(recreated)

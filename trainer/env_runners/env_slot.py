@@ -196,6 +196,11 @@ class EnvSlot:
             self.earlier_chunks.append(chunk)
             self._new_chunks.append(chunk)
 
+    def follow(self, chunk: SingleAgentEpisode) -> None:
+        """Takes over that rewards of the chunk before the running one were rewritten."""
+        if self.episode is not None:
+            self.episode.earlier_change = chunk.change_partials()
+
     def take_position(self) -> SlotPosition:
         """Where the slot stands now, in relation to the last position taken.
 

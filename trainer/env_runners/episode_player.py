@@ -7,7 +7,6 @@ rows are. So it makes no difference how slots are spread over runners.
 
 from __future__ import annotations
 
-import bisect
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,8 @@ from trainer.connectors import Normalization
 from trainer.env_runners.action_source import ActionSource
 from trainer.env_runners.endless_episodes import EndlessEpisodes
 from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.finished_records import FinishedRecords
+from trainer.env_runners.misshapen_answers import blame_step, parts_of_reset
 from trainer.env_runners.observations import copied, shares_memory
 from trainer.env_runners.runner_parts import RunnerParts
 from trainer.env_runners.spec import Assignment, SampleRequest, SlotPosition
@@ -26,7 +27,7 @@ from trainer.envs.episode_checks import check_rewards
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
 from trainer.metrics import EpisodeRecord
-from trainer.runtime.worker_main import ProgressCounter
+from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
 
 _EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
@@ -43,27 +44,23 @@ class EpisodePlayer:
     Attributes:
         slots: one per sub-env.
         actions: where actions come from.
-        records: of the finished episodes, ordered by slot, then time: so windows over episodes hold
-            the same ones however slots are spread over runners.
-        numbers: their episode numbers.
+        finished: what remains of the finished episodes.
         num_env_steps: steps made.
+        evaluation: evaluation runners: the stream of randomness of the slots' own episodes.
     """
 
-    def __init__(self, runner: RunnerParts, *, progress: ProgressCounter | None) -> None:
+    def __init__(self, runner: RunnerParts, *, signals: CallSignals | None) -> None:
         """Prepares the slots.
 
         Args:
             runner: whose envs, module and callbacks to play with; it is what callbacks see.
-            progress: shared counter that rises with every step and reset.
+            signals: shared with the main process, which sees there that the runner makes progress.
         """
         spec = runner.spec
-        self.records: list[EpisodeRecord] = []
-        self.numbers: list[int] = []
-        self._slots_of_records: list[int] = []
-        self.num_env_steps = 0
-        self._runner = runner
-        self._spec = spec
-        self._progress = progress
+        self.finished = FinishedRecords()
+        self.num_env_steps = self.evaluation = 0
+        self._runner, self._spec = runner, spec
+        self._signals = signals
         self._seeds = EnvSeeds(spec.root_seed)
         self.actions = ActionSource(runner.module, spec, where=self._place_of_row)
         self._acting = self.actions.acting
@@ -80,12 +77,11 @@ class EpisodePlayer:
         self._trajectories = TrajectoryEvent.of(runner, logp=self.actions.logp)
         self._slot_at_work: EnvSlot | None = None
         self._must_check_reset = spec.checks_env
-        self._must_check_step = True
-        self._must_copy = False
+        self._must_check_step, self._must_copy = True, False
 
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
         """Brings a slot to where it stood; see `EnvSlot.put_back`."""
-        stream = self._spec.first_slot + slot.index
+        stream = self._stream_of(slot)
         is_back = slot.put_back(position, stream, self.to_env, on_step=self.tick)
         if slot.episode is not None and self.actions.exploring is not None:
             slot.noise.start(stream, slot.episode_number)
@@ -96,6 +92,16 @@ class EpisodePlayer:
         """Notes tasks that somebody changed: a callback may reach every sub-env of its runner."""
         for slot in self._slots_with_tasks:
             slot.notice_task()
+
+    def _stream_of(self, slot: EnvSlot) -> int:
+        is_evaluation = self._spec.role is Role.EVALUATION
+        return self.evaluation if is_evaluation else self._spec.first_slot + slot.index
+
+    def own_assignments(self) -> list[Assignment]:
+        """For every slot, the one that goes on with its own episodes, without an end."""
+        # The slots of an evaluation have one stream in common, so their numbers step over others.
+        stride = self._spec.num_slots if self._spec.role is Role.EVALUATION else 1
+        return [Assignment(self._stream_of(slot), stride=stride) for slot in self.slots]
 
     @property
     def to_env(self) -> Callable[[Any], Any]:
@@ -110,9 +116,7 @@ class EpisodePlayer:
 
     def forget_unreported(self) -> None:
         """Forgets what was played since it was last reported."""
-        self.records = []
-        self.numbers = []
-        self._slots_of_records = []
+        self.finished = FinishedRecords()
         self.num_env_steps = 0
 
     def play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
@@ -138,7 +142,7 @@ class EpisodePlayer:
             )
             if self._step(active, actions, outputs) or self._listens_to_steps:
                 active = self._after_step(active, waiting, samples)
-            watch.look(active, num_ended=len(self.records))
+            watch.look(active, num_ended=len(self.finished))
         return self._hand_out(samples)
 
     def _hand_out(self, samples: list[list[SingleAgentEpisode]]) -> list[SingleAgentEpisode]:
@@ -159,6 +163,7 @@ class EpisodePlayer:
                 slot.remember(chunk, keep_chunk=self._keeps_chunks)
                 if rewrite is not None:
                     rewrite.write_to(chunk)
+                    slot.follow(chunk)
         self.actions.add_logp(episodes)  # last, so that it is that of rewritten actions
         return episodes
 
@@ -186,7 +191,7 @@ class EpisodePlayer:
         needs_attention = False
         to_env = self._acting.to_env if self._acting.needs_decoding else None
         must_check, must_copy = self._must_check_step, self._must_copy
-        slot = active[0]
+        slot, answer = active[0], None
         try:
             for row, slot in enumerate(active):
                 action = actions[row]
@@ -207,8 +212,9 @@ class EpisodePlayer:
                     needs_attention = True
                 elif slot.steps_left <= 0:
                     needs_attention = True
-        except BaseException:
+        except BaseException as error:
             self._slot_at_work = slot
+            blame_step(error, answer, slot, name=self._spec.env_factory.name)
             raise
         self._must_check_step, self._must_copy = False, must_copy
         self.num_env_steps += len(active)
@@ -217,8 +223,8 @@ class EpisodePlayer:
 
     def tick(self) -> None:
         """Shows that the runner makes progress."""
-        if self._progress is not None:
-            self._progress.value += 1
+        if self._signals is not None:
+            self._signals.num_signs += 1
 
     def _check_step(self, answer: Any, slot: EnvSlot) -> bool:
         """Checks a slot's first answer; whether its observations must be copied (one buffer)."""
@@ -293,7 +299,7 @@ class EpisodePlayer:
         if self._must_check_reset:
             check_reset(answer, env.single_observation_space, name=spec.env_factory.name)
             self._must_check_reset = False
-        observation, infos = answer
+        observation, infos = parts_of_reset(answer, slot, name=spec.env_factory.name)
         slot.first_answer = observation
         slot.observation = copied(observation)  # whether the env reuses its memory shows later
         episode.add_env_reset(slot.observation, infos)
@@ -311,10 +317,8 @@ class EpisodePlayer:
             self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
         # Made after the events, so that what they store in the episode is reported, and before
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
-        place = bisect.bisect(self._slots_of_records, slot.index)
-        self._slots_of_records.insert(place, slot.index)
-        self.records.insert(place, EpisodeRecord.from_episode(episode))
-        self.numbers.insert(place, slot.episode_number)
+        record = EpisodeRecord.from_episode(episode)
+        self.finished.add(slot.index, slot.episode_number, record)
         slot.finish()
         return episode
 
@@ -322,7 +326,7 @@ class EpisodePlayer:
         for slot in self.slots:
             if slot.episode is not None:
                 slot.drop()
-                slot.episode_number += 1
+                slot.episode_number += slot.assignment.stride
 
     def _fire(self, event: str, slot: EnvSlot, **more: Any) -> None:
         emit = self._emitters.get(event)

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.env_runners.request_round import Ask, OnRecreated, RoundResult
-from trainer.env_runners.runner_place import RunnerPlace
+from trainer.env_runners.group_parts import GroupParts
+from trainer.env_runners.rounds import Ask
+from trainer.env_runners.servant import ApplyReply
 from trainer.errors import ConfigError
-from trainer.runtime.worker_pool import WorkerPool
+from trainer.metrics import EpisodeRecord
+from trainer.runtime.outcomes import Failed, Lost
+
+_LOGGER = logging.getLogger(__name__)
 
 OnMetrics = Callable[[list[Any]], None]
 """Told what users' functions logged in the runners, in the order of the runners."""
 
 
-class GroupFunctions:
+class GroupFunctions(GroupParts):
     """Adds `foreach_env_runner` and its relatives to a group."""
 
-    _places: dict[int, RunnerPlace]
-    _pool: WorkerPool | None
-    _on_recreated: OnRecreated
     _on_metrics: OnMetrics
 
-    def _run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
-        raise NotImplementedError
+    def take_records(self) -> list[EpisodeRecord]:
+        """The episodes that users' functions let evaluation runners play, since last asked.
+
+        They are ordered by call, then runner, then slot, then time.
+        """
+        records, self._records = self._records, []
+        return records
 
     def foreach_env_runner(
         self,
@@ -34,6 +41,9 @@ class GroupFunctions:
         local_env_runner: bool = True,
         healthy_only: bool = True,  # noqa: ARG002 - RLlib's signature; the others cannot be asked
         remote_worker_ids: Sequence[int] | None = None,
+        timeout_seconds: float | None = None,
+        return_obj_refs: bool = False,
+        mark_healthy: bool = False,  # noqa: ARG002 - whoever answers is healthy
     ) -> list[Any]:
         """Calls a function with every runner, in the process where the runner lives.
 
@@ -48,10 +58,15 @@ class GroupFunctions:
             healthy_only: no effect.
             remote_worker_ids: numbers of the remote runners to ask; None asks all, an empty list
                 none.
+            timeout_seconds: a remote runner that makes no env step for so long is replaced, and its
+                result is None. 0 waits for no answer of remote runners: what they return is
+                dropped. None waits.
+            return_obj_refs: must be False; `foreach_env_runner_async` is there for answers to come.
+            mark_healthy: no effect.
 
         Returns:
-            the results in the order of the runners' numbers; a runner that was given up holds its
-            place with None.
+            the results in the order of the runners' numbers; a runner that was given up or did not
+            answer in time holds its place with None.
 
         Raises:
             Exception: what the function raised in the first runner in which it did, with the
@@ -59,56 +74,75 @@ class GroupFunctions:
             RunnerLostError: a process died twice while it ran the function.
             ConfigError: a runner number does not exist, or a list of functions has another length.
         """
+        if return_obj_refs:
+            raise ConfigError(
+                "foreach_env_runner(return_obj_refs=True): there are no references to answers "
+                "here. Use foreach_env_runner_async() and fetch_ready_async_reqs()."
+            )
         indices = self._chosen(
             local_env_runner=local_env_runner, remote_worker_ids=remote_worker_ids
         )
+        asks = self._asks(func, kwargs, indices, stall_limit_s=timeout_seconds or None)
+        if timeout_seconds == 0 and self._pool is not None:
+            self._ask_without_waiting(asks, keeps_answers=False)
+            return []
+        result = self._run(asks)
+        self._commit_applied(result.answers)
+        self._tell_recreated()
+        self._tell_timeouts(result.failures, timeout_seconds)
+        result.raise_first_failure(doing="ran the function given to foreach_env_runner()")
+        return [
+            result.answers[index].value if index in result.answers else None for index in indices
+        ]
+
+    def _asks(
+        self,
+        func: Callable[..., Any] | str | Sequence[Callable[..., Any]],
+        kwargs: Mapping[str, Any] | None,
+        indices: Sequence[int],
+        *,
+        stall_limit_s: float | None = None,
+    ) -> dict[int, Ask]:
         functions = [func] * len(indices) if callable(func) or isinstance(func, str) else list(func)
         if len(functions) != len(indices):
             raise ConfigError(
                 f"foreach_env_runner() got {len(functions)} functions for {len(indices)} env "
-                f"runners {indices}; expected one for each, or one for all."
+                f"runners {list(indices)}; expected one for each, or one for all."
             )
-        values = self._call_in_runners(
-            dict(zip(indices, functions, strict=True)),
-            doing="ran the function given to foreach_env_runner()",
-            arguments=dict(kwargs or {}),
-        )
-        return [values.get(index) for index in indices]
-
-    def _call_in_runners(
-        self,
-        functions: Mapping[int, Callable[..., Any] | str],
-        *,
-        doing: str,
-        arguments: Mapping[str, Any],
-    ) -> dict[int, Any]:
-        """Calls a function with each of some runners, and commits what it changed there.
-
-        Args:
-            functions: by runner number.
-            doing: what the runners do, for messages.
-            arguments: keyword arguments of the calls.
-
-        Returns:
-            the results of the runners that were not given up, by number.
-        """
-        asks = {
-            index: Ask("apply", (function, dict(arguments)), is_repeatable=False)
-            for index, function in functions.items()
+        return {
+            index: Ask(
+                "apply",
+                (function, dict(kwargs or {})),
+                is_repeatable=False,
+                stall_limit_s=stall_limit_s,
+            )
+            for index, function in zip(indices, functions, strict=True)
         }
-        result = self._run(asks)
+
+    def _commit_applied(self, answers: Mapping[int, ApplyReply]) -> None:
+        """Takes over what users' functions changed, and reports what they logged."""
         metrics = []
-        for index, reply in sorted(result.answers.items()):
+        for index, reply in sorted(answers.items()):
             place = self._places[index]
             place.commit(reply.positions or place.positions, reply.callbacks)
+            self._records += reply.records
             if reply.metrics:
                 metrics.append(reply.metrics)
         if metrics:
             self._on_metrics(metrics)
-        if result.recreated:
-            self._on_recreated(result.recreated)
-        result.raise_first_failure(doing=doing)
-        return {index: reply.value for index, reply in result.answers.items()}
+
+    @staticmethod
+    def _tell_timeouts(failures: dict[int, Failed | Lost], limit_s: float | None) -> None:
+        """Leaves out who did not answer in time, and says so."""
+        for index, outcome in list(failures.items()):
+            if isinstance(outcome, Lost) and outcome.stalled_s is not None:
+                del failures[index]
+                _LOGGER.warning(
+                    "Env runner %d did not answer foreach_env_runner() within timeout_seconds=%s; "
+                    "it is replaced, and its result is None.",
+                    index,
+                    limit_s,
+                )
 
     def foreach_env_runner_with_id(
         self, func: Callable[[int, Any], Any], **options: Any

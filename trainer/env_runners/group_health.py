@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from trainer.env_runners.runner_place import RunnerPlace
+from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-from trainer.runtime.worker_pool import WorkerPool
+from trainer.types import DEFAULT_MODULE_ID
 
 
-class GroupHealth:
+class GroupHealth(GroupParts):
     """Adds the questions about its runners to a group."""
-
-    num_restarts: int
-    _places: dict[int, RunnerPlace]
-    _pool: WorkerPool | None
 
     @property
     def local_env_runner(self) -> SingleAgentEnvRunner | None:
@@ -49,3 +45,8 @@ class GroupHealth:
         """Process ids of the remote runners that have a process, by number."""
         slots = self._pool.slots if self._pool is not None else {}
         return {index: slot.pid for index, slot in slots.items() if slot.pid is not None}
+
+    def is_policy_to_train(self, policy_id: str = DEFAULT_MODULE_ID, batch: object = None) -> bool:
+        """Whether the module of that id learns: the one that there is does."""
+        del batch
+        return policy_id == DEFAULT_MODULE_ID

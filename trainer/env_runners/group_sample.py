@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,31 +35,15 @@ class GroupSample:
     repair_s: float = 0.0
 
     @classmethod
-    def of(cls, replies: Mapping[int, SampleReply], *, repair_s: float) -> GroupSample:
-        """The sample that some replies, by runner number, make up."""
-        ordered = [replies[index] for index in sorted(replies)]
+    def of(cls, replies: Sequence[SampleReply], *, repair_s: float) -> GroupSample:
+        """The sample that some replies make up, in that order."""
         return cls(
-            episodes=[episode for reply in ordered for episode in reply.episodes],
-            records=[record for reply in ordered for record in reply.records],
-            numbers=[number for reply in ordered for number in reply.numbers],
-            metrics=[reply.metrics for reply in ordered],
-            num_env_steps=sum(reply.num_env_steps for reply in ordered),
-            num_episodes_lost=sum(reply.num_episodes_lost for reply in ordered),
-            num_env_steps_lost=sum(reply.num_env_steps_lost for reply in ordered),
+            episodes=[episode for reply in replies for episode in reply.episodes],
+            records=[record for reply in replies for record in reply.records],
+            numbers=[number for reply in replies for number in reply.numbers],
+            metrics=[reply.metrics for reply in replies],
+            num_env_steps=sum(reply.num_env_steps for reply in replies),
+            num_episodes_lost=sum(reply.num_episodes_lost for reply in replies),
+            num_env_steps_lost=sum(reply.num_env_steps_lost for reply in replies),
             repair_s=repair_s,
-        )
-
-    @classmethod
-    def joined(cls, samples: Iterable[GroupSample]) -> GroupSample:
-        """Several samples one after the other."""
-        parts = list(samples)
-        return cls(
-            episodes=[episode for part in parts for episode in part.episodes],
-            records=[record for part in parts for record in part.records],
-            numbers=[number for part in parts for number in part.numbers],
-            metrics=[metrics for part in parts for metrics in part.metrics],
-            num_env_steps=sum(part.num_env_steps for part in parts),
-            num_episodes_lost=sum(part.num_episodes_lost for part in parts),
-            num_env_steps_lost=sum(part.num_env_steps_lost for part in parts),
-            repair_s=sum(part.repair_s for part in parts),
         )

@@ -14,30 +14,17 @@ from typing import Any
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import StateError, encode
-from trainer.curriculum import TaskFunction, TaskInForce, same_task
-from trainer.env_runners.runner_place import RunnerPlace
+from trainer.curriculum import TaskFunction
+from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.spec import SlotPosition
 from trainer.errors import ConfigError, SerializationError, TaskError
-from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class GroupTasks:
+class GroupTasks(GroupParts):
     """Adds the tasks of the envs to a group."""
-
-    _places: dict[int, RunnerPlace]
-    _pool: WorkerPool | None
-
-    def _call_in_runners(
-        self,
-        functions: Mapping[int, Callable[..., Any] | str],
-        *,
-        doing: str,
-        arguments: Mapping[str, Any],
-    ) -> dict[int, Any]:
-        raise NotImplementedError
 
     def set_task(self, task: Any) -> None:
         """Gives all sub-envs of all runners a task, where they stand.
@@ -71,6 +58,7 @@ class GroupTasks:
                 "set_task(task)."
             )
         self.require_tasks("set_task()")
+        self._finish_open()
         for task in tasks if self._pool is not None else ():
             try:
                 pack_object(task, name="the task")
@@ -114,11 +102,11 @@ class GroupTasks:
         Raises:
             TaskError: the function raised, or `set_task` did; names the runner and the sub-env.
         """
-        self._call_in_runners(
-            dict.fromkeys(self._places, TaskFunction(function, results)),
-            doing=f"asked {name}",
-            arguments={},
-        )
+        asks = self._asks(TaskFunction(function, results), None, list(self._places))
+        result = self._run(asks)
+        self._commit_applied(result.answers)
+        self._tell_recreated()
+        result.raise_first_failure(doing=f"asked {name}")
 
     def require_tasks(self, what_for: str) -> None:
         """Makes sure that the envs can be given tasks.
@@ -151,30 +139,6 @@ class GroupTasks:
 
     def _num_slots(self) -> int:
         return sum(place.spec.num_envs for place in self._places.values())
-
-    def _tasks_for_fresh_slots(self, positions: Sequence[SlotPosition]) -> tuple[TaskInForce, ...]:
-        """What slots begin with that a state does not know: the task of all others, if it is one.
-
-        Returns:
-            the task as `SlotPosition.tasks`; empty for the env's first one.
-        """
-        known = [position.task_now for position in positions]
-        if not known or not all(known):
-            return ()
-        is_one = all(same_task(task[0].task, known[0][0].task) for task in known)
-        return known[0] if is_one else ()
-
-    def _without_unknown_tasks(self, positions: list[SlotPosition]) -> list[SlotPosition]:
-        """The positions as the envs can take them: without tasks, if the envs know none."""
-        lacks = next((place.why_no_tasks for place in self._places.values()), "")
-        if not lacks or not any(position.tasks for position in positions):
-            return positions
-        _LOGGER.warning(
-            "The tasks of the saved envs are dropped: the env %r cannot be given any: %s.",
-            next(iter(self._places.values())).spec.env_factory.name,
-            lacks,
-        )
-        return [position.without_tasks() for position in positions]
 
 
 def _check_plain(tasks: Sequence[Any], where: str) -> None:

@@ -9,116 +9,24 @@ asked twice.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from callbacks import CallbackError
+from trainer.env_runners.rounds import Ask, Round, RoundResult, raise_original
 from trainer.env_runners.runner_place import RunnerPlace
-from trainer.env_runners.spec import RunnerReport, Weights
-from trainer.errors import EnvContractError, RunnerFailedError, RunnerLostError
+from trainer.env_runners.spec import Weights
+from trainer.errors import EnvContractError, RunnerLostError
 from trainer.runtime.import_path import describe_shadows
-from trainer.runtime.outcomes import Failed, Lost, Success
+from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A call to a runner's servant.
-
-    Attributes:
-        method: "sample" or "apply".
-        arguments: what comes after the `Sync`, which is always the first argument.
-        max_new_episodes: how many episodes at most it can start per slot: what numbers to skip if
-            it must be given up.
-        is_repeatable: it may be asked again and again; else once more if the process died, and not
-            at all if the user's code raised.
-        stall_limit_s: how long it may go without an env step; None is for ever.
-        tolerance: how many failures in a row it may see at most; None is as the policy says.
-    """
-
-    method: str
-    arguments: tuple[Any, ...]
-    max_new_episodes: int = 1
-    is_repeatable: bool = True
-    stall_limit_s: float | None = None
-    tolerance: int | None = None
-
-
-@dataclass
-class RoundResult:
-    """What came out of a round.
-
-    Attributes:
-        answers: by runner number.
-        reports: of the runners that were made in this round, by number.
-        failures: by runner number: calls that failed and were not to be repeated.
-        recreated: numbers of the runners that replace others, ascending; also those made in an
-            earlier round that was cut short before it could tell.
-        num_restarts: how often a runner was made again.
-        num_episodes_lost, num_env_steps_lost: of running episodes that were given up.
-        repair_s: seconds from noticing failures to the new processes' reports, summed.
-    """
-
-    answers: dict[int, Any] = field(default_factory=dict)
-    reports: dict[int, RunnerReport] = field(default_factory=dict)
-    failures: dict[int, Failed | Lost] = field(default_factory=dict)
-    recreated: list[int] = field(default_factory=list)
-    num_restarts: int = 0
-    num_episodes_lost: int = 0
-    num_env_steps_lost: int = 0
-    repair_s: float = 0.0
-
-    def add_report(self, index: int, report: RunnerReport, *, place: RunnerPlace) -> None:
-        """Notes what a runner says that was just made; counts episodes it could not put back."""
-        self.reports[index] = report
-        place.take_report(report)
-        if not report.lost:
-            return
-        self.num_episodes_lost += len(report.lost)
-        self.num_env_steps_lost += sum(report.lost.values())
-        place.positions = tuple(
-            position.restarted() if env_index in report.lost else position
-            for env_index, position in enumerate(place.positions)
-        )
-        _LOGGER.warning(
-            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
-            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
-            "everything, or see docs/fault-tolerance.md.",
-            place.spec.env_factory.name,
-            len(report.lost),
-            place.name,
-        )
-
-    def raise_first_failure(self, *, doing: str) -> None:
-        """Raises the failure of the first runner that has one.
-
-        Args:
-            doing: what the runner did, for the message.
-        """
-        for index, outcome in sorted(self.failures.items()):
-            summary = f"Env runner {index} {outcome.describe()} while it {doing}."
-            if isinstance(outcome, Lost):
-                raise RunnerLostError(f"{summary} That happened twice; it is replaced once more.")
-            raise_original(outcome, summary)
-
-
-def raise_original(outcome: Failed, summary: str) -> NoReturn:
-    """Raises what the user's code raised in a runner, of its own type.
-
-    Args:
-        outcome: how the call ended.
-        summary: what happened, for the `RunnerFailedError` that is chained as cause.
-    """
-    error = outcome.failure.unpack_error()
-    cause = RunnerFailedError(f"{summary}\n\n{outcome.failure.traceback_text}")
-    cause.__cause__ = error.__cause__
-    raise error from cause
 
 
 @dataclass
@@ -151,7 +59,7 @@ class _Trouble:
         return 0.0 if begun is None else now - begun
 
 
-class RequestRound:
+class RequestRound(Round):
     """Asks several remote runners, and repairs them until all have answered.
 
     It ends earlier for a runner that may not be repaired any more.
@@ -166,55 +74,104 @@ class RequestRound:
         policy: RestartPolicy,
         start_limit_s: float | None,
     ) -> None:
+        super().__init__()
         self._pool = pool
         self._places = places
         self._weights = weights
         self._policy = policy
         self._start_limit_s = start_limit_s
-        self._result = RoundResult()
+        self._is_told_to_end = False
         self._asks: dict[int, Ask | None] = {}
         self._starting: set[int] = set()
         self._troubles: dict[int, _Trouble] = {}
+        # Runners that wait for their replacement, and since when it may start.
+        self._due: dict[int, float] = {}
 
-    def run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
-        """Carries the round through.
-
-        Args:
-            asks: what to ask whom, by runner number; None only sees to it that the runner is there.
-
-        Raises:
-            Exception: what the user's code raised in a runner that may not be repaired, with the
-                remote traceback.
-            RunnerLostError: a process died that may not be replaced.
-            CallbackError: a callback raised; that is no failure of the runner.
-        """
-        self._asks = dict(asks)
+    def begin(self, asks: Mapping[int, Ask | None]) -> None:
+        """Asks, and waits for nobody."""
         self._pool.kill_busy()  # nobody should be; a second Ctrl-C may have cut the clean-up short
-        try:
-            for index, ask in asks.items():
-                if not self._pool.slots[index].is_running:
-                    # If there was one, it was ended when an earlier round was cut short, or died in
-                    # one that could not go on.
-                    place = self._places[index]
-                    place.is_replacement_untold |= place.had_runner
-                    self._start(index)
-                elif ask is not None:
-                    self._submit(index, ask)
-            while self._pool.pending():
-                index, outcome = self._pool.next_outcome()
-                if isinstance(outcome, Success):
-                    self._take(index, outcome.value)
-                else:
-                    self._mend(index, outcome)
-        except BaseException:
-            # Nobody may go on working on a round that is over; who is killed here starts again with
-            # the next round. A process whose runner was not made could not answer it.
-            self._pool.kill_busy()
-            for index in self._starting:
-                self._pool.slots[index].kill()
-            raise
+        super().begin(asks)
+
+    def ask(self, index: int, ask: Ask | None) -> None:
+        """Asks one runner that owes no answer; one that is being made is asked afterwards."""
+        with self._abandoned_if_it_fails():
+            self._asks[index] = ask
+            if index in self._starting:
+                return
+            if not self._pool.slots[index].is_running:
+                # If there was one, it was ended when an earlier round was cut short, or died in one
+                # that could not go on.
+                place = self._places[index]
+                place.is_replacement_untold |= place.had_runner
+                self._start(index)
+            elif ask is not None:
+                self._submit(index, ask)
+
+    def advance(self, timeout_s: float) -> bool:
+        """Takes what has come in, and repairs what has failed; see `Round`."""
+        until = time.monotonic() + timeout_s
+        with self._abandoned_if_it_fails():
+            while True:
+                self._start_who_is_due()
+                if not self._pool.pending() and not self._due:
+                    return True
+                now = time.monotonic()
+                found = self._outcome_within(max(0.0, min([until, *self._due.values()]) - now))
+                if found is not None:
+                    self._take_outcome(*found)
+                    until = now  # now only what else is there already
+                elif time.monotonic() >= until:
+                    return False
+
+    def _outcome_within(self, timeout_s: float) -> tuple[int, Outcome] | None:
+        if self._pool.pending():
+            return self._pool.outcome_within(timeout_s)
+        time.sleep(timeout_s)  # all wait for their replacement
+        return None
+
+    def tell_to_end(self) -> None:
+        """Tells requests without an end of their own to come to one."""
+        self._is_told_to_end = True
+        for index in self._pool.pending():
+            self._pool.slots[index].tell_to_end()
+
+    def is_stuck(self, index: int, *, for_s: float) -> bool:
+        """Whether a runner that owes an answer has made no progress for so long."""
+        return self._pool.slots[index].idle_s() >= for_s
+
+    def end(self) -> RoundResult:
+        """What came out of a round in which nobody owes an answer."""
         self._result.recreated = self._take_recreated()
         return self._result
+
+    def abandon(self) -> None:
+        """Ends whoever works on it; who is ended here starts again with the next round."""
+        self._pool.kill_busy()
+        # A process whose runner was not made could not answer the next round.
+        for index in self._starting:
+            self._pool.slots[index].kill()
+        self._starting.clear()
+        self._due.clear()
+
+    @contextlib.contextmanager
+    def _abandoned_if_it_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.abandon()  # nobody may go on working on a round that is over
+            raise
+
+    def _take_outcome(self, index: int, outcome: Outcome) -> None:
+        if isinstance(outcome, Success):
+            self._take(index, outcome.value)
+        else:
+            self._mend(index, outcome)
+
+    def _start_who_is_due(self) -> None:
+        now = time.monotonic()
+        for index in [index for index, at in self._due.items() if at <= now]:
+            del self._due[index]
+            self._start(index)
 
     def _take_recreated(self) -> list[int]:
         """Who was replaced in this round, and in earlier ones that were cut short."""
@@ -239,10 +196,13 @@ class RequestRound:
             # The arguments could not be pickled: the weights beside them have not arrived either.
             place.weights = place.sent_normalization = None
             raise
+        if self._is_told_to_end:
+            self._pool.slots[index].tell_to_end()
 
     def _take(self, index: int, value: Any) -> None:
         if index not in self._starting:
             self._result.answers[index] = value
+            self._troubles.pop(index, None)
             return
         self._starting.discard(index)
         if index in self._troubles:
@@ -261,7 +221,7 @@ class RequestRound:
                 self._result.failures[index] = outcome
                 place.is_ahead = True
                 return
-            if trouble.while_asked:
+            if trouble.while_asked or outcome.stalled_s is not None:
                 # It may have been killed from outside once; now the function itself is to blame.
                 self._result.failures[index] = outcome
                 ask = self._asks[index] = None
@@ -269,6 +229,10 @@ class RequestRound:
         failures = trouble.failures
         self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
         is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
+        if ask is not None and ask.can_be_left_out and not is_tolerated:
+            self._result.failures[index] = outcome
+            ask = self._asks[index] = None
+            is_tolerated = True
         if not is_tolerated or not self._policy.may_restart(
             num_restarts=place.num_restarts,
             num_failures_in_a_row=failures,
@@ -288,12 +252,11 @@ class RequestRound:
             outcome.describe(),
             f" in {delay_s:.2f} s" if delay_s else "",
         )
-        if delay_s:
-            time.sleep(delay_s)
         place.num_restarts += 1
         self._result.num_restarts += 1
         place.is_replacement_untold = True
-        self._start(index)
+        self._starting.add(index)
+        self._due[index] = time.monotonic() + delay_s
 
     @staticmethod
     def _raise_what_is_no_fault(
@@ -337,7 +300,3 @@ class RequestRound:
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)
         raise_original(outcome, summary)
-
-
-OnRecreated = Callable[[list[int]], None]
-"""Told the numbers of runners that were made again."""

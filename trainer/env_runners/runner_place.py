@@ -42,6 +42,7 @@ class RunnerPlace:
         weights: what was last sent to the live runner; None if nothing was.
         normalization: what is in force for observations and rewards; None if nothing ever was.
         sent_normalization: what was last sent to the live runner.
+        evaluation: evaluation runners: the stream of randomness of what they play on their own.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
         is_continued: what runners log while they are made was reported already.
@@ -54,7 +55,7 @@ class RunnerPlace:
         first_callbacks: state of the callback objects of the first runner made here.
         first_tasks: of the sub-envs of the first runner made here; empty if they have none.
         why_no_tasks: what its envs lack to be given tasks; empty before it was made.
-        untold_tasks: sub-envs whose task was set here since the live runner was last asked.
+        untold_tasks: sub-env → task that was set here since the live runner was last asked.
     """
 
     spec: EnvRunnerSpec
@@ -64,6 +65,7 @@ class RunnerPlace:
     weights: Weights | None = None
     normalization: Normalization | None = None
     sent_normalization: Normalization | None = None
+    evaluation: int = 0
     is_ahead: bool = False
     has_answered: bool = False
     is_continued: bool = False
@@ -76,7 +78,7 @@ class RunnerPlace:
     first_callbacks: State | None = None
     first_tasks: tuple[TaskInForce, ...] = ()
     why_no_tasks: str = ""
-    untold_tasks: set[int] = field(default_factory=set)
+    untold_tasks: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -91,7 +93,7 @@ class RunnerPlace:
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
-        sync = Sync(weights, self.positions, self.callbacks, self.normalization)
+        sync = Sync(weights, self.positions, self.callbacks, self.normalization, self.evaluation)
         bootstrap = RunnerBootstrap(
             self.spec,
             sync,
@@ -102,7 +104,7 @@ class RunnerPlace:
         self.weights = weights
         self.sent_normalization = self.normalization
         self.is_ahead = False
-        self.untold_tasks = set()
+        self.untold_tasks = {}
         return bootstrap
 
     def sync(self, weights: Weights | None) -> Sync:
@@ -116,6 +118,7 @@ class RunnerPlace:
             self.positions if self.is_ahead else None,
             self.callbacks if self.is_ahead else None,
             self.normalization if self.normalization is not self.sent_normalization else None,
+            self.evaluation,
             self._tasks_to_tell(),
         )
         self.weights = weights
@@ -124,7 +127,7 @@ class RunnerPlace:
         return sync
 
     def _tasks_to_tell(self) -> tuple[TaskInForce | None, ...] | None:
-        untold, self.untold_tasks = self.untold_tasks, set()
+        untold, self.untold_tasks = self.untold_tasks, {}
         if self.is_ahead or not untold:
             return None  # positions, which are sent then, hold the tasks
         return tuple(
@@ -140,7 +143,7 @@ class RunnerPlace:
         positions = list(self.positions)
         positions[index] = position.with_task(task)
         self.positions = tuple(positions)
-        self.untold_tasks.add(index)
+        self.untold_tasks[index] = task
 
     def _warn_of_half_tasks(self) -> None:
         if self.why_no_tasks.endswith("no get_task"):
@@ -196,6 +199,9 @@ class RunnerPlace:
         """Takes over where the runner stands after an answer."""
         pairs = zip(positions, self.positions, strict=True)
         self.positions = tuple(position.following(before) for position, before in pairs)
+        untold, self.untold_tasks = self.untold_tasks, {}
+        for index, task in untold.items():  # set while the runner was at work
+            self.set_task(index, task)
         self.callbacks = callbacks
         self.is_ahead = False
 

@@ -12,6 +12,7 @@ import numpy as np
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from trainer.curriculum import why_no_tasks
+from trainer.env_runners.global_worker import at_work
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
     EnvRunnerSpec,
@@ -22,7 +23,8 @@ from trainer.env_runners.spec import (
     Sync,
 )
 from trainer.errors import SerializationError
-from trainer.runtime.worker_main import ProgressCounter
+from trainer.metrics import EpisodeRecord
+from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import Role, position_rng
 from trainer.types import State
 
@@ -85,19 +87,19 @@ class RunnerBootstrap:
         random.seed(int(rng.integers(2**63)))
         np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002 - it is the one that others use
 
-    def make_runner(self, progress: ProgressCounter | None = None) -> SingleAgentEnvRunner:
+    def make_runner(self, signals: CallSignals | None = None) -> SingleAgentEnvRunner:
         """Makes the runner, in this process."""
         return SingleAgentEnvRunner(
             self.spec,
             sync=self.sync,
             is_recreated=self.is_recreated,
-            progress=progress,
+            signals=signals,
         )
 
-    def __call__(self, progress: ProgressCounter | None) -> RunnerServant:
+    def __call__(self, signals: CallSignals | None) -> RunnerServant:
         """Makes the servant that a worker process keeps."""
         self._seed_global_generators()
-        return RunnerServant(self.make_runner(progress))
+        return RunnerServant(self.make_runner(signals))
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,14 @@ class ApplyReply:
         positions: where the slots stand, if the function made the runner play or set
             tasks; else None.
         callbacks: state of the callback objects; None if they have none.
+        records: evaluation runners: the episodes that the function let them play to the end.
     """
 
     value: Any
     metrics: Any
     positions: tuple[SlotPosition, ...] | None
     callbacks: State | None
+    records: tuple[EpisodeRecord, ...] = ()
 
 
 class RunnerServant:
@@ -173,18 +177,19 @@ def apply_to_runner(
     runner that dies afterwards has nothing left to lose.
     """
     runner.synchronize(sync)
-    value = (
-        getattr(runner, function)(**arguments)
-        if isinstance(function, str)
-        else function(runner, **arguments)
-    )
+    with at_work(runner):
+        value = (
+            getattr(runner, function)(**arguments)
+            if isinstance(function, str)
+            else function(runner, **arguments)
+        )
     has_played = runner.has_played
     has_moved = runner.notice_tasks() or has_played
-    if has_played:
-        runner.forget_unreported()
+    records = runner.take_records() if has_played else []
     return ApplyReply(
         value=value,
         metrics=runner.metrics.drain(),
         positions=runner.take_positions() if has_moved else None,
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
+        records=tuple(records) if runner.spec.in_evaluation else (),
     )

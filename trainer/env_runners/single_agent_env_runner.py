@@ -11,12 +11,14 @@ from typing import Any
 
 from callbacks import CallbackChain
 from trainer.curriculum import TaskInForce
+from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.episode_player import EpisodePlayer
+from trainer.env_runners.global_worker import at_work, note_made, note_stopped
+from trainer.env_runners.sample_event import fire_sample_end
 from trainer.env_runners.shares import share_out
 from trainer.env_runners.spec import (
-    Assignment,
     EnvRunnerSpec,
     SampleReply,
     SampleRequest,
@@ -28,10 +30,10 @@ from trainer.envs.env_checks import check_reset_signature, check_spaces
 from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
-from trainer.metrics import MetricsLogger
+from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.runtime.garbage import sparing_old_objects
-from trainer.runtime.worker_main import ProgressCounter
+from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID
 
@@ -54,7 +56,7 @@ class SingleAgentEnvRunner(EnvRunner):
         *,
         sync: Sync,
         is_recreated: bool = False,
-        progress: ProgressCounter | None = None,
+        signals: CallSignals | None = None,
     ) -> None:
         """Makes envs and module and brings them to the given position.
 
@@ -62,7 +64,7 @@ class SingleAgentEnvRunner(EnvRunner):
             spec: what to make.
             sync: weights, positions and callback state to start from.
             is_recreated: whether it replaces a runner that failed.
-            progress: shared counter, raised at every step of the sub-envs.
+            signals: shared with the main process: progress is shown there, and the end told.
 
         Raises:
             EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
@@ -73,13 +75,16 @@ class SingleAgentEnvRunner(EnvRunner):
         self.callbacks = CallbackChain(spec.callbacks, where=f"env runner {spec.worker_index}")
         self.weights_version = self._timestep = 0
         self.has_played = False
+        self._signals = signals
         self._lost: dict[int, int] = {}
-        self.env = self._make_env(is_recreated=is_recreated)
-        self.module_spec = self._complete_module_spec()
-        self.module = self._make_module()
-        self._player = EpisodePlayer(self, progress=progress)
-        self.first_tasks = self._tasks()
-        self._take_over(sync)
+        with at_work(self):
+            self.env = self._make_env(is_recreated=is_recreated)
+            self.module_spec = self._complete_module_spec()
+            self.module = self._make_module()
+            self._player = EpisodePlayer(self, signals=signals)
+            self.first_tasks = self._tasks()
+            self._take_over(sync)
+        note_made(self)
 
     # ---- making
 
@@ -140,7 +145,8 @@ class SingleAgentEnvRunner(EnvRunner):
         if sync.positions is not None:
             self._player.forget_unreported()
             self.metrics.drain()
-        self._take_over(sync)
+        with at_work(self):
+            self._take_over(sync)
 
     def _take_over(self, sync: Sync) -> None:
         if sync.weights is not None:
@@ -150,6 +156,7 @@ class SingleAgentEnvRunner(EnvRunner):
             self._timestep = sync.weights.timestep
         if sync.normalization is not None:
             self._player.normalize_with(sync.normalization)
+        self._player.evaluation = sync.evaluation
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
         if sync.positions is not None:
@@ -222,11 +229,11 @@ class SingleAgentEnvRunner(EnvRunner):
         # Afterwards no episode runs, so that whatever is sampled next begins with a reset as well.
         is_forced = force_reset or num_episodes is not None
         assignments = tuple(
-            Assignment(stream, num_env_steps=share)
+            replace(slot, num_env_steps=share)
             if num_episodes is None
-            else Assignment(stream, num_episodes=share)
-            for stream, share in enumerate(
-                share_out(total, self.num_envs), start=self.spec.first_slot
+            else replace(slot, num_episodes=share)
+            for slot, share in zip(
+                self._player.own_assignments(), share_out(total, self.num_envs), strict=True
             )
         )
         return self._play(
@@ -235,12 +242,17 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def answer(self, request: SampleRequest) -> SampleReply:
         """Plays what is asked and returns all that changed, for the main process to commit."""
-        episodes = self._play(request)
+        if request.steps_per_chunk is None:
+            episodes = self._play(request)
+        else:
+            episodes = []
+            for chunk in chunks_until_told(request, num_envs=self.num_envs, signals=self._signals):
+                self._play(chunk)
         player, lost = self._player, self.take_lost()
         reply = SampleReply(
-            episodes=tuple(episodes),
-            records=tuple(player.records),
-            numbers=tuple(player.numbers),
+            episodes=tuple(episodes) if request.returns_episodes else (),
+            records=tuple(player.finished.records),
+            numbers=tuple(player.finished.numbers),
             metrics=self.metrics.drain(),
             positions=self.take_positions(),
             callbacks=self.callbacks.get_state() if self.callbacks.has_state() else None,
@@ -252,9 +264,24 @@ class SingleAgentEnvRunner(EnvRunner):
         player.forget_unreported()
         return reply
 
-    def forget_unreported(self) -> None:
-        """Leaves what was played since the last answer out of the next one."""
+    def take_records(self) -> list[EpisodeRecord]:
+        """The episodes that ended since the last answer; they are left out of the next one."""
+        records = self._player.finished.records
         self._player.forget_unreported()
+        return records
+
+    def get_metrics(self) -> dict[str, Any]:
+        """What was logged since it was last taken, and the statistics of finished episodes.
+
+        For functions given to `foreach_env_runner`, after `sample()`: the main process adds it up
+        with `algorithm.metrics.aggregate(list_of_these, key=("evaluation", "env_runners"))`. What
+        is taken here is reported nowhere else.
+        """
+        for record in self.take_records():
+            self.metrics.log_value("episode_return_mean", record.episode_return)
+            self.metrics.log_value("episode_len_mean", record.length)
+            self.metrics.log_value("num_episodes", 1, reduce="sum", clear_on_reduce=True)
+        return self.metrics.drain()
 
     def take_positions(self) -> tuple[SlotPosition, ...]:
         """Where the slots stand, in relation to the positions taken before."""
@@ -262,21 +289,23 @@ class SingleAgentEnvRunner(EnvRunner):
         return tuple(slot.take_position() for slot in self._player.slots)
 
     def _play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
+        with at_work(self):
+            return self._play_at_work(request)
+
+    def _play_at_work(self, request: SampleRequest) -> list[SingleAgentEpisode]:
         self.has_played = True
-        spec = self.spec
+        spec, player = self.spec, self._player
         try:
             with sparing_old_objects():
-                episodes = self._player.play(request)
+                episodes = player.play(request)
         except Exception as error:
             if spec.checks_env:
-                running = [slot.episode for slot in self._player.slots if slot.episode is not None]
+                running = [slot.episode for slot in player.slots if slot.episode is not None]
                 explain_failure(running, error, name=spec.env_factory.name)
             raise
         if spec.checks_env:
             check_finite(episodes, name=spec.env_factory.name)
-        self.callbacks.fire(
-            "on_sample_end", env_runner=self, metrics_logger=self.metrics, samples=episodes
-        )
+        fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
         self._player.notice_tasks()
         return episodes
 
@@ -292,4 +321,5 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def stop(self) -> None:
         """Closes the sub-envs. Idempotent."""
+        note_stopped(self)
         self.env.close()

@@ -235,6 +235,7 @@ class Sync:
         positions: one per sub-env; running episodes are played again up to there.
         callbacks: state of the callback objects.
         normalization: what is done to observations and rewards.
+        evaluation: the stream of randomness of what evaluation runners play on their own.
         tasks: one per sub-env, to be set where the sub-env stands; None leaves its task. Positions
             hold their tasks already, so they never come together.
     """
@@ -243,6 +244,7 @@ class Sync:
     positions: tuple[SlotPosition, ...] | None = None
     callbacks: State | None = None
     normalization: Normalization | None = None
+    evaluation: int = 0
     tasks: tuple[TaskInForce | None, ...] | None = None
 
 
@@ -279,6 +281,9 @@ class SampleRequest:
         random_actions: draw actions uniformly, without the network.
         force_reset: give up running episodes first.
         timestep: env steps sampled in the whole run before; what schedules of exploration follow.
+        steps_per_chunk: play the assignments in chunks of so many env steps over all slots, least
+            and most, one after the other until the main process tells it to end.
+        returns_episodes: hand the episodes out; without, their records alone.
     """
 
     assignments: tuple[Assignment, ...]
@@ -286,6 +291,8 @@ class SampleRequest:
     random_actions: bool = False
     force_reset: bool = False
     timestep: int = 0
+    steps_per_chunk: tuple[int, int] | None = None
+    returns_episodes: bool = True
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ from trainer.episodes.columns import (
     VF_PREDS,
 )
 from trainer.errors import EpisodeError
-from trainer.metrics.exact_sum import exact_partials
 from trainer.types import Array
 
 FIXED: Final = frozenset(
@@ -132,10 +131,9 @@ class Rewrite:
             chunk.set_actions(new_data=self.actions)
             chunk.extra_model_outputs.pop(ACTION_LOGP, None)  # that of the actions before
         if self.rewards is not None:
-            paid = chunk.return_partials()
+            paid = chunk.rewards_list().copy()
             chunk.set_rewards(new_data=self.rewards)
-            # The sum is exact, so what the rewrite adds can be taken off again without a trace.
-            chunk.earlier_return = exact_partials([*paid, *(-self.rewards).tolist()])
+            chunk.note_rewrite(paid)
         for name, column in self.outputs.items():
             chunk.set_extra_model_outputs(key=name, new_data=column)
 

@@ -1,7 +1,7 @@
 """The data of a chunk, column by column, with everything that reads or overwrites it.
 
-What an episode *is* (its id, its end, its return, how it grows and is cut) is in
-`single_agent_episode.py`.
+What an episode *is* (its id, its end, how it grows and is cut) is in `single_agent_episode.py`, its
+return in `episode_returns.py`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 
 from trainer.episodes.alignment import check_alignment
 from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
+from trainer.episodes.episode_returns import EpisodeReturns
 from trainer.episodes.given_data import new_output
 from trainer.episodes.indexing import Indices
 from trainer.episodes.lookback_buffer import InfoBuffer, LookbackBuffer
 from trainer.errors import EpisodeError, UnknownOutputError
-from trainer.metrics.exact_sum import exact_partials, rounded_sum
 
 _Columns = TypeVar("_Columns", bound="EpisodeColumns")
 
 
-class EpisodeColumns:
+class EpisodeColumns(EpisodeReturns):
     """Observations, infos, actions, rewards and extra outputs of T steps and their look-back.
 
     Attributes:
@@ -33,16 +33,12 @@ class EpisodeColumns:
         actions: T items.
         rewards: T numbers.
         extra_model_outputs: {name: T items}.
-        earlier_return: exact partials (`trainer.metrics.exact_sum`) of the rewards of the episode's
-            earlier chunks.
     """
 
     observations: LookbackBuffer
     infos: LookbackBuffer
     actions: LookbackBuffer
-    rewards: LookbackBuffer
     extra_model_outputs: dict[str, LookbackBuffer]
-    earlier_return: list[float]
     _is_growing: bool
     """Reset, time running, not done, not numpy: one flag to test per step."""
 
@@ -175,29 +171,6 @@ class EpisodeColumns:
             column.to_list()
         for column in self.extra_model_outputs.values():
             column.to_list()
-
-    def chunk_return(self) -> float:
-        """The sum of the rewards of this chunk, without look-back and earlier chunks."""
-        return rounded_sum(self._rewards_list())
-
-    def get_return(self) -> float:
-        """The sum of all rewards of the episode up to the end of this chunk, rounded once.
-
-        It covers the earlier chunks of an episode that was cut, and does not depend on where it was
-        cut.
-        """
-        rewards = self._rewards_list()
-        return rounded_sum(self.earlier_return + rewards if self.earlier_return else rewards)
-
-    def return_partials(self) -> list[float]:
-        """`get_return()` before rounding, for the chunk that follows."""
-        return exact_partials(self.earlier_return + self._rewards_list())
-
-    def _rewards_list(self) -> list[float]:
-        rewards: Any = self.rewards.data
-        if self.lookback:
-            rewards = rewards[self.lookback :]
-        return rewards if isinstance(rewards, list) else rewards.tolist()
 
     # Getters. All take the indices that `trainer.episodes.indexing` explains.
 

@@ -27,6 +27,8 @@ USER_DATA: Final = (
 )
 """The attributes of an episode that are free for users."""
 
+_CHANGES: Final = ("own_change", "earlier_change")
+
 MOVED_BY_CUT: Final = USER_DATA[1:]
 """Those that a cut moves to the next chunk; of `custom_data` a copy stays."""
 
@@ -68,6 +70,7 @@ def shared_state(episode: GrowingEpisode) -> State:
     }
     state["lookback"] = episode.lookback
     state["earlier_return"] = episode.earlier_return
+    state |= {name: getattr(episode, name) for name in _CHANGES}
     if episode.task is not None:  # envs without tasks have the states that they always had
         state["task"] = episode.task
     return state
@@ -90,6 +93,8 @@ def copied_state(state: State) -> State:
         copied[name] = copied_containers(state[name])
     for name in ("observations", "infos", "actions", "rewards", "earlier_return"):
         copied[name] = copied_data(state[name])
+    for name in _CHANGES:
+        copied[name] = copied_containers(state.get(name))  # states of older checkpoints lack it
     if "task" in state:
         copied["task"] = copied_containers(state["task"])
     outputs = state["extra_model_outputs"]
@@ -117,7 +122,8 @@ def take_state(
         observation_space=observation_space,
         action_space=action_space,
     )
-    episode.earlier_return = state["earlier_return"]
+    for name in ("earlier_return", *_CHANGES):
+        setattr(episode, name, state[name])
     episode.task = state.get("task")
 
 

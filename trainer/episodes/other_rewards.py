@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
-from trainer.metrics.exact_sum import exact_partials
 from trainer.types import Array
 
 
@@ -26,7 +23,5 @@ def with_rewards(
     own = chunk.rewards
     changed.rewards = LookbackBuffer(rewards, lookback=own.lookback, space=own.space)
     if keeps_return:
-        # The sum is exact, so what was added can be taken off again without a trace.
-        shown = np.asarray(rewards, np.float64)[own.lookback :]
-        changed.earlier_return = exact_partials([*chunk.return_partials(), *(-shown).tolist()])
+        changed.note_rewrite(chunk.rewards_list())
     return changed

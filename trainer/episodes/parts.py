@@ -18,6 +18,7 @@ from trainer.episodes.columns import (
     TRUNCATEDS,
 )
 from trainer.episodes.episode_columns import EpisodeColumns
+from trainer.episodes.episode_returns import joined_changes
 from trainer.episodes.growing_episode import GrowingEpisode
 from trainer.episodes.lookback_buffer import LookbackBuffer
 
@@ -105,6 +106,7 @@ def append_columns(first: EpisodeColumns, other: EpisodeColumns) -> None:
     first.infos.extend(_items(other.infos, start + 1, stop + 1))
     first.actions.extend(_items(other.actions, start, stop))
     first.rewards.extend(_items(other.rewards, start, stop))
+    first.own_change = joined_changes(first.own_change, other.own_change)
     if stop > start:
         for key, column in first.extra_model_outputs.items():
             column.extend(_items(other.extra_model_outputs[key], start, stop))

@@ -35,9 +35,9 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
     be `cut()`, which ends this chunk and returns the chunk that goes on; `to_numpy()` when nothing
     more is added.
 
-    Of the whole episode, earlier chunks included, are: `get_return()`, `get_duration_s()`, `t`, and
-    all data of users. Of this chunk only are: the columns, `len()` (which is `t - t_started`),
-    `chunk_return()`.
+    Of the whole episode, earlier chunks included, are: `get_return()`, `get_rewritten_return()`,
+    `get_duration_s()`, `t`, and all data of users. Of this chunk only are: the columns, `len()`
+    (which is `t - t_started`), `chunk_return()`.
 
     Attributes:
         id_: the same for all chunks of an episode.
@@ -171,6 +171,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
         successor = self._empty_part(t_started=self.t)
         successor.fill_columns(**tail(self, min(len_lookback_buffer, self.rewards.total)))
         successor.earlier_return = self.return_partials()
+        successor.earlier_change = self.change_partials()
         successor.t = self.t
         successor.stopwatch = self.stopwatch.successor()
         successor.custom_data, self.custom_data = self.custom_data, snapshot

@@ -1,5 +1,20 @@
 """Evaluation: sampling with another spec, by tickets that anyone may play."""
 
-from trainer.evaluation.evaluator import EvaluationSettings, Evaluator
+from trainer.evaluation.collecting import collect_episodes, summarize_episodes
+from trainer.evaluation.evaluation_function import call_evaluation_function
+from trainer.evaluation.evaluator import (
+    EvaluationSettings,
+    Evaluator,
+    RunningEvaluation,
+    Subject,
+)
 
-__all__ = ["EvaluationSettings", "Evaluator"]
+__all__ = [
+    "EvaluationSettings",
+    "Evaluator",
+    "RunningEvaluation",
+    "Subject",
+    "call_evaluation_function",
+    "collect_episodes",
+    "summarize_episodes",
+]

@@ -1,37 +1,84 @@
 """Plays evaluation episodes and reports on them alone.
 
 An evaluation is a list of *tickets*. A ticket fixes the seeds of its episodes by (root seed,
-evaluation number, ticket number); who plays it changes nothing. Training's episodes, metrics and
-streams of randomness are never touched.
+training iteration behind the weights, ticket number); who plays it, and when, changes nothing. So
+the weights of an iteration get the same numbers whether they are evaluated after the training step,
+beside the next one, by hand, or from a checkpoint. Training's episodes, metrics and streams of
+randomness are never touched.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from trainer.env_runners import Assignment, EnvRunnerGroup, GroupSample, Weights
+from trainer.connectors import Normalization
+from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay, Weights
 from trainer.env_runners.shares import share_out
 from trainer.evaluation.same_spaces import check_same_spaces
 from trainer.metrics import EpisodeStatistics, MetricsLogger
+from trainer.metrics.result import overlaid
 from trainer.types import State
+
+_LOGGER = logging.getLogger(__name__)
+
+AUTO: Final = "auto"
 
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How long an evaluation is.
+    """How long an evaluation is, and who is waited for.
 
     Attributes:
-        duration: so many episodes or env steps, > 0.
+        duration: so many episodes or env steps, > 0; "auto": until it is told to end.
         unit: "episodes" or "timesteps".
+        steps_per_chunk: with "auto", the least and most env steps of one `sample()` of a runner.
         has_fixed_seed: every evaluation plays the same episodes (`evaluation_seed` is given).
+        waits_for_all: an evaluation ends when every ticket was played. Else the tickets of runners
+            that are stuck or fail are handed to others, and are left out if those fail, too.
     """
 
-    duration: int
+    duration: int | str
     unit: str
+    steps_per_chunk: tuple[int, int] = (100, 2000)
     has_fixed_seed: bool = False
+    waits_for_all: bool = True
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether it lasts until it is told to end."""
+        return self.duration == AUTO
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated: weights, as they were after some iteration.
+
+    Attributes:
+        weights: what to act with.
+        normalization: what is done to observations on their way to the network.
+        iteration: training iterations behind them.
+    """
+
+    weights: Weights
+    normalization: Normalization
+    iteration: int
+
+
+@dataclass(frozen=True)
+class RunningEvaluation:
+    """An evaluation that was begun.
+
+    Attributes:
+        subject: what is evaluated.
+        play: its tickets on their way through the runners.
+    """
+
+    subject: Subject
+    play: TicketPlay
 
 
 class Evaluator:
@@ -39,13 +86,16 @@ class Evaluator:
 
     Attributes:
         group: the evaluation runners.
-        num_evaluations: how many were played; the number of the next one.
+        settings: how long evaluations are.
+        num_evaluations: how many were played.
+        num_left_out: how many were not, because the one before was not over.
     """
 
     def __init__(self, group: EnvRunnerGroup, settings: EvaluationSettings) -> None:
         self.group = group
+        self.settings = settings
         self.num_evaluations = 0
-        self._settings = settings
+        self.num_left_out = 0
         self._metrics = MetricsLogger()
         self._is_started = False
 
@@ -61,45 +111,129 @@ class Evaluator:
         check_same_spaces(training_group, self.group)
         self._is_started = True
 
-    def tickets(self) -> list[Assignment]:
-        """The tickets of the next evaluation.
+    def prepare(self, subject: Subject) -> None:
+        """Brings the runners up to what is evaluated next; they hold it when this returns."""
+        group = self.group
+        group.set_weights(subject.weights)
+        group.set_normalization(subject.normalization)
+        group.begin_evaluation(self._stream(subject))
+        group.start()
 
-        Exactly `duration` episodes; env steps are rounded up to a multiple of the number of
-        runners.
-        """
-        stream = 0 if self._settings.has_fixed_seed else self.num_evaluations
-        if self._settings.unit == "episodes":
-            return [
-                Assignment(stream, ticket=ticket, num_episodes=1)
-                for ticket in range(self._settings.duration)
-            ]
-        num_runners = max(1, self.group.num_remote_env_runners())
-        total = math.ceil(self._settings.duration / num_runners) * num_runners
-        shares = share_out(total, self.group.num_slots)
-        return [
-            # The numbers of a ticket's later episodes step over all other tickets.
-            Assignment(stream, ticket=ticket, stride=len(shares), num_env_steps=share)
-            for ticket, share in enumerate(shares)
-            if share
-        ]
+    # ---- playing
 
-    def evaluate(self, weights: Weights) -> dict[str, Any]:
-        """Plays one evaluation and returns its metrics, from its own episodes alone.
+    def begin(self, subject: Subject, *, is_beside_training: bool) -> RunningEvaluation:
+        """Lets the runners play, and waits for nobody.
 
         Args:
-            weights: what to act with.
+            subject: what to evaluate; the runners were prepared for it.
+            is_beside_training: with "auto", go on until it is told to end. Without a training step
+                to last as long as, every runner makes the least number of steps.
+        """
+        settings = self.settings
+        is_open = settings.is_auto and is_beside_training
+        play = self.group.begin_play(
+            self.tickets(subject),
+            waits_for_all=settings.waits_for_all,
+            steps_per_chunk=settings.steps_per_chunk if is_open else None,
+        )
+        return RunningEvaluation(subject, play)
+
+    def leave_out(self) -> None:
+        """Notes that an evaluation was due while the one before it is not over."""
+        if not self.num_left_out:
+            _LOGGER.warning(
+                "An asynchronous evaluation is due while the one before it still runs; it is left "
+                "out, and counted in evaluation/num_evaluations_left_out. Evaluate less often "
+                "(evaluation_interval), for a shorter time (evaluation_duration), or with more "
+                "runners (evaluation_num_env_runners)."
+            )
+        self.num_left_out += 1
+
+    def end(self, evaluation: RunningEvaluation) -> dict[str, Any]:
+        """The metrics of an evaluation that is over, from its own episodes alone.
 
         Returns:
-            `env_runners` with the keys that training has, and `weights_version`.
+            `env_runners` with the keys that training has; `weights_version`,
+            `evaluated_at_iteration`, `num_episodes`, and what could not be played.
         """
-        self.group.set_weights(weights)
-        sample = self.group.play(self.tickets())
-        self.num_evaluations += 1
+        play = evaluation.play
+        sample = self.group.end_play(play)
         self._metrics.aggregate(sample.metrics)
-        logged, self._metrics = self._metrics.compile(), MetricsLogger()
+        # By ticket, so that sums and windows do not depend on who played what.
+        by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=_first)
         return {
-            "env_runners": {**logged, **_statistics(sample)},
-            "weights_version": weights.version,
+            **self._metrics_of([record for _, record in by_number], sample.num_env_steps),
+            **self._date(evaluation.subject),
+            **({} if self.settings.waits_for_all else self._missing(play.missing)),
+        }
+
+    def end_function(self, subject: Subject, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """The metrics of an evaluation that a user's function made.
+
+        Args:
+            subject: what it evaluated.
+            metrics: what it returned; it stands above what was noted of the episodes that the
+                function let the runners play.
+        """
+        records = self.group.take_records()
+        played = self._metrics_of(records, sum(record.length for record in records))
+        return overlaid({**played, **self._date(subject)}, metrics)
+
+    def tickets(self, subject: Subject) -> list[Assignment]:
+        """The tickets of an evaluation.
+
+        Exactly `duration` episodes; env steps are rounded up to a multiple of the number of
+        runners. With "auto", the least number of steps of every runner.
+        """
+        settings, group, stream = self.settings, self.group, self._stream(subject)
+        num_slots = group.num_slots
+        num_runners = max(1, group.num_remote_env_runners())
+        if settings.is_auto:
+            duration = settings.steps_per_chunk[0] * num_runners
+        else:
+            duration = int(settings.duration)
+        if settings.unit == "episodes" and not settings.is_auto:
+            return [Assignment(stream, ticket, num_episodes=1) for ticket in range(duration)]
+        shares = share_out(math.ceil(duration / num_runners) * num_runners, num_slots)
+        return [
+            # The numbers of a ticket's later episodes step over all other tickets.
+            Assignment(stream, ticket, num_slots, num_env_steps=share)
+            for ticket, share in enumerate(shares)
+            if share or settings.is_auto
+        ]
+
+    def _stream(self, subject: Subject) -> int:
+        return 0 if self.settings.has_fixed_seed else subject.iteration
+
+    # ---- reporting
+
+    def _metrics_of(self, records: Sequence[Any], num_env_steps: int) -> dict[str, Any]:
+        self.num_evaluations += 1
+        statistics = EpisodeStatistics(smoothing=None)
+        statistics.add(records)
+        logged, self._metrics = self._metrics.compile(), MetricsLogger()
+        played = {**statistics.result(), "num_env_steps_sampled": num_env_steps}
+        return {"env_runners": {**logged, **played}, "num_episodes": len(records)}
+
+    @staticmethod
+    def _date(subject: Subject) -> dict[str, int]:
+        return {
+            "weights_version": subject.weights.version,
+            "evaluated_at_iteration": subject.iteration,
+        }
+
+    def _missing(self, tickets: Sequence[Assignment]) -> dict[str, int]:
+        if tickets and not self.settings.is_auto:
+            _LOGGER.warning(
+                "%d of the tickets of an evaluation are missing in its result: the env failed or "
+                "hung each time they were played. They are number %s.",
+                len(tickets),
+                ", ".join(str(ticket.ticket) for ticket in tickets),
+            )
+        return {
+            "num_episodes_missing": sum(ticket.num_episodes or 0 for ticket in tickets),
+            "num_env_steps_missing": sum(ticket.num_env_steps or 0 for ticket in tickets),
+            "num_evaluations_left_out": self.num_left_out,
         }
 
     def add_metrics(self, metrics: Sequence[Any]) -> None:
@@ -110,6 +244,8 @@ class Evaluator:
         """
         self._metrics.aggregate(metrics)
 
+    # ---- state
+
     def get_state(self) -> State:
         """Plain data: number of evaluations, callback state and tasks of the runners, metrics.
 
@@ -117,6 +253,7 @@ class Evaluator:
         """
         return {
             "num_evaluations": self.num_evaluations,
+            "num_left_out": self.num_left_out,
             "metrics": self._metrics.get_state(),
             "callbacks": self.group.get_state()["callbacks"],
             "slots": self.group.get_task_positions(),
@@ -125,6 +262,7 @@ class Evaluator:
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called."""
         self.num_evaluations = state["num_evaluations"]
+        self.num_left_out = state.get("num_left_out", 0)
         self._metrics = MetricsLogger()
         if "metrics" in state:  # not before the first evaluation
             self._metrics.set_state(state["metrics"])
@@ -141,9 +279,5 @@ class Evaluator:
         self.group.stop()
 
 
-def _statistics(sample: GroupSample) -> dict[str, Any]:
-    # By ticket, so that sums and windows do not depend on who played what.
-    by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=lambda pair: pair[0])
-    statistics = EpisodeStatistics(smoothing=None)
-    statistics.add([record for _, record in by_number])
-    return {**statistics.result(), "num_env_steps_sampled": sample.num_env_steps}
+def _first(pair: tuple[int, Any]) -> int:
+    return pair[0]

@@ -30,6 +30,9 @@ class FinishedEpisode(Protocol):
     def get_return(self) -> float:
         """The return of the whole episode."""
 
+    def get_rewritten_return(self) -> float | None:
+        """The same with the rewards that callbacks wrote; None if they wrote none."""
+
     def get_duration_s(self) -> float:
         """Seconds the whole episode took."""
 
@@ -49,6 +52,7 @@ class EpisodeRecord:
         hist_data: {name: list of numbers}.
         media: {name: anything}.
         task: the task of the env at its first step; None if there was none.
+        rewritten_return: the sum of its rewards as callbacks rewrote them; None if they did not.
     """
 
     id_: str
@@ -61,6 +65,13 @@ class EpisodeRecord:
     hist_data: Mapping[str, Sequence[float]] = field(default_factory=dict)
     media: Mapping[str, Any] = field(default_factory=dict)
     task: Any = None
+    rewritten_return: float | None = None
+
+    @property
+    def return_to_learn(self) -> float:
+        """The return that is learnt from: rewritten, or else the env's own."""
+        rewritten = self.rewritten_return
+        return self.episode_return if rewritten is None else rewritten
 
     @classmethod
     def from_episode(cls, episode: FinishedEpisode) -> EpisodeRecord:
@@ -87,6 +98,7 @@ class EpisodeRecord:
             },
             media=dict(episode.media),
             task=episode.task,
+            rewritten_return=episode.get_rewritten_return(),
         )
 
 
@@ -163,6 +175,7 @@ class EpisodeStatistics:
         recent = self._recent()
         return {
             **_spread("episode_return", [record.episode_return for record in recent]),
+            **self._rewritten(recent),
             **_spread("episode_len", [record.length for record in recent]),
             "episode_duration_sec_mean": _mean([record.duration_s for record in recent]),
             "num_episodes": self._num_this_iteration,
@@ -173,6 +186,12 @@ class EpisodeStatistics:
             **self._lists(),
             **self._by_task(),
         }
+
+    @staticmethod
+    def _rewritten(recent: list[EpisodeRecord]) -> dict[str, float]:
+        if all(record.rewritten_return is None for record in recent):
+            return {}
+        return _spread("rewritten_return", [record.return_to_learn for record in recent])
 
     def _custom_metrics(self, recent: list[EpisodeRecord]) -> dict[str, Any]:
         by_name: dict[str, list[float]] = {}
@@ -192,6 +211,8 @@ class EpisodeStatistics:
             "episode_reward": [record.episode_return for record in records],
             "episode_lengths": [record.length for record in records],
         }
+        if any(record.rewritten_return is not None for record in records):
+            hist_stats["rewritten_return"] = [record.return_to_learn for record in records]
         media: dict[str, list[Any]] = {}
         for record in records:
             for name, values in record.hist_data.items():
@@ -219,6 +240,7 @@ class EpisodeStatistics:
                     "custom_metrics": dict(record.custom_metrics),
                     "hist_data": {name: list(data) for name, data in record.hist_data.items()},
                     **({} if record.task is None else {"task": record.task}),
+                    "rewritten_return": record.rewritten_return,
                 }
                 for record in self._records
             ],

@@ -110,6 +110,14 @@ _EPISODES: Final = (
     *_keys(
         "episode statistics",
         f"{ENV_RUNNERS}/",
+        SOMETIMES,
+        rewritten_return_mean="reward",
+        rewritten_return_min="reward",
+        rewritten_return_max="reward",
+    ),
+    *_keys(
+        "episode statistics",
+        f"{ENV_RUNNERS}/",
         TRAIN | EVALUATE,
         clock=True,
         episode_duration_sec_mean="seconds",
@@ -328,6 +336,16 @@ STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
     *_RUN,
 )
 """All standard keys; `describe` looks one up."""
+
+
+def is_always_written(path: str) -> bool:
+    """Whether every result of `train()` has a standard value at exactly that slash path."""
+    depth = path.count("/")
+    return any(
+        key.matches(path) and key.pattern.count("/") == depth
+        for key in STANDARD_KEYS
+        if "train" in key.always_in and not key.pattern.startswith(f"{EVALUATION}/")
+    )
 
 
 def describe(path: str) -> ResultKey | None:

@@ -114,7 +114,7 @@ class MetricsLogger(MetricsLoggerNames):
             path_of(key)
             raise
         if statistic is None:
-            statistic = self._table.find_or_make(key, given)
+            statistic = self._table.find_or_make(key, given, in_results=self._is_root)
         elif given != statistic.given:
             self._table.check_given(statistic, given)
         statistic.log(value)
@@ -299,7 +299,9 @@ class MetricsLogger(MetricsLoggerNames):
             self._merge(path, delta)
 
     def _merge(self, path: Path, delta: Delta) -> None:
-        statistic = self._table.by_path.get(path) or self._table.add(path, delta.options)
+        statistic = self._table.by_path.get(path) or self._table.add(
+            path, delta.options, in_results=self._is_root
+        )
         if statistic.options != delta.options:
             self._table.warn_once(statistic, delta.options)
         statistic.merge(delta)

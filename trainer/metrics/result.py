@@ -114,3 +114,12 @@ def _by_text(tree: Any, path: str) -> Any:
             if found is not _MISSING:
                 return found
     return _MISSING
+
+
+def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both trees in one; where both have a value, the one above stays."""
+    merged = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], Mapping) and isinstance(above[key], Mapping):
+            merged[key] = overlaid(below[key], above[key])
+    return merged

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from trainer.errors import MetricsError
+from trainer.metrics.keys import is_always_written
 from trainer.metrics.options import OPTION_DEFAULTS, Options, checked_options
 from trainer.metrics.paths import Key, Path, path_of, sorting_key, text_of
 from trainer.metrics.statistic import Statistic
@@ -39,7 +40,12 @@ class StatisticTable:
         return self.by_path.get(path_of(key))
 
     def find_or_make(
-        self, key: Key, given: tuple[Any, ...], *, is_wall_clock: bool = False
+        self,
+        key: Key,
+        given: tuple[Any, ...],
+        *,
+        is_wall_clock: bool = False,
+        in_results: bool = False,
     ) -> Statistic:
         """The statistic of a key in a spelling that was not used yet, made if there is none.
 
@@ -47,6 +53,7 @@ class StatisticTable:
             key: as callers write it.
             given: the options as callers write them, in the order of `OPTION_DEFAULTS`.
             is_wall_clock: see `Options`.
+            in_results: see `add`.
 
         Raises:
             MetricsError: impossible options, no key, or a key that is a group already.
@@ -54,15 +61,22 @@ class StatisticTable:
         path = path_of(key)
         statistic = self.by_path.get(path)
         if statistic is None:
-            statistic = self.add(path, _checked(path, given, is_wall_clock=is_wall_clock))
+            options = _checked(path, given, is_wall_clock=is_wall_clock)
+            statistic = self.add(path, options, in_results=in_results)
             statistic.given = given
         elif given != statistic.given:
             self.check_given(statistic, given)
         self.by_key[key] = statistic
         return statistic
 
-    def add(self, path: Path, options: Options) -> Statistic:
+    def add(self, path: Path, options: Options, *, in_results: bool = False) -> Statistic:
         """A new statistic with checked options.
+
+        Args:
+            path: its key.
+            options: checked.
+            in_results: it is logged for results of the algorithm, so warn if it cannot be seen
+                there, because a standard key has the same name.
 
         Raises:
             MetricsError: the key is a group of keys already, or a part of it is a value.
@@ -77,6 +91,12 @@ class StatisticTable:
                 )
         statistic = Statistic(text_of(path), options, clock=self._clock)
         self._put(path, statistic)
+        if in_results and is_always_written(text_of(path)):
+            _LOG.warning(
+                "The metric %r has the name of a standard key, whose value stays in results, so "
+                "what is logged under it does not appear. Log it under a name of your own.",
+                statistic.name,
+            )
         return statistic
 
     def _put(self, path: Path, statistic: Statistic) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 
@@ -11,7 +11,11 @@ class _EnvRunnerGroup(Protocol):
 
     def foreach_env_runner(self, func: Any, **options: Any) -> list[Any]: ...
     def foreach_env_runner_with_id(self, func: Any, **options: Any) -> list[Any]: ...
+    def foreach_env_runner_async(self, func: Any, **options: Any) -> int: ...
     def healthy_env_runner_ids(self) -> list[int]: ...
+    def num_remote_env_runners(self) -> int: ...
+    def num_healthy_env_runners(self) -> int: ...
+    def probe_unhealthy_env_runners(self) -> list[int]: ...
 
 
 class EnvRunnerGroupNames:
@@ -22,16 +26,14 @@ class EnvRunnerGroupNames:
         func: Callable[..., Any] | str,
         *,
         local_worker: bool = True,
-        healthy_only: bool = False,
-        remote_worker_ids: Sequence[int] | None = None,
+        **options: Any,
     ) -> list[Any]:
         """Older name of `foreach_env_runner`."""
-        return self.foreach_env_runner(
-            func,
-            local_env_runner=local_worker,
-            healthy_only=healthy_only,
-            remote_worker_ids=remote_worker_ids,
-        )
+        return self.foreach_env_runner(func, local_env_runner=local_worker, **options)
+
+    def foreach_worker_async(self: _EnvRunnerGroup, func: Any, **options: Any) -> int:
+        """Older name of `foreach_env_runner_async`."""
+        return self.foreach_env_runner_async(func, **options)
 
     def foreach_worker_with_id(
         self: _EnvRunnerGroup, func: Callable[[int, Any], Any], **options: Any
@@ -52,6 +54,18 @@ class EnvRunnerGroupNames:
     def local_worker(self: _EnvRunnerGroup) -> Any:
         """Older name of `local_env_runner`."""
         return self.local_env_runner
+
+    def num_remote_workers(self: _EnvRunnerGroup) -> int:
+        """Older name of `num_remote_env_runners`."""
+        return self.num_remote_env_runners()
+
+    def num_healthy_workers(self: _EnvRunnerGroup) -> int:
+        """Older name of `num_healthy_env_runners`."""
+        return self.num_healthy_env_runners()
+
+    def probe_unhealthy_workers(self: _EnvRunnerGroup) -> list[int]:
+        """Older name of `probe_unhealthy_env_runners`."""
+        return self.probe_unhealthy_env_runners()
 
     def healthy_worker_ids(self: _EnvRunnerGroup) -> list[int]:
         """Older name of `healthy_env_runner_ids`."""

@@ -18,10 +18,11 @@ from typing import Any, Final, overload
 from callbacks import PackingError
 from callbacks.importable import module_not_importable
 from callbacks.packing import pack_object
+from checkpoints import Checkpointable
 from trainer.errors import ActorUsageError, SerializationError
+from trainer.runtime.actor_address import ActorAddress
 from trainer.runtime.actor_answer import Answer
 from trainer.runtime.actor_link import link_to
-from trainer.runtime.actor_registry import ActorAddress
 from trainer.runtime.actor_start import ActorPlan, start_actor
 
 _FOR_CLUSTERS: Final = frozenset(
@@ -47,7 +48,7 @@ _WITHOUT_EFFECT: Final = {"max_restarts": 0, "max_task_retries": 0, "max_concurr
 @dataclasses.dataclass(frozen=True)
 class _Options:
     name: str | None = None
-    namespace: str = ""
+    namespace: str | None = None
     get_if_exists: bool = False
     lifetime: str | None = None
 
@@ -67,13 +68,13 @@ def _with_options(before: _Options, options: dict[str, Any]) -> _Options:
             hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(sorted(known))}"
             problems.append(f"`{name}` is no option of an actor; {hint}")
     given = {name: value for name, value in options.items() if name in known}
-    if given.get("namespace", "") is None:
-        given["namespace"] = ""
     made = dataclasses.replace(before, **given)
     if made.lifetime not in (None, "detached", "non_detached"):
         problems.append(f'`lifetime={made.lifetime!r}`: "detached", "non_detached" or None')
-    if made.name is not None and not (isinstance(made.name, str) and made.name):
-        problems.append(f"`name={made.name!r}`: a text that is not empty, or None")
+    for text in ("name", "namespace"):
+        value = getattr(made, text)
+        if value is not None and not (isinstance(value, str) and value):
+            problems.append(f"`{text}={value!r}`: a text that is not empty, or None")
     if made.get_if_exists and made.name is None:
         problems.append("`get_if_exists=True` needs a `name` to look for")
     if problems:
@@ -132,6 +133,7 @@ class ActorClass:
                     name=self._options.name,
                     namespace=self._options.namespace,
                     is_detached=self._options.lifetime == "detached",
+                    is_checkpointable=issubclass(self.original, Checkpointable),
                     get_if_exists=self._options.get_if_exists,
                 )
             )
@@ -276,8 +278,10 @@ def remote(target: Any = None, /, **options: Any) -> Any:
 
 def _actor_class(target: Any, options: _Options) -> ActorClass:
     if not isinstance(target, type):
+        name = getattr(target, "__name__", "work")
         raise ActorUsageError(
             f"`@actors.remote` is for classes, not for {target!r}. Make the function a method of a "
-            "class."
+            f"class, `class Worker: def {name}(self, …)`, make as many actors of it as shall work "
+            f"side by side, and call them in turn: `workers[i % n].{name}.remote(…)`."
         )
     return ActorClass(target, options)

@@ -1,7 +1,7 @@
 """The caller's side: one connection from this process to one actor, and the answers to come.
 
     link = link_to(address)                      the same for all threads of this process
-    answer = link.call("inc", [1], {})           returns at once
+    answer = link.call("inc", [1], {})           returns at once, unless too much is under way
     value = answer.value(timeout_s=5.0)
 
 A thread per connection sleeps until answers come, and takes them at once, so that an actor never
@@ -15,32 +15,36 @@ import collections
 import itertools
 import os
 import pickle
+import select
 import socket
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from callbacks import PackingError
-from trainer.errors import ActorDiedError, ActorError, SerializationError
-from trainer.runtime.actor_answer import Answer, unpack_failure
-from trainer.runtime.actor_process import HEADER, VALUE, pack_arguments
-from trainer.runtime.actor_registry import ActorAddress, ActorRegistry, Ending
-from trainer.runtime.outcomes import Lost
+from trainer.errors import ActorError, SerializationError
+from trainer.runtime.actor_address import ActorAddress
+from trainer.runtime.actor_answer import Answer
+from trainer.runtime.actor_end import describe_end, lost_connection
+from trainer.runtime.actor_process import HEADER, VALUE, is_actor, pack_arguments
+from trainer.runtime.actor_registry import ActorRegistry
+from trainer.runtime.actor_room import Room
 
-_ENDING_TIMEOUT_S: Final = 2.0
-_LOOK_AGAIN_S: Final = 0.005
 
-
-@dataclass(frozen=True)
+@dataclass
 class _Request:
     answer: Answer
     method: str
     packed_arguments: bytes
     waits_for: tuple[tuple[int | str, Answer], ...]
+    counted_bytes: int = 0
+
+    def num_bytes(self) -> int:
+        """Of its arguments, as far as they are there."""
+        there = (answer.packed for _, answer in self.waits_for)
+        return len(self.packed_arguments) + sum(len(packed) for packed in there if packed)
 
     def is_ready(self) -> bool:
         return all(answer.arrival.done() for _, answer in self.waits_for)
@@ -58,10 +62,14 @@ class Link:
         self._address = address
         self._connection = _connect(address)
         self._numbers = itertools.count(1)
-        self._under_way: dict[int, Answer] = {}
+        self._room = Room(address.describe(), is_bounded=not is_actor())
+        self._writable = select.poll()
+        self._writable.register(self._connection.fileno(), select.POLLOUT)
+        self._under_way: dict[int, tuple[Answer, int]] = {}
         self._outbox: collections.deque[_Request] = collections.deque()
         self._lock = threading.RLock()
         self._end: ActorError | None = None
+        self._was_closed = False
         self._told: set[str] = set()
         self._reader = threading.Thread(
             target=self._read, name=f"answers of {address.describe()}", daemon=True
@@ -76,7 +84,7 @@ class Link:
     def call(
         self, method: str, arguments: Sequence[object], keywords: Mapping[str, object]
     ) -> Answer:
-        """Calls a method; returns at once.
+        """Calls a method; returns at once, unless too much is under way (see `actor_room`).
 
         Args:
             method: its name.
@@ -99,6 +107,8 @@ class Link:
         except PackingError as error:
             raise SerializationError(f"{label} was not called: {error}") from error
         request = _Request(Answer(label, self._told), method, packed, tuple(waits_for))
+        request.counted_bytes = request.num_bytes()
+        self._room.enter(request.counted_bytes)
         with self._lock:
             self._outbox.append(request)
         self._send_what_is_ready()
@@ -107,33 +117,39 @@ class Link:
         return request.answer
 
     def _send_what_is_ready(self, _: object = None) -> None:
-        settled: list[tuple[Answer, tuple[int, bytes] | ActorError]] = []
+        settled: list[tuple[_Request, tuple[int, bytes] | ActorError]] = []
         with self._lock:
             while self._outbox and (self._end is not None or self._outbox[0].is_ready()):
                 request = self._outbox.popleft()
                 failed = [answer for _, answer in request.waits_for if answer.packed is None]
                 if self._end is not None:
-                    settled.append((request.answer, self._end))
+                    settled.append((request, self._end))
                 elif failed:  # the call cannot be made: its argument is an error
-                    settled.append((request.answer, failed[0].arrival.result()))
+                    settled.append((request, failed[0].arrival.result()))
                 else:
                     self._send(request)
         # Outside the lock: others may be waiting for these, with locks of their own.
-        for answer, arrival in settled:
-            answer.arrival.set_result(arrival)
+        for request, arrival in settled:
+            self._room.leave(request.counted_bytes)
+            request.answer.arrival.set_result(arrival)
 
     def _send(self, request: _Request) -> None:
         values = [(position, answer.packed) for position, answer in request.waits_for]
         number = next(self._numbers)
         body = pickle.dumps((request.method, request.packed_arguments, values), 5)
-        self._under_way[number] = request.answer
+        num_bytes = request.num_bytes() if values else request.counted_bytes
+        if num_bytes != request.counted_bytes:
+            self._room.grow(num_bytes - request.counted_bytes)
+        self._under_way[number] = (request.answer, num_bytes)
         try:
+            if not self._writable.poll(self._room.patience_s * 1000):
+                self._room.tell("its process takes nothing in: it may have been stopped")
             self._connection.send_bytes(HEADER.pack(number, VALUE) + body)
         except OSError:
             pass  # the reader sees the same, and tells everyone who waits
         except BaseException:
             # An interrupt within a message: what comes after it could not be understood.
-            _shut(self._connection)
+            self._shut()
             raise
 
     def _read(self) -> None:
@@ -141,35 +157,37 @@ class Link:
             while True:
                 message = self._connection.recv_bytes()
                 number, kind = HEADER.unpack_from(message)
-                answer = self._under_way.pop(number)
+                answer, num_bytes = self._under_way.pop(number)
+                self._room.leave(num_bytes)
                 answer.arrival.set_result((kind, message[HEADER.size :]))
                 del answer  # or it would last until the next one comes
         except (OSError, EOFError):
             pass
-        end = describe_end(self._address)
+        end = lost_connection(self._address) if self._was_closed else describe_end(self._address)
         with self._lock:
             self._end = end
             left = list(self._under_way.values())
             self._under_way.clear()
             self._connection.close()
-        for answer in left:
+        self._room.open()
+        for answer, _ in left:
             answer.arrival.set_result(end)
         self._send_what_is_ready()  # to those who were not sent yet, the same
 
     def close(self) -> None:
         """Ends the connection; the actor goes on."""
-        _shut(self._connection)
+        self._shut()
         if threading.current_thread() is not self._reader:
             self._reader.join()
 
-
-def _shut(connection: Connection[Any, Any]) -> None:
-    """Wakes whoever reads from a connection; closing it would not."""
-    try:
-        with socket.socket(fileno=os.dup(connection.fileno())) as ours:
-            ours.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it is closed, here or there
+    def _shut(self) -> None:
+        """Wakes the reader; closing the connection would not."""
+        self._was_closed = True
+        try:
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as ours:
+                ours.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is closed, here or there
 
 
 def _connect(address: ActorAddress) -> Connection[Any, Any]:
@@ -184,37 +202,6 @@ def _connect(address: ActorAddress) -> Connection[Any, Any]:
         joined.close()
         raise describe_end(address) from error
     return connection
-
-
-def describe_end(address: ActorAddress) -> ActorError:
-    """The error for calls to an actor that cannot be reached (any more)."""
-    registry = ActorRegistry(address.directory)
-    deadline = time.monotonic() + _ENDING_TIMEOUT_S
-    if address.is_alive():
-        return ActorError(f"The connection to the {address.describe()} was ended. Call it again.")
-    ending = registry.ending_of(address.actor_id)
-    # Its maker is about to learn the exit code.
-    while ending is None and Path(address.directory).is_dir() and time.monotonic() < deadline:
-        time.sleep(_LOOK_AGAIN_S)
-        ending = registry.ending_of(address.actor_id)
-    if ending is None:
-        ending = Ending()
-        registry.note_end(address.actor_id, ending)  # so that the next one need not wait
-    advice = (
-        "Its state is lost. Make it again (`options(name=…, get_if_exists=True)` makes it where "
-        "there is none), or let it save what must not be lost."
-    )
-    subject = f"The {address.describe()}, process {address.pid},"
-    if ending.failure is not None:
-        error = ActorDiedError(
-            f"{subject} could not be made: its constructor raised {ending.failure.type_name}: "
-            f"{ending.failure.message}"
-        )
-        error.__cause__ = unpack_failure(ending.failure)
-        return error
-    if ending.was_killed:
-        return ActorDiedError(f"{subject} was ended by kill(). {advice}")
-    return ActorDiedError(f"{subject} {Lost(ending.exit_code).describe()}. {advice}")
 
 
 class _Process:

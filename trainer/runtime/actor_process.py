@@ -30,7 +30,8 @@ from typing import Any, Final
 import cloudpickle
 
 from callbacks.packing import pack_object
-from trainer.runtime.actor_registry import ActorRegistry, Ending
+from trainer.runtime.actor_address import Ending
+from trainer.runtime.actor_registry import ActorRegistry
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import describe_failure, pack
 from trainer.runtime.worker_main import die_with_parent, prepare_process
@@ -68,8 +69,20 @@ class ActorBootstrap:
     has_forkserver: bool | None
 
 
+class _Process:
+    """What this process is; global because a process is one thing."""
+
+    is_actor = False
+
+
+def is_actor() -> bool:
+    """Whether this process serves calls of others."""
+    return _Process.is_actor
+
+
 def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
     """The life of an actor; returns only if its object could not be made."""
+    _Process.is_actor = True
     prepare_process(bootstrap.import_path, bootstrap.visible_registry)
     if bootstrap.has_forkserver is not None:
         die_with_parent(has_forkserver=bootstrap.has_forkserver)

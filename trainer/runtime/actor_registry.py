@@ -24,15 +24,18 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from trainer.errors import ActorError
-from trainer.runtime.messages import Failure
+from trainer.runtime.actor_address import ActorAddress, Ending
 
 REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_ACTORS"
 """Environment variable with the folder in which this process and its children meet."""
+
+NAMESPACE_VARIABLE: Final = "LOCAL_TRAINER_ACTORS_NAMESPACE"
+"""Environment variable with the namespace of this process: that of the process that made it."""
 
 DETACHED_REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_DETACHED_ACTORS"
 """Environment variable with another folder for detached actors than the user's own."""
@@ -43,73 +46,16 @@ _OWNER_FILE: Final = "owner"
 
 
 @dataclass(frozen=True)
-class ActorAddress:
-    """All that is needed to reach an actor.
-
-    Attributes:
-        directory: its registry.
-        actor_id: differs between all actors of a registry, the dead ones included.
-        class_name: the name of its class, for messages.
-        name: what it was called; None if it has no name.
-        namespace: where the name holds.
-        methods: what can be called.
-        pid: its process.
-        is_detached: it outlives the process that made it.
-    """
-
-    directory: str
-    actor_id: str
-    class_name: str
-    name: str | None
-    namespace: str
-    methods: tuple[str, ...]
-    pid: int
-    is_detached: bool
-
-    @property
-    def socket_path(self) -> str:
-        """Where it listens."""
-        return os.path.join(self.directory, self.actor_id)  # noqa: PTH118 - sockets want text
-
-    def describe(self) -> str:
-        """What messages call it."""
-        return (
-            f"actor {self.name!r} ({self.class_name})" if self.name else f"actor {self.class_name}"
-        )
-
-    def is_alive(self) -> bool:
-        """Whether its process exists; it may be busy."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)
-            try:
-                probe.connect(self.socket_path)
-            except BlockingIOError:
-                return True  # so many are waiting that no more may queue
-            except OSError:
-                return False
-        return True
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Why an actor is gone.
-
-    Attributes:
-        exit_code: as the operating system gave it; None if it is not known.
-        was_killed: by `kill()`, so that nobody needs to look for a cause.
-        failure: what its constructor raised.
-    """
-
-    exit_code: int | None = None
-    was_killed: bool = False
-    failure: Failure | None = None
-
-
-@dataclass(frozen=True)
 class ActorRegistry:
-    """A folder in which actors are found; only its user can enter it."""
+    """A folder in which actors are found; only its user can enter it.
+
+    Attributes:
+        directory: the folder.
+        namespace: where names hold that are given or asked for without one.
+    """
 
     directory: str
+    namespace: str = ""
 
     @classmethod
     def make(cls) -> ActorRegistry:
@@ -189,14 +135,14 @@ class ActorRegistry:
         draft.write_text(json.dumps(asdict(address)), encoding="utf-8")
         draft.replace(self._name_file(name, address.namespace))
 
-    def names(self) -> list[str]:
-        """The names of the living actors."""
+    def names(self) -> list[tuple[str, str]]:
+        """The living actors that have one: name and namespace."""
         found = []
         for file in Path(self.directory).glob("*.name"):
             with contextlib.suppress(FileNotFoundError):
                 record = json.loads(file.read_text(encoding="utf-8"))
                 found.append((record["name"], record["namespace"]))
-        return sorted(name for name, namespace in found if self.find(name, namespace))
+        return sorted(place for place in found if self.find(*place))
 
     def forget(self, address: ActorAddress) -> None:
         """Takes the traces of a dead actor away, except for why it is gone."""
@@ -204,6 +150,7 @@ class ActorRegistry:
             return
         with self.locked():
             Path(address.socket_path).unlink(missing_ok=True)
+            self._watch_file(address.actor_id).unlink(missing_ok=True)
             if address.name is None:
                 return
             file = self._name_file(address.name, address.namespace)
@@ -222,14 +169,25 @@ class ActorRegistry:
                 os.link(draft, folder / f"{actor_id}.end")
             draft.unlink()
 
+    def watch(self, actor_id: str) -> IO[str]:
+        """To be closed by who will note the end of an actor, once that is done."""
+        file = self._watch_file(actor_id).open("w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file
+
     def ending_of(self, actor_id: str) -> Ending | None:
-        """Why an actor is gone; None if nobody has said so yet."""
+        """Why an actor is gone; None if nobody knows. Sleeps while its watcher finds out."""
+        with contextlib.suppress(FileNotFoundError), self._watch_file(actor_id).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)  # the kernel opens it, too, if the watcher dies
         try:
             data = (Path(self.directory) / f"{actor_id}.end").read_bytes()
         except FileNotFoundError:
             return None
         ending: Ending = pickle.loads(data)  # noqa: S301 - only this user can write here
         return ending
+
+    def _watch_file(self, actor_id: str) -> Path:
+        return Path(self.directory) / f"{actor_id}.watched"
 
     def _name_file(self, name: str, namespace: str) -> Path:
         digest = hashlib.sha256(f"{namespace}\0{name}".encode()).hexdigest()[:32]
@@ -276,9 +234,11 @@ def _prefix() -> str:
 
 
 class _Process:
-    """The registry that this process made; global because a process has one."""
+    """What this process knows of registries; global because a process has one."""
 
     owned: OwnedRegistry | None = None
+    is_initialized = False
+    namespace = ""
 
 
 def registry_of_this_process() -> ActorRegistry:
@@ -288,8 +248,48 @@ def registry_of_this_process() -> ActorRegistry:
     """
     told = os.environ.get(REGISTRY_VARIABLE)
     if told:
-        return ActorRegistry(told)
+        own_namespace = _Process.namespace or os.environ.get(NAMESPACE_VARIABLE, "")
+        return ActorRegistry(told, own_namespace)
     if _Process.owned is None or not Path(_Process.owned.registry.directory).is_dir():
         _Process.owned = OwnedRegistry()
         atexit.register(_Process.owned.close)
-    return _Process.owned.registry
+    return replace(_Process.owned.registry, namespace=_Process.namespace)
+
+
+def tell_this_process(registry: ActorRegistry) -> None:
+    """In a process of ours: where its parent finds actors, there it shall look, too."""
+    os.environ[REGISTRY_VARIABLE] = registry.directory
+    os.environ[NAMESPACE_VARIABLE] = registry.namespace
+
+
+def initialize(namespace: str | None = None) -> None:
+    """Prepares this process for actors; may be done again.
+
+    Args:
+        namespace: where names hold that are given or asked for without one.
+
+    Raises:
+        ActorError: there is another namespace already.
+    """
+    now = registry_of_this_process().namespace
+    if _Process.is_initialized and namespace is not None and namespace != now:
+        raise ActorError(
+            f"This process uses the namespace {now!r} already, and actors may have names in it, so "
+            f"it cannot change to {namespace!r}. Call `actors.init(namespace=…)` before everything "
+            "else, or `actors.shutdown()` before it."
+        )
+    _Process.is_initialized = True
+    if namespace is not None:
+        _Process.namespace = namespace
+    registry_of_this_process().ensure()
+
+
+def is_initialized() -> bool:
+    """Whether this process was prepared, or is one of ours, which always are."""
+    return _Process.is_initialized or REGISTRY_VARIABLE in os.environ
+
+
+def forget_initialization() -> None:
+    """As if `initialize` had not been called; the registry stays, for those who know it."""
+    _Process.is_initialized = False
+    _Process.namespace = ""

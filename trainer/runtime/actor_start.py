@@ -18,26 +18,20 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import IO, ClassVar, Final, cast
 
 from trainer.errors import ActorError, ActorNameError
+from trainer.runtime.actor_address import ActorAddress, Ending
 from trainer.runtime.actor_process import ActorBootstrap, run
-from trainer.runtime.actor_registry import (
-    ActorAddress,
-    ActorRegistry,
-    Ending,
-    registry_of_this_process,
-)
+from trainer.runtime.actor_registry import ActorRegistry, initialize, registry_of_this_process
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
 
 _PRELOADED: Final = ("numpy", "trainer.runtime.actor_process")
 _KILL_TIMEOUT_S: Final = 5.0
-_LOOK_AGAIN_S: Final = 0.002
 
 
 @dataclass(frozen=True)
@@ -49,8 +43,9 @@ class ActorPlan:
         methods: what can be called.
         packed_factory: pickled callable that makes the object.
         name: what it is called; None gives it no name.
-        namespace: where the name holds.
+        namespace: where the name holds; None for that of this process.
         is_detached: it outlives this process.
+        is_checkpointable: its state belongs into checkpoints.
         get_if_exists: an actor that has the name already is as good.
     """
 
@@ -58,8 +53,9 @@ class ActorPlan:
     methods: tuple[str, ...]
     packed_factory: bytes
     name: str | None = None
-    namespace: str = ""
+    namespace: str | None = None
     is_detached: bool = False
+    is_checkpointable: bool = False
     get_if_exists: bool = False
 
 
@@ -69,6 +65,7 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     Raises:
         ActorNameError: the name is taken.
     """
+    initialize()
     visible_registry = registry_of_this_process()
     registry = ActorRegistry.for_detached() if plan.is_detached else visible_registry
     registries = {found.directory: found for found in (visible_registry, registry)}
@@ -93,35 +90,37 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     return address
 
 
-def find_actor(name: str, namespace: str) -> ActorAddress | None:
+def find_actor(name: str, namespace: str | None) -> ActorAddress | None:
     """The living actor of that name that this process can see, detached ones included."""
-    here = registry_of_this_process().find(name, namespace)
-    return here or ActorRegistry.for_detached().find(name, namespace)
+    registry = registry_of_this_process()
+    where = registry.namespace if namespace is None else namespace
+    return registry.find(name, where) or ActorRegistry.for_detached().find(name, where)
 
 
-def visible_names() -> list[str]:
-    """The names of all living actors that this process can see."""
+def visible_names() -> list[tuple[str, str]]:
+    """Name and namespace of all living actors that this process can see."""
     return [*registry_of_this_process().names(), *ActorRegistry.for_detached().names()]
 
 
 def _start(
     plan: ActorPlan, registry: ActorRegistry, actor_id: str, listener: socket.socket
 ) -> ActorAddress:
-    method = choose_start_method()
+    method, visible_registry = choose_start_method(), registry_of_this_process()
     draft = functools.partial(
         ActorAddress,
         directory=registry.directory,
         actor_id=actor_id,
         class_name=plan.class_name,
         name=plan.name,
-        namespace=plan.namespace,
+        namespace=visible_registry.namespace if plan.namespace is None else plan.namespace,
         methods=plan.methods,
         is_detached=plan.is_detached,
+        is_checkpointable=plan.is_checkpointable,
     )
     bootstrap = ActorBootstrap(
         actor_id=actor_id,
         registry=registry,
-        visible_registry=registry_of_this_process(),
+        visible_registry=visible_registry,
         name=plan.name or plan.class_name,
         packed_factory=plan.packed_factory,
         import_path=ImportPath.of_this_process(),
@@ -189,19 +188,23 @@ class _Process:
 
     owned: ClassVar[dict[str, ActorAddress]] = {}
     watchers: ClassVar[dict[str, threading.Thread]] = {}
+    watches: ClassVar[dict[str, IO[str]]] = {}
 
 
 def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
-    def watch() -> None:
-        exit_code = wait()
-        registry = ActorRegistry(address.directory)
-        registry.note_end(address.actor_id, Ending(exit_code))
-        registry.forget(address)
-        _Process.owned.pop(address.actor_id, None)
-        _Process.watchers.pop(address.actor_id, None)
+    registry, actor_id = ActorRegistry(address.directory), address.actor_id
 
+    def watch() -> None:
+        with _Process.watches[actor_id]:  # who asks why it is gone sleeps until this is closed
+            exit_code = wait()
+            registry.note_end(actor_id, Ending(exit_code))
+        registry.forget(address)
+        for known in (_Process.owned, _Process.watches, _Process.watchers):
+            known.pop(actor_id, None)
+
+    _Process.watches[actor_id] = registry.watch(actor_id)
     thread = threading.Thread(target=watch, name=f"watch of {address.describe()}", daemon=True)
-    _Process.watchers[address.actor_id] = thread
+    _Process.watchers[actor_id] = thread
     thread.start()
 
 
@@ -219,19 +222,25 @@ def kill_actor(address: ActorAddress) -> None:
     registry.note_end(address.actor_id, Ending(was_killed=True))
     with contextlib.suppress(ProcessLookupError):
         os.kill(address.pid, signal.SIGKILL)
-    deadline = time.monotonic() + _KILL_TIMEOUT_S
-    while address.is_alive():
-        if time.monotonic() > deadline:
-            raise ActorError(
-                f"The {address.describe()}, process {address.pid}, was killed but is still there "
-                f"after {_KILL_TIMEOUT_S:g} s: the operating system holds it, perhaps in a device."
-            )
-        time.sleep(_LOOK_AGAIN_S)
+    if not address.wait_for_end(_KILL_TIMEOUT_S):
+        raise ActorError(
+            f"The {address.describe()}, process {address.pid}, was killed but is still there "
+            f"after {_KILL_TIMEOUT_S:g} s: the operating system holds it, perhaps in a device."
+        )
     watcher = _Process.watchers.get(address.actor_id)
     if watcher is not None:
         watcher.join()
     else:
         registry.forget(address)
+
+
+def checkpointable_actors() -> list[ActorAddress]:
+    """The living named actors that this process made, not detached, whose class is so."""
+    return [
+        address
+        for address in list(_Process.owned.values())
+        if address.is_checkpointable and address.name is not None and address.is_alive()
+    ]
 
 
 def kill_own_actors() -> None:
@@ -248,8 +257,10 @@ def _end_with_this_process() -> None:
 
 def _forget_actors() -> None:
     """In a forked copy: the actors are those of the original."""
-    _Process.owned.clear()
-    _Process.watchers.clear()
+    for watch in _Process.watches.values():
+        watch.close()
+    for known in (_Process.owned, _Process.watches, _Process.watchers):
+        known.clear()
 
 
 os.register_at_fork(after_in_child=_forget_actors)

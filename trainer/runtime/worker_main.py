@@ -3,7 +3,7 @@
 A worker holds one *servant*, an object that a packed factory makes, and calls its methods as it is
 told:
 
-    initialize(...)           the executor's initializer: signals, parent watch, BLAS, progress
+    initialize(...)           the executor's initializer: signal handlers, parent watch, BLAS
     construct(factory)        unpacks the factory, calls it, keeps the servant
     call(method, arguments)   calls a method of the servant, answers with a packed Reply
 
@@ -23,11 +23,11 @@ import sys
 import threading
 from collections.abc import Callable
 from multiprocessing import forkserver
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 
-from trainer.runtime.actor_registry import REGISTRY_VARIABLE, ActorRegistry
+from trainer.runtime.actor_registry import ActorRegistry, tell_this_process
 from trainer.runtime.blas_threads import set_blas_threads
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Reply, describe_failure, pack
@@ -36,10 +36,17 @@ from trainer.runtime.worker_output import flush_output, print_whole_lines
 _PR_SET_PDEATHSIG = 1
 
 
-class ProgressCounter(Protocol):
-    """A number in shared memory that the servant raises while it makes progress."""
+class CallSignals(ctypes.Structure):
+    """What both sides tell each other, in shared memory, while a call is under way.
 
-    value: int
+    Attributes:
+        num_signs: raised by the servant while it makes progress.
+        must_end: set by the main process: a call without an end of its own is to end now.
+    """
+
+    num_signs: int
+    must_end: bool
+    _fields_ = (("num_signs", ctypes.c_uint64), ("must_end", ctypes.c_bool))
 
 
 class _Process:
@@ -49,11 +56,11 @@ class _Process:
     """
 
     servant: Any = None
-    progress: ProgressCounter | None = None
+    signals: CallSignals | None = None
 
 
 def initialize(
-    progress: ProgressCounter,
+    signals: CallSignals,
     *,
     has_forkserver: bool,
     import_path: ImportPath,
@@ -62,20 +69,20 @@ def initialize(
     """Prepares a fresh process.
 
     Args:
-        progress: the shared counter of this worker's place.
+        signals: those of this worker's place.
         has_forkserver: whether the operating system's parent of this process is a fork server.
         import_path: where the user's modules are found; this library is imported already.
         actor_registry: where actors are found.
     """
     prepare_process(import_path, actor_registry)
-    _Process.progress = progress
+    _Process.signals = signals
     die_with_parent(has_forkserver=has_forkserver)
 
 
 def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> None:
     """What every process of ours does first; it does not yet end with its parent."""
     import_path.take_over()
-    os.environ[REGISTRY_VARIABLE] = actor_registry.directory
+    tell_this_process(actor_registry)
     print_whole_lines()
     # Ctrl-C reaches the whole process group; the main process alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -121,14 +128,14 @@ def _let_forkserver_end() -> None:
 
 
 def construct(packed_factory: bytes) -> bytes:
-    """Makes the servant by calling the factory with the progress counter.
+    """Makes the servant by calling the factory with the shared signals.
 
     Returns:
         a packed `Reply` with the servant's `report()`.
     """
     try:
-        factory: Callable[[ProgressCounter | None], Any] = cloudpickle.loads(packed_factory)
-        servant = factory(_Process.progress)
+        factory: Callable[[CallSignals | None], Any] = cloudpickle.loads(packed_factory)
+        servant = factory(_Process.signals)
         _Process.servant = servant
         return _packed_reply(servant.report())
     except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it

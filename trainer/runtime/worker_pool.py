@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import math
 import threading
 import time
 import weakref
@@ -48,24 +49,36 @@ class WorkerPool:
         return [index for index, slot in self.slots.items() if slot.pending is not None]
 
     def next_outcome(self) -> tuple[int, Outcome]:
-        """Waits until one pending call has ended.
+        """Waits until one pending call has ended; see `outcome_within`."""
+        while True:
+            found = self.outcome_within(math.inf)
+            if found is not None:
+                return found
+
+    def outcome_within(self, timeout_s: float) -> tuple[int, Outcome] | None:
+        """Waits for a while until one pending call has ended.
 
         A worker that makes no progress for as long as its call allows is killed and counts as lost;
         after half of that time a warning is logged.
 
+        Args:
+            timeout_s: how long to wait at most; 0 looks only.
+
         Returns:
             the worker's number and how its call ended; the smallest number where several ended.
+            None if none ended in time.
         """
         indices = self.pending()
         if not indices:
             raise RuntimeError("No worker owes an answer.")
         limits = [self.slots[index].stall_limit_s for index in indices]
         poll_s = min([_LONGEST_POLL_S, *[limit / 10 for limit in limits if limit is not None]])
+        until = time.monotonic() + timeout_s
         while True:
             futures = {self.slots[index].pending: index for index in indices}
             done, _ = concurrent.futures.wait(
                 [future for future in futures if future is not None],
-                timeout=poll_s,
+                timeout=max(0.0, min(poll_s, until - time.monotonic())),
                 return_when=concurrent.futures.FIRST_COMPLETED,
             )
             if done:
@@ -75,6 +88,8 @@ class WorkerPool:
                 stalled = self.slots[index].kill_if_stalled()
                 if stalled is not None:
                     return index, stalled
+            if time.monotonic() >= until:
+                return None
 
     def kill_busy(self) -> list[int]:
         """Ends every worker that is in the middle of a call; returns their numbers."""

@@ -15,7 +15,6 @@ only.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import time
 from collections.abc import Sequence
@@ -61,9 +60,9 @@ class WorkerSlot:
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
         self._context = make_context(start_method, self._keep_process)
-        self._progress: Any = self._context.RawValue(ctypes.c_uint64, 0)
-        self._progress_seen = 0
-        self._progress_seen_at = 0.0
+        self._signals: Any = self._context.RawValue(worker_main.CallSignals)
+        self._signs_seen = 0
+        self._signs_seen_at = 0.0
         self._has_warned = False
 
     @property
@@ -80,13 +79,13 @@ class WorkerSlot:
         """Starts a new process that makes its servant; the answer is the servant's report.
 
         Args:
-            packed_factory: pickled callable that makes the servant from the progress counter.
+            packed_factory: pickled callable that makes the servant from the shared signals.
             stall_limit_s: how long it may go without progress.
         """
         self.kill()
         has_forkserver = self._start_method == "forkserver"
         path = ImportPath.of_this_process()
-        initargs = (self._progress, has_forkserver, path, registry_of_this_process())
+        initargs = (self._signals, has_forkserver, path, registry_of_this_process())
         self.is_busy = True
         with starting():  # multiprocessing starts processes of its own for the first semaphore
             self._executor = ProcessPoolExecutor(
@@ -123,6 +122,7 @@ class WorkerSlot:
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
         self.is_busy = True
+        self._signals.must_end = False
         try:
             self._watch(self._executor.submit(worker_main.call, method, packed), stall_limit_s)
         except BrokenProcessPool as error:
@@ -133,8 +133,8 @@ class WorkerSlot:
         self.pending = future
         self.stall_limit_s = stall_limit_s
         self._has_warned = False
-        self._progress_seen = self._progress.value
-        self._progress_seen_at = time.monotonic()
+        self._signs_seen = self._signals.num_signs
+        self._signs_seen_at = time.monotonic()
 
     def take(self) -> Outcome:
         """Waits for the pending answer; returns how the call ended.
@@ -155,14 +155,21 @@ class WorkerSlot:
         reply: Reply = cloudpickle.loads(packed)
         return Success(reply.value) if reply.failure is None else Failed(reply.failure)
 
+    def tell_to_end(self) -> None:
+        """Tells a call that has no end of its own to come to one."""
+        self._signals.must_end = True
+
+    def idle_s(self) -> float:
+        """Seconds without progress, as far as it was looked at."""
+        num_signs = self._signals.num_signs
+        if num_signs != self._signs_seen:
+            self._signs_seen = num_signs
+            self._signs_seen_at = time.monotonic()
+        return time.monotonic() - self._signs_seen_at
+
     def kill_if_stalled(self) -> Lost | None:
         """Ends a worker that made no progress for as long as its call allows."""
-        value = self._progress.value
-        if value != self._progress_seen:
-            self._progress_seen = value
-            self._progress_seen_at = time.monotonic()
-        limit_s = self.stall_limit_s
-        idle_s = time.monotonic() - self._progress_seen_at
+        limit_s, idle_s = self.stall_limit_s, self.idle_s()
         if self.pending is None or limit_s is None or idle_s < limit_s / 2:
             return None
         if idle_s >= limit_s:
@@ -247,11 +254,11 @@ def _broken(error: BrokenProcessPool) -> Future[bytes]:
 
 
 def _initialize(
-    progress: Any, has_forkserver: bool, import_path: ImportPath, actor_registry: ActorRegistry
+    signals: Any, has_forkserver: bool, import_path: ImportPath, actor_registry: ActorRegistry
 ) -> None:
     # The executor gives an initializer's arguments by position.
     worker_main.initialize(
-        progress,
+        signals,
         has_forkserver=has_forkserver,
         import_path=import_path,
         actor_registry=actor_registry,

@@ -13,7 +13,7 @@ from trainer.algorithms.off_policy.config import OffPolicyConfig, refused
 from trainer.config import NotProvided, Setting, section
 from trainer.config.checks import boolean, function, integer, number, one_of, optional, schedule
 from trainer.config.problems import Problem, assignment
-from trainer.config.rules import Rule
+from trainer.config.rule import Rule
 from trainer.config.values import same_value
 from trainer.modules import QModule, RLModule
 

@@ -32,7 +32,7 @@ class OffPolicyAlgorithm(Algorithm):
     learner: ReplayLearner
     local_replay_buffer: ReplayBuffer
     # A buffer is too large to be copied in every iteration: it undoes its own changes.
-    _undone_apart: ClassVar[tuple[str, ...]] = (_BUFFER,)
+    _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
     _buffer_is_marked = False
     _buffer_was_restored = False
 

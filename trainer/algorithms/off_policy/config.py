@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Final, TypeVar
 from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
 from trainer.config.checks import Check, boolean, either, integer, mapping, number, optional
 from trainer.config.problems import Problem, assignment
-from trainer.config.rules import COMMON_RULES, Rule
+from trainer.config.rule import Rule
+from trainer.config.rules import COMMON_RULES
 from trainer.config.values import same_value
 from trainer.errors import ReplayError
 from trainer.replay import make_replay_buffer

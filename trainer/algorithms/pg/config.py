@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 
 from trainer.config import AlgorithmConfig, NotProvided, section
 from trainer.config.problems import Problem, assignment
-from trainer.config.rules import COMMON_RULES, ON_POLICY_RULES, Rule
+from trainer.config.rule import Rule
+from trainer.config.rules import COMMON_RULES, ON_POLICY_RULES
 from trainer.modules import PolicyModule, RLModule
 
 ConfigT = TypeVar("ConfigT", bound="PGConfig")

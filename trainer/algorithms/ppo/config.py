@@ -12,7 +12,8 @@ from typing import Any, ClassVar, TypeVar
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.checks import boolean, number, optional, schedule
 from trainer.config.problems import Problem, assignment
-from trainer.config.rules import COMMON_RULES, ON_POLICY_RULES, Rule
+from trainer.config.rule import Rule
+from trainer.config.rules import COMMON_RULES, ON_POLICY_RULES
 
 ConfigT = TypeVar("ConfigT", bound="PPOConfig")
 

@@ -22,7 +22,7 @@ from trainer.config.checks import (
     schedule,
 )
 from trainer.config.problems import Problem, assignment
-from trainer.config.rules import Rule
+from trainer.config.rule import Rule
 from trainer.errors import ConfigError
 from trainer.modules import RLModule, SACModelConfig, SACModule
 

@@ -1,0 +1,400 @@
+"""Evaluation beside training, asynchronous, as long as the training step, and by users' functions.
+
+What is compared are the numbers of every ticket: they do not depend on the mode, on who plays, or
+on who dies meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import encode
+from trainer import CallbackError, PPOConfig
+from trainer.env_runners import ticket_play
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.waiting import is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+
+def config(env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(env)
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        .training(
+            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .evaluation(evaluation_num_env_runners=2, evaluation_duration=5)
+        .debugging(seed=5)
+    )
+    return made.update_from_dict({"evaluation_interval": 1, **settings})
+
+
+PARALLEL: dict[str, Any] = {"evaluation_parallel_to_training": True}
+ASYNC: dict[str, Any] = {"enable_async_evaluation": True}
+AUTO: dict[str, Any] = {
+    **PARALLEL,
+    "evaluation_duration": "auto",
+    "evaluation_duration_unit": "timesteps",
+}
+
+
+def numbers(metrics: Any) -> bytes:
+    """What an evaluation found out, ticket by ticket, as bytes; without what it left out."""
+    found = comparable({"evaluation": metrics})["evaluation"]
+    return encode({key: found[key] for key in ("env_runners", "num_episodes")})
+
+
+def by_version(algo: Any, num_iterations: int) -> dict[int, bytes]:
+    """What the evaluations in the results of some iterations found out, by weights version."""
+    shown = [algo.train().get("evaluation") for _ in range(num_iterations)]
+    return {found["weights_version"]: numbers(found) for found in shown if found is not None}
+
+
+def all_by_version(algo: Any, num_evaluations: int) -> dict[int, bytes]:
+    """Likewise, training on until there were so many evaluations."""
+    found: dict[int, bytes] = {}
+
+    def has_all() -> bool:
+        found.update(by_version(algo, 1))
+        return len(found) >= num_evaluations
+
+    assert wait_until(has_all, within_s=30)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [1, 2, 3, 4]),
+        ({"evaluation_interval": 2}, [None, 2, 2, 4]),
+        (PARALLEL, [0, 1, 2, 3]),
+        ({**PARALLEL, "evaluation_interval": 2}, [None, 1, 1, 3]),
+        ({**AUTO, "evaluation_interval": 2}, [None, 1, 1, 3]),
+    ],
+)
+def test_the_weights_are_those_that_the_documents_print(
+    settings: dict[str, Any], expected: list[Any]
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def note(algorithm: Any) -> None:
+        versions = algorithm.eval_env_runner_group.foreach_env_runner(lambda r: r.weights_version)
+        seen.append((algorithm.learner.num_updates, *set(versions)))
+
+    with config(**settings).callbacks(on_evaluate_start=note).build_algo() as algo:
+        results = [algo.train() for _ in range(4)]
+    assert [r.get("evaluation/weights_version") for r in results] == expected
+    assert [r.get("evaluation/evaluated_at_iteration") for r in results] == expected
+    begun = sorted({version for version in expected if version is not None})
+    assert seen == [(version, version) for version in begun], "the runners hold these weights"
+
+
+def test_only_fresh_ones_are_shown_if_that_is_wanted() -> None:
+    settings = {**PARALLEL, "evaluation_interval": 2, "always_attach_evaluation_results": False}
+    with config(**settings).build_algo() as algo:
+        assert ["evaluation" in algo.train() for _ in range(4)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("duration", "unit", "num_episodes", "num_env_steps"),
+    [(10, "episodes", 10, None), (200, "timesteps", None, 203)],
+)
+def test_seven_runners_play_exactly_what_the_documents_say(
+    duration: int, unit: str, num_episodes: int | None, num_env_steps: int | None, tmp_path: Path
+) -> None:
+    def count(samples: Any, env_runner: Any) -> None:
+        steps = sum(len(episode) for episode in samples)
+        with (tmp_path / str(env_runner.worker_index)).open("a") as file:
+            file.write(f"{len(samples)} {steps}\n")
+
+    made = config(
+        evaluation_num_env_runners=7,
+        evaluation_duration=duration,
+        evaluation_duration_unit=unit,
+        evaluation_config={"num_envs_per_env_runner": 1},
+    )
+    with made.callbacks(on_sample_end=count).build_algo() as algo:
+        metrics = algo.evaluate()["env_runners"]
+    played = [line.split() for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert len(played) == 7, "one request to each of them"
+    assert metrics["num_env_steps_sampled"] == sum(int(steps) for _, steps in played)
+    if num_episodes is not None:
+        assert metrics["num_episodes"] == num_episodes == sum(int(count) for count, _ in played)
+        assert metrics["num_env_steps_sampled"] == sum(metrics["hist_stats"]["episode_lengths"])
+    else:
+        assert metrics["num_env_steps_sampled"] == num_env_steps
+
+
+def _kill_when_evaluating(algorithm: Any) -> None:
+    pids = algorithm.eval_env_runner_group.env_runner_pids()
+    if pids:
+        os.kill(pids[min(pids)], signal.SIGKILL)
+
+
+def found(num: int = 3, /, *, is_killed: bool = False, **settings: Any) -> dict[int, bytes]:
+    """What some evaluations found out, by weights version."""
+    made = config(**settings)
+    if is_killed:
+        made.callbacks(on_evaluate_start=_kill_when_evaluating)
+    with made.build_algo() as algo:
+        return all_by_version(algo, num)
+
+
+def agree(some: dict[int, bytes], expected: dict[int, bytes]) -> bool:
+    """Whether the same weights got the same numbers; untrained ones are not expected."""
+    versions = some.keys() - {0}
+    assert versions <= expected.keys()
+    return len(versions) >= 2 and all(some[version] == expected[version] for version in versions)
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[int, bytes]:
+    """What the main process finds out by itself, one iteration after the other."""
+    versions = found(40, evaluation_num_env_runners=0)
+    assert len(set(versions.values())) > 30, "evaluations differ from each other"
+    return versions
+
+
+_SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("is_killed", "settings"),
+    [
+        pytest.param(False, {"evaluation_num_env_runners": 1}, marks=_SLOW),
+        (True, {"evaluation_num_env_runners": 3}),
+        pytest.param(False, PARALLEL, marks=_SLOW),
+        (True, PARALLEL),
+        pytest.param(False, {**PARALLEL, "evaluation_num_env_runners": 3}, marks=_SLOW),
+        pytest.param(
+            False,
+            {**PARALLEL, "evaluation_config": {"num_envs_per_env_runner": 1}},
+            marks=_SLOW,
+        ),
+        (False, ASYNC),
+        pytest.param(True, ASYNC, marks=_SLOW),
+        pytest.param(False, {**PARALLEL, **ASYNC}, marks=_SLOW),
+        (True, {**PARALLEL, **ASYNC, "evaluation_num_env_runners": 3}),
+    ],
+)
+def test_every_mode_finds_the_same_numbers_whoever_plays_and_whoever_dies(
+    is_killed: bool, settings: dict[str, Any], expected: dict[int, bytes]
+) -> None:
+    assert agree(found(is_killed=is_killed, **settings), expected)
+
+
+def test_other_seeds_find_other_numbers(expected: dict[int, bytes]) -> None:
+    assert not agree(found(evaluation_num_env_runners=0, evaluation_seed=77), expected)
+
+
+def test_a_checkpoint_of_that_moment_gives_the_same_evaluation_again(tmp_path: Path) -> None:
+    with config(**PARALLEL).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        reported = algo.train()["evaluation"]
+    assert reported["evaluated_at_iteration"] == 1
+    with config(evaluation_num_env_runners=0).build_algo() as again:
+        again.restore_from_path(path)
+        assert numbers(again.evaluate()) == numbers(reported)
+        again.train()
+        assert numbers(again.evaluate()) != numbers(reported)
+
+
+# ---- as long as the training step
+
+
+def test_auto_lasts_as_long_as_the_training_step() -> None:
+    settings = {**AUTO, "evaluation_auto_duration_min_env_steps_per_sample": 30}
+    slow = {"min_time_s_per_iteration": 0.3}
+    with config(**settings, **slow).build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+        by_hand = algo.evaluate()
+    for result in results:
+        played = result["evaluation/env_runners"]
+        assert played["num_env_steps_sampled"] > 200, "many chunks of it"
+        assert played["num_episodes"] > 20
+        assert sum(played["hist_stats/episode_lengths"]) <= played["num_env_steps_sampled"]
+        assert result["timers/evaluation_iteration"] < 0.3
+    assert by_hand["env_runners/num_env_steps_sampled"] == 60, "one chunk per runner"
+
+
+def test_auto_plays_whole_episodes_across_its_chunks_and_survives_a_kill() -> None:
+    long = {"env_config": {"min_length": 50, "max_length": 60}}
+    settings = {**AUTO, "evaluation_auto_duration_min_env_steps_per_sample": 7}
+    made = config(**settings, evaluation_config=long, min_time_s_per_iteration=0.2)
+    with made.callbacks(on_evaluate_start=_kill_when_evaluating).build_algo() as algo:
+        evaluations = [algo.train()["evaluation"] for _ in range(2)]
+    for evaluation in evaluations:
+        lengths = evaluation["env_runners/hist_stats/episode_lengths"]
+        assert lengths, "episodes that are longer than a chunk come to their end"
+        assert all(50 <= length <= 60 for length in lengths)
+    assert evaluations[1]["num_remote_worker_restarts"] >= 1
+
+
+# ---- envs that hang or fail
+
+
+class FaultyEnv(CountdownEnv):
+    """Hangs or raises in runner processes: once, or in every episode of the greatest length."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.settings = config
+
+    def step(self, action: Any) -> Any:
+        if self.settings.worker_index and self.is_to_fail():
+            if self.settings["how"] == "raises":
+                raise ValueError("the simulator crashed")
+            wait_until(lambda: False, within_s=3600)
+        return super().step(action)
+
+    def is_to_fail(self) -> bool:
+        if "flag" not in self.settings:
+            return self.length == self.max_length
+        try:
+            Path(self.settings["flag"]).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+NUM_TICKETS = 16
+
+
+def faulty(env_config: dict[str, Any], **settings: Any) -> PPOConfig:
+    """Asynchronous evaluation in an env with faults; training's has none."""
+    return config(
+        FaultyEnv,
+        **ASYNC,
+        evaluation_duration=NUM_TICKETS,
+        evaluation_config={"env_config": env_config},
+        **settings,
+    )
+
+
+def first_evaluation(algo: Any) -> Any:
+    """Trains until an evaluation has ended: that of version 1."""
+    shown: list[Any] = []
+
+    def is_there() -> bool:
+        shown.append(algo.train().get("evaluation"))
+        return shown[-1] is not None
+
+    assert wait_until(is_there, within_s=30)
+    assert shown[-1]["weights_version"] == shown[-1]["evaluated_at_iteration"] == 1
+    return shown[-1]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Any:
+    """The evaluation of version 1 in an env without faults."""
+    made = config(evaluation_num_env_runners=0, evaluation_duration=NUM_TICKETS)
+    with made.build_algo() as algo:
+        return algo.train()["evaluation"]
+
+
+@pytest.fixture
+def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ticket_play, "_STUCK_AFTER_S", 0.1)
+
+
+@pytest.mark.usefixtures("_short_patience")
+@pytest.mark.parametrize("how", ["hangs", "raises"])
+def test_who_fails_once_is_replaced_by_others_without_a_trace(
+    how: str, tmp_path: Path, undisturbed: Any
+) -> None:
+    flag = tmp_path / "failed"
+    with faulty({"how": how, "flag": str(flag)}).build_algo() as algo:
+        evaluation = first_evaluation(algo)
+    assert flag.exists()
+    assert evaluation["num_episodes_missing"] == 0
+    assert numbers(evaluation) == numbers(undisturbed)
+
+
+@pytest.mark.usefixtures("_short_patience")
+@pytest.mark.parametrize("how", ["hangs", "raises"])
+def test_tickets_that_always_fail_are_missing_and_the_others_are_there(
+    how: str, undisturbed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = undisturbed["env_runners/hist_stats/episode_lengths"]
+    played = [length for length in lengths if length != 12]
+    assert 0 < len(played) < NUM_TICKETS
+    settings = {"evaluation_sample_timeout_s": 0.3, "evaluation_num_env_runners": 3}
+    with faulty({"how": how}, **settings).build_algo() as algo:
+        evaluation = first_evaluation(algo)
+    assert evaluation["env_runners/hist_stats/episode_lengths"] == played
+    assert evaluation["num_episodes"] == len(played)
+    assert evaluation["num_episodes_missing"] == NUM_TICKETS - len(played)
+    assert "are missing in its result" in caplog.text
+
+
+def test_training_waits_for_no_asynchronous_evaluation() -> None:
+    with faulty({"how": "hangs", "min_length": 12}).build_algo() as algo:
+        results = [algo.train() for _ in range(5)]
+        pids = list(algo.eval_env_runner_group.env_runner_pids().values())
+        assert all("evaluation" not in result for result in results)
+        assert algo.training_iteration == 5
+        state = algo.get_state(components="evaluation")
+    assert state["evaluation"]["running_of"] == 1
+    assert state["evaluation"]["evaluator"]["num_left_out"] == 4
+    assert not any(is_process_alive(pid) for pid in pids), "stop() leaves nobody behind"
+
+
+def test_sequential_evaluation_of_an_env_that_always_fails_raises_what_it_raised() -> None:
+    made = faulty({"how": "raises"}, evaluation_num_env_runners=1)
+    made.evaluation(enable_async_evaluation=False)
+    with made.build_algo() as algo:
+        with pytest.raises(ValueError, match="the simulator crashed"):
+            algo.train()
+        assert algo.training_iteration == 0, "the iteration is undone"
+
+
+# ---- in between
+
+
+@pytest.mark.parametrize("mode", [PARALLEL, ASYNC])
+def test_what_is_asked_of_the_runners_meanwhile_waits_for_the_evaluation(
+    mode: dict[str, Any], expected: dict[int, bytes]
+) -> None:
+    def ask(algorithm: Any) -> None:
+        group = algorithm.eval_env_runner_group
+        if group is not None:
+            answers.append(group.foreach_env_runner(lambda runner: runner.worker_index))
+            by_hand.append(numbers(algorithm.evaluate()))
+
+    answers: list[Any] = []
+    by_hand: list[bytes] = []
+    with config(**mode).callbacks(on_train_result=ask).build_algo() as algo:
+        some = by_version(algo, 4)
+    assert answers == [[1, 2]] * 4
+    assert by_hand == [expected[version] for version in (1, 2, 3, 4)]
+    assert agree(some, expected)
+
+
+@pytest.mark.parametrize("mode", [PARALLEL, ASYNC])
+def test_a_failed_iteration_leaves_evaluation_as_it_was(
+    mode: dict[str, Any], expected: dict[int, bytes]
+) -> None:
+    def fail(algorithm: Any) -> None:
+        failed.append(algorithm.training_iteration)
+        if len(failed) in {2, 4}:
+            raise ValueError("at the worst moment")
+
+    failed: list[int] = []
+    some: dict[int, bytes] = {}
+    with config(**mode).callbacks(on_train_result=fail).build_algo() as algo:
+        for _ in range(8):
+            try:
+                some |= by_version(algo, 1)
+            except CallbackError:
+                continue
+    assert failed == [1, 2, 2, 3, 3, 4, 5, 6]
+    assert agree(some, expected)

@@ -1,0 +1,217 @@
+"""The public methods of a group of env runners, under their new and old names."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import encode
+from trainer import ConfigError, PPOConfig, RunnerLostError
+from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+
+def config(**settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(num_env_runners=2, num_envs_per_env_runner=2)
+        .training(
+            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(settings)
+
+
+@pytest.fixture
+def algo() -> Iterator[Any]:
+    with config().build_algo() as made:
+        made.train()
+        yield made
+
+
+@pytest.fixture
+def group(algo: Any) -> Any:
+    return algo.env_runner_group
+
+
+def index_of(runner: Any) -> int:
+    index: int = runner.worker_index
+    return index
+
+
+def fetched(group: Any) -> list[tuple[int, Any]]:
+    """All answers to come, ordered by runner."""
+    return sorted(group.fetch_ready_async_reqs(timeout_seconds=None))
+
+
+def test_calls_that_nobody_waits_for_are_answered_later(group: Any) -> None:
+    assert group.foreach_env_runner_async(index_of) == 2
+    assert fetched(group) == [(1, 1), (2, 2)]
+    assert group.fetch_ready_async_reqs() == []
+    assert group.num_in_flight_async_reqs() == 0
+    assert group.foreach_worker_async(index_of, remote_worker_ids=[2]) == 1
+    assert wait_until(lambda: group.fetch_ready_async_reqs() == [(2, 2)])
+
+
+def test_a_runner_has_one_such_call_at_a_time(group: Any, tmp_path: Any) -> None:
+    gate = tmp_path / "gate"
+
+    def wait_for_gate(runner: Any) -> str:
+        assert wait_until(gate.exists)
+        return "through"
+
+    assert group.foreach_env_runner_async(wait_for_gate, remote_worker_ids=[1]) == 1
+    assert group.num_in_flight_async_reqs() == 1
+    assert group.foreach_env_runner_async(index_of) == 1, "only runner 2 is free"
+    assert group.fetch_ready_async_reqs() in ([], [(2, 2)])
+    gate.touch()
+    assert (1, "through") in fetched(group)
+
+
+def test_whatever_is_asked_next_waits_for_them(algo: Any, group: Any) -> None:
+    group.foreach_env_runner_async(index_of)
+    algo.train()
+    assert sorted(group.fetch_ready_async_reqs()) == [(1, 1), (2, 2)]
+
+
+def test_what_they_raise_is_raised_when_they_are_fetched(group: Any) -> None:
+    def fail_in_one(runner: Any) -> int:
+        if runner.worker_index == 1:
+            raise ZeroDivisionError("mine")
+        return 2
+
+    group.foreach_env_runner_async(fail_in_one)
+    with pytest.raises(ZeroDivisionError, match="mine") as raised:
+        fetched(group)
+    assert "Env runner 1" in str(raised.value.__cause__)
+    assert fetched(group) == [(2, 2)]
+
+
+def test_nothing_is_waited_for_with_a_timeout_of_zero(group: Any, tmp_path: Any) -> None:
+    def touch(runner: Any) -> None:
+        (tmp_path / str(runner.worker_index)).touch()
+
+    assert group.foreach_env_runner(touch, timeout_seconds=0.0) == []
+    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    assert group.fetch_ready_async_reqs(timeout_seconds=None) == []
+
+
+def test_who_does_not_answer_in_time_is_replaced(
+    group: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def hang_in_one(runner: Any) -> int:
+        if runner.worker_index == 1:
+            wait_until(lambda: False, within_s=60)
+        return index_of(runner)
+
+    before = group.num_remote_worker_restarts()
+    assert group.foreach_env_runner(hang_in_one, timeout_seconds=1.0) == [None, 2]
+    assert "did not answer foreach_env_runner() within timeout_seconds=1.0" in caplog.text
+    assert group.foreach_env_runner(index_of) == [1, 2]
+    assert group.num_remote_worker_restarts() == before + 1
+
+
+def test_changed_weights_are_brought_back(algo: Any, group: Any) -> None:
+    def spoil(runner: Any) -> None:
+        runner.set_weights({name: 0 * array for name, array in runner.get_weights().items()})
+
+    def sums(runner: Any) -> float:
+        return sum(float(np.abs(array).sum()) for array in runner.get_weights().values())
+
+    right = group.foreach_env_runner(sums)
+    group.foreach_env_runner(spoil)
+    assert group.foreach_env_runner(sums) == [0, 0]
+    group.sync_weights(to_worker_indices=[2])
+    assert group.foreach_env_runner(sums) == [0, right[1]]
+    group.sync_weights(policies=["default_policy"])
+    assert group.foreach_env_runner(sums) == right
+    group.foreach_env_runner(spoil)
+    group.sync_weights(from_worker_or_learner_group=algo.learner)
+    assert group.foreach_env_runner(sums) == right
+    group.sync_env_runner_states(algo.config)
+
+
+def test_what_cannot_be_is_told(group: Any) -> None:
+    with pytest.raises(ConfigError, match="there is only 'default_policy'"):
+        group.sync_weights(policies=["other"])
+    with pytest.raises(ConfigError, match="expected a learner"):
+        group.sync_weights(from_worker_or_learner_group=3)
+    with pytest.raises(ConfigError, match="expected a number from 0 on"):
+        group.add_workers(-1)
+    with pytest.raises(ConfigError, match="foreach_env_runner_async"):
+        group.foreach_env_runner(index_of, return_obj_refs=True)
+    with pytest.raises(ConfigError, match=r"\[9\]"):
+        group.foreach_env_runner(index_of, remote_worker_ids=[9])
+
+
+def test_questions_under_both_names(group: Any) -> None:
+    assert group.num_remote_env_runners() == group.num_remote_workers() == 2
+    assert group.num_healthy_env_runners() == group.num_healthy_workers() == 2
+    assert group.num_healthy_remote_workers() == 2
+    assert group.healthy_env_runner_ids() == group.healthy_worker_ids() == [1, 2]
+    assert group.probe_unhealthy_env_runners() == group.probe_unhealthy_workers() == []
+    assert group.local_env_runner is group.local_worker() is None
+    assert group.is_policy_to_train("default_policy")
+    assert not group.is_policy_to_train("other")
+
+
+def test_a_group_in_the_main_process_answers_alike() -> None:
+    with config(num_env_runners=0).build_algo() as algo:
+        group = algo.env_runner_group
+        assert group.foreach_env_runner_async(index_of) == 1
+        assert fetched(group) == [(0, 0)]
+        assert group.foreach_env_runner(index_of, timeout_seconds=0.0) == [0]
+        assert group.num_in_flight_async_reqs() == 0
+
+
+def test_more_runners_and_others_in_the_same_places_go_on_with_the_episodes() -> None:
+    def slots(algo: Any) -> list[Any]:
+        state: list[Any] = algo.env_runner_group.get_state()["slots"]
+        return state
+
+    with config(num_env_runners=0).build_algo() as algo:
+        algo.train()
+        before = encode(slots(algo))
+        algo.env_runner_group.add_workers(1)
+        assert algo.env_runner_group.num_remote_env_runners() == 1
+        assert encode(slots(algo)) == before
+        algo.env_runner_group.reset()
+        algo.env_runner_group.add_workers(1)
+        assert algo.env_runner_group.num_slots == 4
+        assert encode(slots(algo)[:2]) == before
+        assert algo.train()["env_runners/num_env_steps_sampled"] == 40
+    with config(num_env_runners=0).build_algo() as undisturbed, config().build_algo() as algo:
+        undisturbed.train()
+        algo.restore_from_path(undisturbed.save_to_path())
+        algo.env_runner_group.reset()
+        assert encode(slots(algo)[:2]) == encode(slots(undisturbed))
+
+
+def test_runners_that_were_given_up_can_be_called_back() -> None:
+    settings = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
+    with config(**settings).build_algo() as algo:
+        group = algo.env_runner_group
+        os.kill(group.env_runner_pids()[1], signal.SIGKILL)
+        algo.train()
+        assert group.healthy_env_runner_ids() == [2]
+        assert group.foreach_env_runner(index_of) == [None, 2]
+        assert group.probe_unhealthy_env_runners() == [1]
+        assert group.foreach_env_runner(index_of) == [1, 2]
+
+
+def test_a_function_that_kills_its_process_is_tried_twice(group: Any) -> None:
+    def die(runner: Any) -> None:
+        os._exit(3)
+
+    group.foreach_env_runner_async(die, remote_worker_ids=[1])
+    with pytest.raises(RunnerLostError, match="exit code 3"):
+        fetched(group)

@@ -1,0 +1,145 @@
+"""What is done to the runners of a group as a whole: other weights, another seed, more runners."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from trainer.connectors import Normalization
+from trainer.env_runners.group_parts import GroupParts
+from trainer.env_runners.rounds import Ask
+from trainer.env_runners.spec import Weights
+from trainer.errors import ConfigError
+from trainer.types import DEFAULT_MODULE_ID
+
+
+class GroupUpkeep(GroupParts):
+    """Adds what changes runners as a whole to a group."""
+
+    def set_weights(self, weights: Weights) -> None:
+        """Gives every runner new weights, with the next thing it is asked."""
+        self._weights = weights
+
+    def set_normalization(self, normalization: Normalization) -> None:
+        """Says what is done to observations and rewards from the next request on.
+
+        Within one request it never changes, so that it makes no difference how slots are spread.
+        """
+        for place in self._places.values():
+            place.normalization = normalization
+
+    def sync_weights(
+        self,
+        policies: Collection[str] | None = None,
+        from_worker_or_learner_group: Any = None,
+        to_worker_indices: Collection[int] | None = None,
+        **_: Any,
+    ) -> None:
+        """Brings runners up to the group's weights at once.
+
+        Training does so by itself: every request brings the newest weights along. This undoes what
+        `env_runner.set_weights` changed in a runner, or gives other weights to all.
+
+        Args:
+            policies: ids of modules; there is one.
+            from_worker_or_learner_group: a learner, runner or module whose weights to take; None
+                sends those that the group holds. The next training step sends the learner's again.
+            to_worker_indices: numbers of the runners; None is all of them.
+            _: RLlib's further arguments, which mean nothing here.
+
+        Raises:
+            ConfigError: there is no such module, or nothing to take weights from.
+        """
+        if policies is not None and DEFAULT_MODULE_ID not in policies:
+            raise ConfigError(
+                f"sync_weights(policies={list(policies)!r}): there is only {DEFAULT_MODULE_ID!r}."
+            )
+        if from_worker_or_learner_group is not None:
+            self._finish_open()
+            self.set_weights(self._weights_of(from_worker_or_learner_group))
+        indices = self._places if to_worker_indices is None else to_worker_indices
+        chosen = [index for index in indices if index in self._places]
+        for index in chosen:
+            self._places[index].weights = None
+        self._run({index: Ask("apply", ("ping", {})) for index in chosen})
+        self._tell_recreated()
+
+    def _weights_of(self, source: Any) -> Weights:
+        module = getattr(source, "module", source)
+        if not hasattr(module, "get_state") or not hasattr(module, "forward_inference"):
+            raise ConfigError(
+                f"sync_weights() got {source!r:.80}; expected a learner, an env runner or a module."
+            )
+        before = self._weights or Weights(0, {})
+        names = before.state.keys()
+        state = module.get_state()
+        return replace(before, state={name: state[name] for name in names} if names else state)
+
+    def sync_env_runner_states(self, *_: Any, **__: Any) -> None:
+        """Brings runners up to what the main process holds, at once.
+
+        Statistics of connectors are always merged in the main process and sent along with every
+        request, so there is nothing to merge.
+        """
+        self.sync_weights()
+
+    def probe_unhealthy_env_runners(self) -> list[int]:
+        """Makes runners again that were given up; returns the numbers of those that came back.
+
+        Raises:
+            Exception: what kept one from being made, if failures are not ignored.
+        """
+        given_up = [index for index, place in self._places.items() if place.is_given_up]
+        for index in given_up:
+            self._places[index].is_given_up = False
+        self._run(dict.fromkeys(given_up))
+        self._tell_recreated()
+        return [index for index in given_up if not self._places[index].is_given_up]
+
+    def add_workers(self, num_workers: int) -> None:
+        """Adds runners, as processes; the running episodes of the others go on.
+
+        All runners are made anew, as after a restore into another number of them: episodes that
+        begin from now on have other seeds than they would have had.
+
+        Args:
+            num_workers: how many, ≥ 0.
+
+        Raises:
+            ConfigError: the number is negative.
+        """
+        if num_workers < 0:
+            raise ConfigError(f"add_workers({num_workers}): expected a number from 0 on.")
+        now = len(self._places) if self._pool is not None else 0
+        self._make_anew(now + num_workers)
+
+    def reset(self, *_: Any) -> None:
+        """Makes all runners anew; their running episodes go on."""
+        self._make_anew(len(self._places) if self._pool is not None else 0)
+
+    def _make_anew(self, num_env_runners: int) -> None:
+        self._finish_open()
+        state, first = self.get_state(), next(iter(self._places.values()))
+        normalization, evaluation = first.normalization, first.evaluation
+        if self._pool is not None:
+            self._pool.stop()
+        for place in self._places.values():
+            place.stop_runner()
+        self._make_places(first.spec, num_env_runners)
+        self.set_state(state)
+        for place in self._places.values():
+            place.normalization, place.evaluation = normalization, evaluation
+        self._run(dict.fromkeys(self._places))
+
+    def set_root_seed(self, root_seed: int) -> None:
+        """Changes the seed of all randomness; runners with another one are made anew."""
+        for index, place in self._places.items():
+            if place.spec.root_seed == root_seed:
+                continue
+            place.spec = replace(place.spec, root_seed=root_seed)
+            place.had_runner = False  # the next one does not replace it: nothing failed
+            if self._pool is not None:
+                self._pool.slots[index].kill()
+            else:
+                place.stop_runner()
