@@ -182,7 +182,10 @@ class EpisodeView(Protocol):
         """What the module gave beside actions: {name: items}, or the items of one name."""
 
     def get_return(self) -> float:
-        """The sum of all rewards."""
+        """The sum of all rewards, as the env paid them."""
+
+    def get_rewritten_return(self) -> float | None:
+        """The same with the rewards that callbacks wrote; None if they wrote none."""
 
     def env_steps(self) -> int:
         """The number of env steps."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.line_file import free_name
+from callbacks.ready_made.png import is_image, png_of
 from callbacks.ready_made.result_values import iteration_of, leaves
 
 _PATTERN: Final = "events.out.tfevents.*"
@@ -28,7 +29,7 @@ _LIFETIME_STEPS: Final = "num_env_steps_sampled_lifetime"
 
 
 class TensorBoardResults:
-    """Writes the numbers of results as curves over env steps, and lists of numbers as histograms.
+    """Writes the numbers of results as curves over env steps, lists of them as histograms, images.
 
     The step of a row is its `num_env_steps_sampled_lifetime`. A row that is made again (an
     iteration that was undone, a resumed run) tells TensorBoard to forget the steps from the
@@ -123,10 +124,27 @@ def _values(row: Mapping[str, Any]) -> Iterator[Any]:
         if isinstance(value, int | float | np.integer | np.floating):
             if math.isfinite(value):
                 yield make(tag=path, simple_value=float(value))
+        elif (image := _image_in(value)) is not None:
+            yield make(tag=path, image=_image(image))
         elif isinstance(value, list | np.ndarray):
             numbers = _finite_numbers(value)
             if numbers.size:
                 yield make(tag=path, histo=_histogram(numbers))
+
+
+def _image_in(value: Any) -> Any:
+    """An image, or the last one of a list of images; None if it is something else."""
+    newest = value[-1] if isinstance(value, list) and value else value
+    return newest if is_image(newest) else None
+
+
+def _image(image: np.ndarray[Any, np.dtype[np.uint8]]) -> Any:
+    return _proto("summary_pb2").Summary.Image(
+        height=image.shape[0],
+        width=image.shape[1],
+        colorspace=(*image.shape, 1)[2],
+        encoded_image_string=png_of(image),
+    )
 
 
 def _finite_numbers(value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

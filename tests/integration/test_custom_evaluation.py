@@ -48,7 +48,7 @@ def test_what_it_returns_is_in_the_result(num_runners: int) -> None:
         by_hand = algo.evaluate()
     evaluation = result["evaluation"]
     assert evaluation["foo"] == 1
-    assert evaluation["episodes_this_iter"] == 6 * max(1, num_runners)
+    assert evaluation["episodes_this_iter"] == evaluation["num_episodes"] == 6 * max(1, num_runners)
     lengths = evaluation["hist_stats"]["episode_lengths"]
     assert evaluation["episode_reward_mean"] == pytest.approx(sum(lengths) / len(lengths))
     assert evaluation["episode_reward_max"] == max(lengths)
@@ -106,7 +106,8 @@ def test_metrics_can_be_taken_with_the_episodes_and_added_up_by_hand() -> None:
     with made.build_algo() as algo:
         evaluation = algo.train()["evaluation"]
     assert evaluation["my_length"] == evaluation["env_runners/my_length"]
-    assert evaluation["env_runners/num_episodes"] == 0, "they were taken"
+    assert evaluation["env_runners/num_episodes"] == 4
+    assert evaluation["env_runners/episode_return_mean"] == evaluation["my_length"]
 
 
 def test_a_killed_runner_plays_the_same_episodes_again() -> None:

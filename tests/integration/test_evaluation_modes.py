@@ -348,6 +348,24 @@ def test_training_waits_for_no_asynchronous_evaluation() -> None:
     assert not any(is_process_alive(pid) for pid in pids), "stop() leaves nobody behind"
 
 
+def test_an_evaluation_that_never_succeeds_does_not_end_training() -> None:
+    settings = {"evaluation_sample_timeout_s": 0.1, "evaluation_num_env_runners": 1}
+    made = faulty({"how": "hangs", "min_length": 12}, **settings)
+    made.evaluation(evaluation_duration=1)
+    with made.build_algo() as algo:
+        evaluations: list[int] = []
+
+        def has_three() -> bool:
+            evaluation = algo.train().get("evaluation")
+            if evaluation is not None:
+                assert evaluation["num_episodes_missing"] == 1
+                evaluations.append(evaluation["weights_version"])
+            return len(set(evaluations)) == 3
+
+        assert wait_until(has_three, within_s=60)
+        assert algo.eval_env_runner_group.num_restarts > 3, "more than a newcomer's three tries"
+
+
 def test_sequential_evaluation_of_an_env_that_always_fails_raises_what_it_raised() -> None:
     made = faulty({"how": "raises"}, evaluation_num_env_runners=1)
     made.evaluation(enable_async_evaluation=False)

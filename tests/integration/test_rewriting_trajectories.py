@@ -13,8 +13,7 @@ from gymnasium import Wrapper
 
 from callbacks import RLlibCallback
 from checkpoints import encode
-from trainer import PPO, CallbackError, PPOConfig
-from trainer.connectors import compute_advantages
+from trainer import PPO, CallbackError, PPOConfig, SampleBatch, compute_advantages
 from trainer.env_runners import EnvRunnerGroup, Weights
 from trainer.metrics import comparable
 from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
@@ -121,6 +120,19 @@ def test_a_batch_holds_the_advantages_that_follow_by_hand() -> None:
         )
 
 
+def test_a_batch_has_all_columns_that_rllibs_has_under_its_constants() -> None:
+    batches: list[Any] = []
+    trained(
+        config(callbacks_on_postprocess_trajectory=lambda post_batch: batches.append(post_batch)),
+        iterations=1,
+    )
+    names = [getattr(SampleBatch, name) for name in dir(SampleBatch) if name.isupper()]
+    assert len({*names}) == 15
+    for batch in batches:
+        assert {*batch} == {*names, "advantages", "value_targets"}
+        assert {len(batch[name]) for name in batch} == {batch.count}
+
+
 class Order(RLlibCallback):
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -200,7 +212,13 @@ def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(batch_mode: 
         mean = result["env_runners/episode_return_mean"]
         assert mean == result["env_runners/episode_len_mean"]
         assert of_env["env_runners/episode_return_mean"] == 2 * mean
-    assert results[0]["env_runners/hist_stats"] == usual_results[0]["env_runners/hist_stats"]
+        # Beside it is what is learnt from, episode by episode.
+        assert result["env_runners/rewritten_return_mean"] == 2 * mean
+        rewritten_returns = result["env_runners/hist_stats/rewritten_return"]
+        assert rewritten_returns == of_env["env_runners/hist_stats/episode_reward"]
+    usual_stats = usual_results[0]["env_runners/hist_stats"]
+    assert usual_stats == {name: results[0]["env_runners/hist_stats"][name] for name in usual_stats}
+    assert "rewritten_return_mean" not in usual_results[0]["env_runners"]
 
 
 def test_the_return_of_a_rewritten_episode_is_what_the_env_paid() -> None:

@@ -25,6 +25,7 @@ VIEWS: dict[Any, str] = {
     EnvRunnerView: "worker_index config env module metrics num_envs weights_version env_seed",
     EpisodeView: "id_ t is_terminated is_truncated is_done task custom_data __len__ "
     "get_observations get_actions get_rewards get_infos get_extra_model_outputs get_return "
+    "get_rewritten_return "
     "env_steps add_temporary_timestep_data get_temporary_timestep_data",
     MetricsLoggerView: "log_value log_dict log_time set_value peek",
     RLModuleView: "observation_space action_space forward_inference forward_exploration get_state",

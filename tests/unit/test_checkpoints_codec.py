@@ -201,7 +201,7 @@ def test_int_of_any_size_returns(value: int) -> None:
         {frozenset({(1, 2)}), "a", 2.5, None, True},
         np.random.PCG64(0).state,
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,  # a set is written in another order every time
 )
 def test_containers_and_keys_return_with_type_and_order(value: Any) -> None:
     assert same(round_trip(value), value)

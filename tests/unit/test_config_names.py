@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainer.algorithms.dqn.config import DQNConfig
 from trainer.algorithms.ppo.config import PPOConfig
 from trainer.config import AlgorithmConfig, Setting, section
 from trainer.config.checks import number
@@ -27,10 +28,16 @@ def _value(old: str) -> Any:
     return _SPECIAL_VALUES.get(old, 7)
 
 
+def _class_with(old: str) -> type[AlgorithmConfig]:
+    """A config class that has the setting that an old name stands for."""
+    known = {row.name for row in PPOConfig.describe_settings()}
+    return PPOConfig if OLD_NAMES[old].new in known else DQNConfig
+
+
 @pytest.mark.parametrize("old", OLD_NAMES)
 def test_old_name_reads_and_writes_the_value_of_the_new_one(old: str) -> None:
     new = OLD_NAMES[old].new
-    by_item, by_dict, by_attribute = PPOConfig(), PPOConfig(), PPOConfig()
+    by_item, by_dict, by_attribute = (_class_with(old)() for _ in range(3))
     by_item[old] = _value(old)
     by_dict.update_from_dict({old: _value(old)})
     setattr(by_attribute, old, _value(old))
@@ -45,17 +52,16 @@ def test_old_name_reads_and_writes_the_value_of_the_new_one(old: str) -> None:
 
 @pytest.mark.parametrize("old", OLD_NAMES)
 def test_old_name_is_an_argument_of_the_section_of_the_new_one(old: str) -> None:
-    home = next(
-        row.section for row in PPOConfig.describe_settings() if row.name == OLD_NAMES[old].new
-    )
+    made, new = _class_with(old), OLD_NAMES[old].new
+    home = next(row.section for row in made.describe_settings() if row.name == new)
     for section_name in (home, *OLD_NAMES[old].sections):
-        config = getattr(PPOConfig(), section_name)(**{old: _value(old)})
+        config = getattr(made(), section_name)(**{old: _value(old)})
         assert config[old] == _value(old)
 
 
 @pytest.mark.parametrize("old", OLD_NAMES)
 def test_old_name_in_overrides_becomes_the_new_one(old: str) -> None:
-    assert OLD_NAMES[old].new in PPOConfig.overrides(**{old: _value(old)})
+    assert OLD_NAMES[old].new in _class_with(old).overrides(**{old: _value(old)})
 
 
 def test_rollouts_takes_arguments_of_both_its_successors() -> None:
@@ -74,6 +80,25 @@ def test_an_old_name_whose_setting_belongs_to_an_algorithm_is_unknown_without_it
     assert PPOConfig.overrides(**{"lambda": 0.5}) == {"lambda_": 0.5}
     with pytest.raises(UnknownSettingError):
         AlgorithmConfig.overrides(**{"lambda": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "owners"),
+    [
+        (DQNConfig(), "clip_param", "It belongs to PPO; leave"),
+        (DQNConfig(), "entropy_coeff_schedule", "It belongs to PPO; leave"),
+        (PPOConfig(), "n_step", "It belongs to DQN and SAC; leave"),
+        (PPOConfig(), "buffer_size", "It belongs to DQN and SAC; leave"),
+    ],
+)
+def test_a_setting_of_another_algorithm_is_told_to_be_one(
+    config: AlgorithmConfig, name: str, owners: str
+) -> None:
+    given: dict[str, Any] = {name: 1}
+    with pytest.raises(UnknownSettingError, match=f"{name}.*no such setting. {owners} it out"):
+        config.training(**given)
+    with pytest.raises(UnknownSettingError, match=owners):
+        config.update_from_dict(given)
 
 
 def test_evaluation_num_episodes_sets_the_unit_too() -> None:

@@ -98,10 +98,6 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("evaluation_parallel_to_training", True),
-        ("enable_async_evaluation", True),
-        ("evaluation_duration", "auto"),
-        ("custom_evaluation_function", print),
         ("num_learners", 1),
         ("gym_env_vectorize_mode", "ASYNC"),
         ("gym_env_vectorize_mode", gym.VectorizeMode.ASYNC),

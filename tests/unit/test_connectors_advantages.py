@@ -18,6 +18,7 @@ from trainer.connectors import (
     generalized_advantages,
     standardize,
 )
+from trainer.errors import EpisodeError
 
 REWARDS, VALUES = [1.0, 2.0, 3.0], [0.5, 1.0, 1.5]
 
@@ -63,6 +64,20 @@ def test_columns_get_the_advantages_of_their_chunk(
     assert rollout["advantages"].tolist() == advantages
     assert rollout["value_targets"].tolist() == targets
     assert rollout["rewards"].tolist() == REWARDS
+
+
+def test_the_defaults_are_those_of_rllib() -> None:
+    # gamma 0.9 and lambda 1: returns 3 + .9*2 = 4.8, 2 + .9*4.8 = 6.32, 1 + .9*6.32 = 6.688
+    rollout = {"rewards": REWARDS, "vf_preds": VALUES}
+    compute_advantages(rollout, 2.0)
+    np.testing.assert_allclose(rollout["value_targets"], [6.688, 6.32, 4.8])
+    np.testing.assert_allclose(rollout["advantages"], [6.188, 5.32, 3.3])
+
+
+@pytest.mark.parametrize("options", [{}, {"use_gae": False}, {"use_critic": False}])
+def test_values_that_are_needed_and_missing_are_named(options: dict[str, Any]) -> None:
+    with pytest.raises(EpisodeError, match="'vf_preds', but there are only rewards"):
+        compute_advantages({"rewards": REWARDS}, 0.0, **options)
 
 
 def test_terminated_chunk_is_worth_nothing_afterwards() -> None:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from trainer import ConfigError, DQNConfig, PPOConfig, RLModuleSpec, UnknownSettingError
 from trainer.config.specs import module_spec
 from trainer.modules import QModule, RLModule
+from trainer.replay import PrioritizedReplayBuffer, make_replay_buffer
 
 RLLIB_DEFAULTS: dict[str, Any] = {
     "lr": 5e-4,
@@ -175,6 +176,29 @@ def test_networks_of_ones_own_give_values_and_no_distributions() -> None:
     config.training(num_atoms=5)
     with pytest.raises(ConfigError, match=r"module class Own gives one value .* derive .* QModule"):
         config.validate()
+
+
+def test_what_was_said_of_the_buffer_at_the_top_goes_into_it() -> None:
+    config = DQNConfig().training(
+        buffer_size=9,
+        prioritized_replay_alpha=0.5,
+        prioritized_replay_beta=0.3,
+        prioritized_replay_eps=1e-6,
+        learning_starts=7,
+    )
+    config.validate()
+    made = make_replay_buffer(config.replay_buffer_config)
+    assert isinstance(made, PrioritizedReplayBuffer)
+    assert (made.capacity, made.alpha, made.beta) == (9, 0.5, 0.3)
+    assert config.num_steps_sampled_before_learning_starts == 7
+    assert "It is always 1e-6" in problems(prioritized_replay_eps=1e-3)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_prioritized_replay_is_the_kind_of_the_buffer_and_never_ignored(value: bool) -> None:
+    with pytest.raises(ConfigError, match=r'prioritized_replay=.*"type": "EpisodeReplayBuffer"'):
+        DQNConfig().training(prioritized_replay=value)
+    assert DQNConfig().update_from_dict({"prioritized_replay": None}) == DQNConfig()
 
 
 def test_old_dict_configs_are_understood() -> None:

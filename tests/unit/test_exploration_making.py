@@ -107,6 +107,7 @@ def test_a_path_leads_to_a_class_of_the_users_own(monkeypatch: pytest.MonkeyPatc
         ({"type": "EpsilonGreedy", "initial_epsilon": 1.5}, ConfigError, "≤ 1"),
         ({"type": "EpsilonGreedy", "epsilon_timesteps": 0.5}, ConfigError, "an int ≥ 0"),
         ({"type": "GaussianNoise", "stddev": "big"}, ConfigError, "stddev='big'"),
+        ({"type": "ParameterNoise", "random_timesteps": "x"}, ConfigError, "timesteps='x'.*an int"),
         ({"type": "SlateSoftQ"}, ConfigError, "not offered.*slates"),
         ({"type": "SlateEpsilonGreedy"}, ConfigError, "not offered.*slates"),
         ({"type": "ThompsonSampling"}, ConfigError, "not offered.*bandits"),

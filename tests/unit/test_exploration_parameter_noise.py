@@ -9,9 +9,11 @@ import pytest
 from gymnasium import spaces
 
 from tests.exploration_cases import made
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExploredChunk, ExploredSample
+from trainer.exploration.making import ExplorationSpec
 from trainer.exploration.parameter_noise import ParameterNoise
+from trainer.nn import Categorical
 from trainer.types import Array
 
 _THREE = spaces.Discrete(3)
@@ -128,5 +130,26 @@ def test_stddev_comes_back_and_is_what_runners_are_told() -> None:
 
 
 def test_a_sub_exploration_without_a_threshold_is_refused() -> None:
-    with pytest.raises(ConfigError, match="adapts to the noise of EpsilonGreedy"):
+    expected = "(?s)ParameterNoise adapts.*SoftQ does not say.*EpsilonGreedy for.*GaussianNoise"
+    with pytest.raises(ConfigError, match=expected):
         noisy(sub_exploration={"type": "SoftQ"})
+
+
+def test_a_space_that_it_cannot_serve_is_not_blamed_on_the_sub_exploration() -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"^ParameterNoise explores .*MultiBinary\(3\)"):
+        ExplorationSpec.from_config("ParameterNoise").make(
+            spaces.MultiBinary(3), distribution=Categorical(3)
+        )
+
+
+def test_a_sub_exploration_that_does_not_fit_the_space_is_named_as_such() -> None:
+    with pytest.raises(
+        UnsupportedSpaceError, match=r"^sub_exploration of ParameterNoise: EpsilonGreedy explores"
+    ):
+        noisy(_BOX, sub_exploration={"type": "EpsilonGreedy"})
+
+
+@pytest.mark.parametrize("given", [-1, 0.5, "many"])
+def test_random_timesteps_that_are_no_number_are_named(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"random_timesteps=.*expected an int ≥ 0"):
+        noisy(random_timesteps=given)

@@ -160,6 +160,9 @@ def test_other_values_are_refused(value: Any, options: dict[str, Any]) -> None:
         ({"window": 3, "ema_coeff": 0.1}, "window=3 and ema_coeff=0.1 cannot be combined"),
         ({"reduce": "sum", "ema_coeff": 0.1}, "ema_coeff=0.1 cannot be combined with reduce='sum'"),
         ({"reduce": "mena"}, r"reduce='mena' is unknown.*nearest one is 'mean'"),
+        ({"reduce": "item_series"}, "'item_series' is unknown.*list of all values.*reduce=None"),
+        ({"reduce": "lifetime_sum"}, "'lifetime_sum' is unknown.*sum of all.*reduce=\"sum\""),
+        ({"reduce": "ema"}, "'ema' is unknown.*ema_coeff=0.01"),
         ({"window": 0}, "window=0 is no number of values"),
         ({"window": 2.5}, r"window=2.5 is no number of values"),
         ({"window": True}, "window=True is no number of values"),
@@ -212,6 +215,32 @@ def test_other_options_later_warn_once_and_change_nothing(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "'window': 2" in caplog.text
     assert logger.peek("x") == 3.0
+
+
+@pytest.mark.parametrize(
+    ("key", "is_told"),
+    [
+        ("env_runners/episode_return_mean", True),
+        (("env_runners", "episode_len_mean"), True),
+        ("training_iteration", True),
+        ("timers/training_iteration", True),
+        ("env_runners/custom_metrics/episode_return_mean", False),
+        ("env_runners/my_return", False),
+        ("episode_return_mean", False),
+        ("evaluation/env_runners/episode_return_mean", False),  # a user's own evaluation says so
+    ],
+)
+def test_a_name_that_results_do_not_show_is_told_once(
+    key: Any, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    logged, aggregated, runner = MetricsLogger(root=True), MetricsLogger(root=True), MetricsLogger()
+    with caplog.at_level(logging.WARNING):
+        for value in (1.0, 2.0):
+            logged.log_value(key, value)
+            runner.log_value(key, value)
+            aggregated.aggregate([runner.drain()])
+    assert len(caplog.records) == (2 if is_told else 0), "once for each of the two"
+    assert all("has the name of a standard key" in text for text in caplog.messages)
 
 
 def test_min_and_max_stand_beside_means() -> None:

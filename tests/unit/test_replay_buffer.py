@@ -282,3 +282,24 @@ def test_impossible_capacities_are_refused(capacity: Any) -> None:
 
 def test_a_capacity_may_be_a_numpy_integer() -> None:
     assert ReplayBuffer(np.int64(5)).capacity == 5
+
+
+@pytest.mark.parametrize("buffer_class", BUFFERS)
+def test_a_buffer_says_how_full_it_is(buffer_class: type[ReplayBuffer]) -> None:
+    name = buffer_class.__name__
+    buffer = buffer_class(1_000_000)
+    assert repr(buffer) == f"<{name}: 0 of 1,000,000 env steps, 0 episodes, 0.0 MB>"
+    steps = 10_000
+    observations = np.zeros((steps + 1, 10), np.float32)
+    episode = SingleAgentEpisode(
+        observations=list(observations),
+        actions=[0] * steps,
+        rewards=[0.0] * steps,
+        terminated=True,
+        len_lookback_buffer=0,
+    )
+    buffer.add(episode.to_numpy())
+    text = repr(buffer)
+    assert text.startswith(f"<{name}: 10,000 of 1,000,000 env steps, 1 episodes, ")
+    megabytes = float(text.split(", ")[-1].removesuffix(" MB>"))
+    assert 0.8 < megabytes < 1.3, "two observations of 40 bytes and some columns per step"

@@ -10,6 +10,7 @@ import pickle
 import struct
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,55 @@ def test_lists_of_numbers_are_histograms(tmp_path: Path) -> None:
     assert list(histogram.bucket) == [1, 2, *[0] * 27, 1]
     assert list(histogram.bucket_limit) == pytest.approx(range(2, 32))
     assert sum(values["same"].bucket) == 4
+
+
+def pixels_of(png: bytes) -> tuple[tuple[int, ...], list[int]]:
+    """Width, height, bits, colour type, and all bytes behind the filters, of a PNG of ours."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, rest = {}, png[8:]
+    while rest:
+        (length,) = struct.unpack(">I", rest[:4])
+        kind, body = rest[4:8], rest[8 : 8 + length]
+        assert rest[8 + length : 12 + length] == struct.pack(">I", zlib.crc32(kind + body))
+        chunks[kind] = body
+        rest = rest[12 + length :]
+    assert [*chunks] == [b"IHDR", b"IDAT", b"IEND"]
+    header = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(header[1], -1)
+    assert not rows[:, 0].any()
+    return header[:4], rows[:, 1:].ravel().tolist()
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("shape", "colour_type"), [((2, 3), 0), ((2, 3, 1), 0), ((2, 3, 3), 2), ((2, 3, 4), 6)]
+)
+def test_arrays_of_bytes_are_images(
+    tmp_path: Path, shape: tuple[int, ...], colour_type: int
+) -> None:
+    image = np.arange(math.prod(shape), dtype=np.uint8).reshape(shape) * 7
+    results = TensorBoardResults(tmp_path)
+    results.append(row(1, image=image, images=[image * 0, image]))
+    values = {value.tag: value.image for value in events(tmp_path)[-1].summary.value}
+    for tag in ("image", "images"):
+        shown = values[tag]
+        channels = (*shape, 1)[2]
+        assert (shown.height, shown.width, shown.colorspace) == (2, 3, channels)
+        assert pixels_of(shown.encoded_image_string) == (
+            (3, 2, 8, colour_type),
+            image.ravel().tolist(),
+        )
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    "value", [np.zeros((2, 2)), np.zeros(4, np.uint8), np.zeros((2, 2, 5), np.uint8), [3, 4]]
+)
+def test_other_arrays_stay_histograms(tmp_path: Path, value: Any) -> None:
+    results = TensorBoardResults(tmp_path)
+    results.append(row(1, numbers=value))
+    (shown,) = [found for found in events(tmp_path)[-1].summary.value if found.tag == "numbers"]
+    assert shown.HasField("histo")
 
 
 @pytest.mark.usefixtures("library")

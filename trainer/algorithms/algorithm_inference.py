@@ -57,7 +57,10 @@ class AlgorithmInference(AlgorithmParts):
 
         Raises:
             ConfigError: there is no such module, or no observation.
+            EnvContractError: the observation is not of the observation space, or not finite.
+            AlgorithmStoppedError: `stop()` was called.
         """
+        self._refuse_if_stopped("compute_single_action")
         del prev_action, prev_reward, info, episode
         if policy_id not in _MODULE_IDS:
             raise ConfigError(

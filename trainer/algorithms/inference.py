@@ -14,6 +14,7 @@ from trainer.env_runners.acting import Acting
 from trainer.env_runners.exploring import Exploring
 from trainer.episodes import nested
 from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTION_PROB, ACTIONS
+from trainer.errors import EnvContractError
 from trainer.modules import RLModule
 from trainer.runtime.blas_threads import single_threaded_blas
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
@@ -71,6 +72,9 @@ class Inference:
         Args:
             observation: one element of the observation space.
             request: how to choose it.
+
+        Raises:
+            EnvContractError: the observation is not of the space, or not finite.
         """
         action, _ = self._chosen(observation, request)
         return self._decoder(request).to_env(action)
@@ -96,6 +100,7 @@ class Inference:
 
     def _chosen(self, observation: Any, request: ActionRequest) -> tuple[Any, Array]:
         """The action as the module gives it, and its distribution inputs, [K]."""
+        nested.map_leaves(_check_finite, observation)
         explore = self._config.explore if request.explore is None else request.explore
         source = self._exploring or self._acting
         noise = None
@@ -136,3 +141,14 @@ class Inference:
                 self._acting.module.action_space, normalize_actions=unsquash, clip_actions=clip
             )
         return self._decoders[unsquash, clip]
+
+
+def _check_finite(leaf: Any) -> None:
+    """Refuses what would come out as an action all the same, one that means nothing."""
+    array = np.asarray(leaf)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise EnvContractError(
+            f"The observation {leaf!r} holds numbers that are not finite, so no action follows "
+            "from it. Look for a missing value, a division by zero or a logarithm of 0 where it "
+            "comes from."
+        )

@@ -6,9 +6,11 @@ Names in checkpoints and on the command line resolve here and nowhere else.
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Final
 
 from trainer.errors import ConfigError
+from trainer.rllib_names.algorithms_not_offered import NOT_OFFERED_ALGORITHMS
 
 if TYPE_CHECKING:
     from trainer.algorithms.algorithm import Algorithm
@@ -30,8 +32,16 @@ def algorithm_class(name: str) -> type[Algorithm]:
     """
     if name in _ALGORITHMS:
         return _ALGORITHMS[name]
-    near = difflib.get_close_matches(name.upper(), _ALGORITHMS, n=1, cutoff=0.3)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    plain = re.sub("[-_]", "", name.upper())
+    by_plain_name = {known.upper(): known for known in _ALGORITHMS}
+    near = difflib.get_close_matches(plain, by_plain_name, n=1, cutoff=0.5)
+    if plain in NOT_OFFERED_ALGORITHMS:
+        hint = (
+            " It is one of RLlib's that are not offered; "
+            f"{NOT_OFFERED_ALGORITHMS[plain]} solves such tasks."
+        )
+    else:
+        hint = f" Did you mean {by_plain_name[near[0]]!r}?" if near else ""
     raise ConfigError(
         f"There is no algorithm {name!r}.{hint} There are: {', '.join(sorted(_ALGORITHMS))}."
     )

@@ -261,7 +261,8 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
                     known.append(argument)
         for name, default in vars(ancestor).get("changed_defaults", {}).items():
             defaults.setdefault(name, default)
-    table = NameTable(settings, {name: tuple(known) for name, known in sections.items()})
+    arguments = {name: tuple(known) for name, known in sections.items()}
+    table = NameTable(settings, arguments, owners=_algorithms_with)
     raise_problems(
         f"{cls.__name__}.changed_defaults",
         [table.unknown(name, defaults[name], "") for name in defaults if name not in settings],
@@ -270,6 +271,21 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
         default = defaults.get(name, setting.default)
         settings[name] = dataclasses.replace(setting, section=_home(table, name), default=default)
     return table
+
+
+def _algorithms_with(name: str) -> list[str]:
+    """The algorithms of this package whose configs know a name, present or old."""
+    found: set[str] = set()
+    waiting = list(ConfigValues.__subclasses__())
+    while waiting:
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        algorithm = getattr(cls, "default_algo_class", None)
+        # A subclass that a user made belongs to the algorithm of its parent.
+        is_ours = algorithm is not None and algorithm.__module__.startswith("trainer.")
+        if algorithm is not None and is_ours and cls._names.resolve(name) is not None:
+            found.add(algorithm.__name__)
+    return sorted(found)
 
 
 def _home(table: NameTable, name: str) -> str:

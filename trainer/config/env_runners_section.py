@@ -21,6 +21,7 @@ from trainer.config.checks import (
 )
 from trainer.config.config_values import ConfigValues, section
 from trainer.config.setting import Merge, NotProvided, Setting
+from trainer.rllib_names.config_names import OLD_FILTERS
 
 ConfigT = TypeVar("ConfigT", bound="EnvRunnersSection")
 
@@ -31,6 +32,11 @@ def _vectorize_mode(value: Any) -> Any:
     """Accept gymnasium's `VectorizeMode` and lower case as well."""
     name = getattr(value, "value", value)
     return name.upper() if isinstance(name, str) else value
+
+
+def _filter_of_today(value: Any) -> Any:
+    """Accept older names of filters."""
+    return OLD_FILTERS.get(value, value) if isinstance(value, str) else value
 
 
 def _exploration_config(value: Any) -> Any:
@@ -76,7 +82,7 @@ class EnvRunnersSection(ConfigValues):
     remote_worker_envs = Setting(False, boolean())
     remote_env_batch_wait_ms = Setting[float](0, number(0), unit="ms")
     preprocessor_pref = Setting[str | None]("deepmind", one_of("deepmind", "rllib", None))
-    observation_filter = Setting("NoFilter", text())
+    observation_filter = Setting("NoFilter", text(), normalize=_filter_of_today)
     use_worker_filter_stats = Setting(True, boolean())
     update_worker_filter_stats = Setting(True, boolean())
     sample_async = Setting(False, boolean())

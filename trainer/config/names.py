@@ -7,7 +7,7 @@ Every way to name a setting — argument, attribute, item, dict key, `overrides`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainer.config.checks import is_schedule
@@ -15,7 +15,13 @@ from trainer.config.problems import Problem, assignment, nearest
 from trainer.config.read_only import copy_value
 from trainer.config.setting import Merge, NotProvided, Setting
 from trainer.config.values import deep_merge, same_value
-from trainer.rllib_names.config_names import OLD_NAMES, OLD_SECTIONS, REFUSED_NAMES, OldName
+from trainer.rllib_names.config_names import (
+    OLD_NAMES,
+    OLD_SECTIONS,
+    REFUSED_EVEN_IF_FALSE,
+    REFUSED_NAMES,
+    OldName,
+)
 
 _MULTI_AGENT_KEY = "multiagent"
 
@@ -27,10 +33,12 @@ class NameTable:
     Attributes:
         settings: every setting by its name, in order of declaration.
         sections: the argument names of every section method.
+        owners: gives the algorithms whose configs know a name, for hints.
     """
 
     settings: Mapping[str, Setting[Any]]
     sections: Mapping[str, tuple[str, ...]]
+    owners: Callable[[str], Sequence[str]] = lambda _: ()
 
     def resolve(self, name: str, section: str = "") -> str | None:
         """The setting that `name` means, or None; arguments may leave out `<section>_`."""
@@ -74,6 +82,10 @@ class NameTable:
         if name in self.sections:
             advice = f"`{name}` is a section method; give its arguments: `config.{name}(...)`."
             return Problem(what, "this is not a setting.", advice, unknown=True)
+        owners = self.owners(name)
+        if owners:
+            advice = f"It belongs to {' and '.join(owners)}; leave it out."
+            return Problem(what, "this algorithm has no such setting.", advice, unknown=True)
         method = None if section else nearest(name, self.sections, similarity=0.9)
         if method is not None and nearest(name, self.settings, similarity=0.9) is None:
             advice = (
@@ -216,7 +228,8 @@ def _translate_into(
 def _without_setting(names: NameTable, name: str, value: Any, section: str) -> Iterable[Problem]:
     if name not in REFUSED_NAMES:
         return [names.unknown(name, value, section)]
-    if isinstance(value, (int, float, type(None), Mapping, list, tuple)) and not value:
+    asks_for_nothing = isinstance(value, (int, float, Mapping, list, tuple)) and not value
+    if value is None or (asks_for_nothing and name not in REFUSED_EVEN_IF_FALSE):
         return []  # "horizon": None in an old dict config asks for nothing.
     return [Problem(assignment(name, value), "this setting does not exist.", REFUSED_NAMES[name])]
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from trainer.episodes import nested
 from trainer.errors import EpisodeError
+from trainer.rllib_names.sample_batch_names import SampleBatchNames
 from trainer.types import Array
 
 _NUMBERS = "biuf"
 
 
-class SampleBatch(dict[str, Any]):
+class SampleBatch(dict[str, Any], SampleBatchNames):
     """{column: one row per env step}; the names are those of `trainer.episodes.columns`.
 
     Columns are arrays, or dicts and tuples of arrays where a space is one. As in RLlib, `len()` and

@@ -81,7 +81,7 @@ class EnvRunnerGroup(
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
         """
-        self.num_restarts = 0
+        self.num_restarts = self.num_recorded = 0
         # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
         self._recreated: list[int] = []
@@ -176,6 +176,7 @@ class EnvRunnerGroup(
         """
         self._finish_open()
         self.take_records()
+        self.num_recorded = 0
         for place in self._places.values():
             first = place.spec.first_slot
             numbers = range(first, first + place.spec.num_envs)

@@ -126,6 +126,7 @@ class GroupFunctions(GroupParts):
             place = self._places[index]
             place.commit(reply.positions or place.positions, reply.callbacks)
             self._records += reply.records
+            self.num_recorded += len(reply.records)
             if reply.metrics:
                 metrics.append(reply.metrics)
         if metrics:

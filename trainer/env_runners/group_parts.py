@@ -21,9 +21,12 @@ class GroupParts:
 
     Attributes:
         num_restarts: runners that were replaced after failures so far.
+        num_recorded: episodes that users' functions let evaluation runners play to the end, since
+            the evaluation began.
     """
 
     num_restarts: int
+    num_recorded: int
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None
     _weights: Weights | None

@@ -229,14 +229,19 @@ class RequestRound(Round):
         failures = trouble.failures
         self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
         is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
+        has_answered = place.has_answered
         if ask is not None and ask.can_be_left_out and not is_tolerated:
             self._result.failures[index] = outcome
             ask = self._asks[index] = None
             is_tolerated = True
+            if not was_starting:
+                # The request is to blame, and is given up: the runner begins with a clean slate.
+                failures = trouble.failures = 1
+                has_answered = True
         if not is_tolerated or not self._policy.may_restart(
             num_restarts=place.num_restarts,
             num_failures_in_a_row=failures,
-            has_ever_answered=place.has_answered,
+            has_ever_answered=has_answered,
         ):
             self._give_up(index, outcome, failures, is_last_of=ask if not is_tolerated else None)
             return

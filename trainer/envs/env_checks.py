@@ -53,12 +53,26 @@ def check_reset(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
     Raises:
         EnvContractError: it is something else, or the observation is outside the observation space.
     """
+    check_reset_form(answer, name=name)
+    _check_observation(answer[0], space, where=f"reset() of env {name!r}")
+
+
+def check_reset_form(answer: Any, *, name: str, when: str = "") -> None:
+    """Checks that `reset` returned a tuple of an observation and an info dict.
+
+    Args:
+        answer: what it returned.
+        name: of the env, for the message.
+        when: which of its calls it was, for the message; begins with a blank.
+
+    Raises:
+        EnvContractError: it is something else.
+    """
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
         raise EnvContractError(
-            f"reset() of env {name!r} returned {_kind(answer)}; "
+            f"reset() of env {name!r} returned {_kind(answer)}{when}; "
             "expected the tuple (observation, info dict)."
         )
-    _check_observation(answer[0], space, where=f"reset() of env {name!r}")
 
 
 def check_step(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
@@ -67,30 +81,44 @@ def check_step(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
     Raises:
         EnvContractError: it is something else, or the observation is outside the observation space.
     """
+    check_step_form(answer, name=name)
+    _check_observation(answer[0], space, where=f"step() of env {name!r}")
+
+
+def check_step_form(answer: Any, *, name: str, when: str = "") -> None:
+    """Checks that `step` returned a tuple of five with a reward, two flags and an info dict.
+
+    Args:
+        answer: what it returned.
+        name: of the env, for the message.
+        when: which of its calls it was, for the message; begins with a blank.
+
+    Raises:
+        EnvContractError: it is something else.
+    """
     if not (isinstance(answer, tuple) and len(answer) == 5):
         hint = (
             " The old form (obs, reward, done, info) must be split into terminated and truncated."
         )
         raise EnvContractError(
-            f"step() of env {name!r} returned {_kind(answer)}; "
+            f"step() of env {name!r} returned {_kind(answer)}{when}; "
             "expected the tuple (observation, reward, terminated, truncated, info)."
             f"{hint if isinstance(answer, tuple) and len(answer) == 4 else ''}"
         )
-    observation, reward, terminated, truncated, info = answer
+    _, reward, terminated, truncated, info = answer
     if not is_number(reward):
         raise EnvContractError(
-            f"step() of env {name!r} returned the reward {reward!r}; expected a number."
+            f"step() of env {name!r} returned the reward {reward!r}{when}; expected a number."
         )
     for label, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, (bool, np.bool_)):
             raise EnvContractError(
-                f"step() of env {name!r} returned {label}={flag!r}; expected True or False."
+                f"step() of env {name!r} returned {label}={flag!r}{when}; expected True or False."
             )
     if not isinstance(info, dict):
         raise EnvContractError(
-            f"step() of env {name!r} returned the info {info!r}; expected a dict."
+            f"step() of env {name!r} returned the info {info!r}{when}; expected a dict."
         )
-    _check_observation(observation, space, where=f"step() of env {name!r}")
 
 
 def is_number(value: Any) -> bool:

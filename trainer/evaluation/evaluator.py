@@ -175,9 +175,12 @@ class Evaluator:
             metrics: what it returned; it stands above what was noted of the episodes that the
                 function let the runners play.
         """
-        records = self.group.take_records()
-        played = self._metrics_of(records, sum(record.length for record in records))
-        return overlaid({**played, **self._date(subject)}, metrics)
+        num_episodes, records = self.group.num_recorded, self.group.take_records()
+        # What the function took for itself it reports as it likes.
+        num_env_steps = sum(record.length for record in records)
+        played = self._metrics_of(records, num_env_steps) if records else {}
+        counted = {"num_episodes": num_episodes} if num_episodes else {}
+        return overlaid({**played, **counted, **self._date(subject)}, metrics)
 
     def tickets(self, subject: Subject) -> list[Assignment]:
         """The tickets of an evaluation.

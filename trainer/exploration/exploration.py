@@ -91,18 +91,27 @@ class Exploration(ABC):
         Raises:
             UnsupportedSpaceError: the strategy cannot serve this action space.
         """
-        if self.possible_spaces and not _is_one_of(action_space, self.possible_spaces):
-            possible = " or ".join(kind.__name__ for kind in self.possible_spaces)
-            raise UnsupportedSpaceError(
-                f"{type(self).__name__} explores {possible} action spaces, but this env has "
-                f"{action_space}. Choose another `type` in exploration_config: "
-                f"{_alternatives(action_space)}."
-            )
+        self.check_space(action_space)
         self.action_space = action_space
         self.distribution = distribution
         self.num_workers = num_workers
         self.worker_index = worker_index
         self.last_timestep = 0
+
+    @classmethod
+    def check_space(cls, action_space: spaces.Space[Any]) -> None:
+        """Checks that this strategy can serve an action space.
+
+        Raises:
+            UnsupportedSpaceError: it cannot; names strategies that can.
+        """
+        if cls.possible_spaces and not _is_one_of(action_space, cls.possible_spaces):
+            possible = " or ".join(kind.__name__ for kind in cls.possible_spaces)
+            raise UnsupportedSpaceError(
+                f"{cls.__name__} explores {possible} action spaces, but this env has "
+                f"{action_space}. Choose another `type` in exploration_config: "
+                f"{_alternatives(action_space)}."
+            )
 
     @abstractmethod
     def get_exploration_action(

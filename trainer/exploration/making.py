@@ -154,8 +154,13 @@ class ExplorationSpec:
         }
         settings = copy.deepcopy(dict(self.settings))
         if _takes_sub_exploration(self.kind):
+            self.kind.check_space(action_space)  # first, so that the sub-exploration is not blamed
             sub = self.sub or self._default_sub(action_space)
-            settings["sub_exploration"] = sub.make(action_space, **context)
+            try:
+                settings["sub_exploration"] = sub.make(action_space, **context)
+            except UnsupportedSpaceError as error:
+                error.args = (f"sub_exploration of {self.name}: {error}",)
+                raise
         old_context: dict[str, Any] = {"framework": "numpy", "policy_config": {}, "model": None}
         wanted = _parameters(self.kind)
         context |= {name: value for name, value in old_context.items() if name in wanted}

@@ -77,9 +77,10 @@ class ParameterNoise(WithSubExploration):
         wanted = GaussianNoise if isinstance(action_space, spaces.Box) else EpsilonGreedy
         if not isinstance(self.sub_exploration, wanted):
             raise ConfigError(
-                f"`sub_exploration` of ParameterNoise is {type(self.sub_exploration).__name__}; "
-                f"its standard deviation adapts to the noise of {wanted.__name__} (or a subclass). "
-                "Give one of these for this action space, or leave it out."
+                "ParameterNoise adapts its standard deviation to the noise of its "
+                f"`sub_exploration`, which {type(self.sub_exploration).__name__} does not say. "
+                "Leave it out, or give EpsilonGreedy for actions that are counted, GaussianNoise "
+                "or OrnsteinUhlenbeckNoise for continuous ones, or a subclass of these."
             )
 
     def perturbation(

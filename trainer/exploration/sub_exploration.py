@@ -10,6 +10,7 @@ from gymnasium import spaces
 from trainer.errors import ConfigError
 from trainer.exploration.action_choice import ActionChoice
 from trainer.exploration.exploration import Exploration
+from trainer.exploration.settings import checked_count
 from trainer.types import Array, State
 
 
@@ -55,8 +56,12 @@ class WithSubExploration(Exploration):
         Args:
             action_space: of actions as modules give them.
             settings: what the user gives besides.
+
+        Raises:
+            ConfigError: `random_timesteps` is no number of env steps.
         """
-        random_timesteps = settings.get("random_timesteps", 10_000)
+        given = settings.get("random_timesteps", 10_000)
+        random_timesteps = checked_count(given, name="random_timesteps")
         if isinstance(action_space, spaces.Box):
             return {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": random_timesteps}
         return {

@@ -204,8 +204,24 @@ class RLModule(ABC):
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
         """The values of encoded observations {"obs": [B, D]}, a new array [B]."""
-        values: Array = self.forward_train(batch)[VF_PREDS].copy()
+        values: Array = self.training_output(batch, VF_PREDS).copy()
         return values
+
+    def training_output(self, batch: Mapping[str, Array], name: str) -> Array:
+        """One output of `forward_train`; see `training_outputs`."""
+        return self.training_outputs(batch, name)[name]
+
+    def training_outputs(self, batch: Mapping[str, Array], *needed: str) -> Mapping[str, Array]:
+        """What `forward_train` returns, with the outputs that somebody needs.
+
+        Raises:
+            ModuleError: one of them is missing.
+        """
+        outputs = self.forward_train(batch)
+        for name in needed:
+            if not isinstance(outputs, Mapping) or name not in outputs:
+                raise _missing_output(self, outputs, name)
+        return outputs
 
     def action_mask(self, obs: Array) -> Array | None:
         """Which actions are possible, bool [B, M]; None if the env has no masks.
@@ -266,6 +282,24 @@ class RLModule(ABC):
                 "knows which of them a mask rules out. Use one logit per action, or set "
                 "`environment(action_mask_key=...)` to a key that the observation does not have."
             )
+
+
+def _missing_output(module: RLModule, outputs: Any, name: str) -> ModuleError:
+    """The error for a forward pass that does not return what is learnt from."""
+    given = repr(sorted(outputs)) if isinstance(outputs, Mapping) else type(outputs).__name__
+    width = module.action_distribution.num_inputs
+    shape = "[B]: one number per row" if name == VF_PREDS else f"[B, {width}]"
+    values = (
+        " A network without a value function cannot serve an algorithm that learns one: use PG, or "
+        "PPO with `use_critic=False, use_gae=False`."
+        if name == VF_PREDS
+        else ""
+    )
+    return ModuleError(
+        f"{type(module).__name__}.forward_train returned {given}, without {name!r}, which is "
+        f"learnt from. Return a dict with {name!r} of shape {shape}, and check the whole network "
+        f"with `trainer.testing.modules.check_module`.{values}"
+    )
 
 
 def _rebuild(module_class: type[RLModule], arguments: dict[str, Any], state: State) -> RLModule:

@@ -80,6 +80,11 @@ class ReplayBuffer:
         """Steps that are stored."""
         return self._ring.num_stored
 
+    def __repr__(self) -> str:
+        steps = f"{len(self):,} of {self.capacity:,} env steps"
+        episodes = f"{self.get_num_episodes():,} episodes, {self._ring.num_bytes / 1e6:,.1f} MB"
+        return f"<{type(self).__name__}: {steps}, {episodes}>"
+
     def get_num_timesteps(self) -> int:
         """Steps that are stored (RLlib's name)."""
         return self._ring.num_stored

@@ -62,6 +62,12 @@ class StepRing:
         """What a row consists of; empty before the first steps."""
         return {name: (column.dtype, column.shape[1:]) for name, column in self.columns.items()}
 
+    @property
+    def num_bytes(self) -> int:
+        """What the stored steps take; the columns grow to it as rows are written."""
+        row = sum(column[:1].nbytes for column in self.columns.values())
+        return self.num_stored * (row + self.following.itemsize)
+
     def allocate(self, layout: Layout) -> None:
         """Makes room for the first steps, which costs memory only as rows are written."""
 

@@ -71,6 +71,17 @@ OLD_NAMES: Final[Mapping[str, OldName]] = MappingProxyType(
         "model_config_dict": OldName("model_config"),
         "vf_share_layers": OldName("model_config", sections=("training",), key="vf_share_layers"),
         "hiddens": OldName("model_config", sections=("training",), key="head_fcnet_hiddens"),
+        # Replay.
+        "buffer_size": OldName("replay_buffer_config", key="capacity", none_is_silent=True),
+        "prioritized_replay_alpha": OldName(
+            "replay_buffer_config", key="alpha", none_is_silent=True
+        ),
+        "prioritized_replay_beta": OldName("replay_buffer_config", key="beta", none_is_silent=True),
+        # Our buffers have it in them; `make_replay_buffer` takes this value and no other.
+        "prioritized_replay_eps": OldName(
+            "replay_buffer_config", key="prioritized_replay_eps", none_is_silent=True
+        ),
+        "learning_starts": OldName("num_steps_sampled_before_learning_starts", none_is_silent=True),
         # Callbacks and evaluation.
         "callbacks": OldName("callbacks_class"),
         "evaluation_num_workers": OldName("evaluation_num_env_runners"),
@@ -106,6 +117,12 @@ OLD_NAMES: Final[Mapping[str, OldName]] = MappingProxyType(
 )
 """Every old name that is still understood."""
 
+OLD_FILTERS: Final[Mapping[str, str]] = MappingProxyType(
+    # The same numbers; in RLlib it may be used by several threads at once, as all may here.
+    {"ConcurrentMeanStdFilter": "MeanStdFilter"}
+)
+"""Old values of `observation_filter`: which one each of them means today."""
+
 _OFFLINE: Final = "Learning from recorded data is not part of this trainer. Remove the setting."
 
 REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
@@ -127,6 +144,9 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "offline_evaluation_interval": _OFFLINE,
         "offline_evaluation_duration": _OFFLINE,
         "offline_evaluation_type": _OFFLINE,
+        "prioritized_replay": "Name the kind of buffer instead: "
+        'replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer"} where it was True, '
+        '{"type": "EpisodeReplayBuffer"} where it was False.',
         "replay_mode": "It was removed from RLlib. Remove the setting.",
         "policy_map_cache": "It was removed from RLlib. Remove the setting.",
         "simple_optimizer": "It chose between two implementations. Remove the setting.",
@@ -134,6 +154,9 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Names without successor, with what to do; refused unless their value asks for nothing."""
+
+REFUSED_EVEN_IF_FALSE: Final = frozenset({"prioritized_replay"})
+"""Names without successor of which False asks for something, so that only None is silent."""
 
 OLD_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"rollouts": ("env_runners", "fault_tolerance")}

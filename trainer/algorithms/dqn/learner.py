@@ -80,7 +80,7 @@ class DQNLearner(ReplayLearner):
         self.target.follow(self.settings.tau)
 
     def _outputs(self, module: Any, obs: Array) -> Array:
-        outputs: Array = module.forward_train({OBS: obs})[ACTION_DIST_INPUTS]
+        outputs: Array = module.training_output({OBS: obs}, ACTION_DIST_INPUTS)
         return outputs
 
     def _value_loss(self, batch: ReplayBatch, next_q: Array, chooser: Array) -> QLoss:

@@ -90,6 +90,6 @@ class PGLearner(EpisodeLearner):
         return returns if given is None else given.put_into(returns)
 
     def _loss(self, rows: dict[str, Array]) -> PGLoss:
-        inputs = self.module.forward_train(rows)[ACTION_DIST_INPUTS]
+        inputs = self.module.training_output(rows, ACTION_DIST_INPUTS)
         terms = self.module.action_distribution.evaluate(inputs, rows[ACTIONS])
         return pg_loss(rows[ADVANTAGES], terms=terms)

@@ -222,7 +222,7 @@ class PPOLearner(EpisodeLearner):
 
         The inner loop; README.md says what it costs.
         """
-        outputs = self.module.forward_train(minibatch)
+        outputs = self.module.training_outputs(minibatch, ACTION_DIST_INPUTS, VF_PREDS)
         terms = self.module.action_distribution.evaluate(
             outputs[ACTION_DIST_INPUTS],
             minibatch[ACTIONS],

@@ -290,7 +290,7 @@ class SACLearner(ReplayLearner):
         return losses, smallest
 
     def _inputs(self, obs: Array) -> Array:
-        inputs: Array = self.module.forward_train({OBS: obs})[ACTION_DIST_INPUTS]
+        inputs: Array = self.module.training_output({OBS: obs}, ACTION_DIST_INPUTS)
         return inputs
 
     def _seen(self, obs: Array) -> Array:

@@ -1,0 +1,167 @@
+"""The examples run, are short, and show what they say."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import importlib
+import json
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import encode
+from trainer import PPO, PPOConfig
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path.name for path in ROOT.glob("examples/*.py"))
+LONG = {"custom_module.py"}
+"""Two networks with their gradients."""
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs an example in this process, in an empty folder; gives the lines that it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_example(name: str, *arguments: str) -> list[str]:
+        monkeypatch.setattr("sys.argv", [name, "--num-env-runners", "0", *arguments])
+        capsys.readouterr()
+        runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    return run_example
+
+
+def numbers_in(line: str) -> list[float]:
+    return [float(found) for found in re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", line)]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short_and_named_in_the_readme(name: str) -> None:
+    text = (ROOT / "examples" / name).read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 100 or name in LONG
+    assert f"(examples/{name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_quickstart_trains_evaluates_and_saves(run: Run) -> None:
+    lines = run("quickstart.py", "--iterations", "1", "--checkpoint", "saved")
+    assert numbers_in(lines[0])[:2] == [1, 2048]
+    assert numbers_in(lines[1])[0] > 8
+    with PPO.from_checkpoint("saved") as algo:
+        assert algo.training_iteration == 1
+
+
+def test_metrics_and_images_are_logged(run: Run) -> None:
+    pytest.importorskip("tensorboardX")
+    arguments = ("--iterations", "2", "--train-batch-size", "600", "--logs", "logs")
+    lines = run("callbacks_and_metrics.py", *arguments, "--tensorboard")
+    assert lines[-1].endswith("(24, 24)")
+    rows = [json.loads(line) for line in Path("logs/results.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    for row in rows:
+        (visits,), (image,) = row["env_runners"]["visits"], row["visit_map"]
+        assert 600 < np.sum(visits) < 604  # the observations behind last steps count as well
+        assert np.max(image) == 255
+        assert (np.array(visits) > 0).mean() == row["share_of_angles_visited"]
+    assert 0 < rows[1]["env_runners"]["theta1_mean"] < 180
+    with Path("logs/results.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [json.loads(cells["visit_map"]) for cells in table] == [row["visit_map"] for row in rows]
+    images = [
+        value
+        for file in Path("logs").glob("events.out.tfevents.*")
+        for event in events_of(file)
+        for value in event.summary.value
+        if value.HasField("image")
+    ]
+    assert [image.tag for image in images] == ["visit_map", "visit_map"]
+    assert [(image.image.height, image.image.width) for image in images] == [(24, 24)] * 2
+
+
+def events_of(file: Path) -> list[Any]:
+    event = importlib.import_module("tensorboardX.proto.event_pb2").Event
+    data, found = file.read_bytes(), []
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        found.append(event.FromString(data[12 : 12 + length]))
+        data = data[16 + length :]
+    return found
+
+
+def test_backdated_rewards_are_learnt_from_faster_and_add_nothing(run: Run) -> None:
+    as_paid, backdated, returns = map(
+        numbers_in, run("rewriting_trajectories.py", "--iterations", "4")
+    )
+    assert backdated[0] > as_paid[0] + 2
+    assert returns[0] == returns[1]
+
+
+def test_the_curiosity_bonus_finds_what_nobody_finds_by_chance_and_decays(run: Run) -> None:
+    doors, bonus, returns = zip(
+        *map(numbers_in, run("curiosity_callback.py", "--iterations", "9")), strict=True
+    )
+    assert doors[0] < 10 == doors[-1]
+    assert bonus[-1] < 0.01 * bonus[0]
+    assert returns[-1] > 0.1
+    without = run("curiosity_callback.py", "--iterations", "4", "--scale", "0")
+    assert all(numbers_in(line)[1:] == [0, 0] for line in without)
+    assert max(numbers_in(line)[0] for line in without) < 10
+
+
+def test_the_model_of_the_curiosity_callback_is_saved_and_restored(tmp_path: Path) -> None:
+    names = runpy.run_path(str(ROOT / "examples" / "curiosity_callback.py"))
+    made = PPOConfig().environment(names["Doors"]).env_runners(num_env_runners=0)
+    made.training(train_batch_size=50, minibatch_size=50, num_epochs=1)
+    made.training(model={"fcnet_hiddens": [4]}).debugging(seed=0)
+    made.callbacks(names["CuriosityBonus"](0.1))
+
+    def outcome(algo: PPO) -> bytes:
+        algo.train()
+        (model,) = algo.env_runner_group.foreach_env_runner(
+            lambda runner: runner.callbacks.objects[0].hidden
+        )
+        return encode([model, algo.get_state()["learner"]])
+
+    with made.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "saved")
+        expected = outcome(algo)
+    with made.build_algo() as other:
+        assert outcome(other) != expected
+        other.restore_from_path(tmp_path / "saved")
+        assert outcome(other) == expected
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(run: Run) -> None:
+    whole = run("resume_and_evaluate.py", "--iterations", "4", "--directory", "whole")
+    first = run("resume_and_evaluate.py", "--iterations", "3", "--directory", "parts")
+    second = run("resume_and_evaluate.py", "--iterations", "4", "--directory", "parts")
+    assert second[0].endswith("000002"), "the third iteration was not saved"
+    assert first[:2] + second[1:] == whole
+    assert re.match(r"000004, evaluated on 10 episodes: return \d+", whole[-1])
+
+
+def test_the_custom_evaluation_says_what_the_documents_print(run: Run) -> None:
+    lines = run("custom_evaluation.py", "--iterations", "1")
+    assert lines[:6] == [
+        "Update corridor length to 4",
+        "Update corridor length to 7",
+        *(f"Custom evaluation round {number}" for number in (1, 2, 3, 4)),
+    ]
+    evaluation = ast.literal_eval(lines[6])
+    assert evaluation["foo"] == 1
+    assert evaluation["episodes_this_iter"] == 40
+    assert 4 <= evaluation["episode_len_mean"] <= 30
+    without = run("custom_evaluation.py", "--iterations", "1", "--no-custom-eval")
+    assert "foo" not in without[0]
+    assert "'num_episodes': 10" in without[0]

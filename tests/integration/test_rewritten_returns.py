@@ -1,0 +1,154 @@
+"""`on_sample_end` rewrites episodes: the loss sees it; both returns are reported."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import RLlibCallback
+from checkpoints import encode
+from tests.integration.test_rewriting_trajectories import (
+    PlusOneEnv,
+    config,
+    learnt,
+    trained,
+)
+from trainer import DQNConfig
+from trainer.metrics import comparable
+from trainer.testing.debug_envs import CountdownEnv
+
+pytestmark = pytest.mark.process
+
+
+def plus_one_at_the_end(samples: Any, **_: Any) -> None:
+    for episode in samples:
+        episode.set_rewards(new_data=episode.get_rewards() + 1.0)
+
+
+def others_at_the_end(samples: Any, **_: Any) -> None:
+    samples[:] = [copy.deepcopy(episode) for episode in samples]
+    plus_one_at_the_end(samples)
+
+
+@pytest.mark.parametrize("callback", [plus_one_at_the_end, others_at_the_end])
+def test_rewritten_samples_teach_what_an_env_that_pays_them_teaches(callback: Any) -> None:
+    rewritten, results = trained(config(callbacks_on_sample_end=callback))
+    paid, paid_results = trained(config(env=PlusOneEnv))
+    assert rewritten == paid
+    for result, of_env in zip(results, paid_results, strict=True):
+        stats = result["env_runners/hist_stats"]
+        assert stats["episode_reward"] == stats["episode_lengths"]
+        assert stats["rewritten_return"] == of_env["env_runners/hist_stats"]["episode_reward"]
+
+
+def test_rewards_that_a_callback_wrote_are_stored_for_replay() -> None:
+    made = DQNConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
+    made.training(model={"fcnet_hiddens": [4]}).callbacks(on_sample_end=plus_one_at_the_end)
+    made.reporting(min_sample_timesteps_per_iteration=40)
+    with made.build_algo() as algo:
+        algo.train()
+        rewards = algo.local_replay_buffer.get_state()["columns"]["rewards"]
+    assert len(rewards) == 40
+    assert set(rewards.tolist()) == {2.0}
+
+
+class Backdating(RLlibCallback):
+    """Pays everything at once in the first step, in both events; kills its process if told to."""
+
+    armed: Path | None = None
+
+    def on_postprocess_trajectory(self, *, postprocessed_batch: Any, **_: Any) -> None:
+        rewards = postprocessed_batch["rewards"]
+        rewards[0], rewards[1:] = rewards.sum(), 0.0
+
+    def on_sample_end(self, *, samples: Any, **_: Any) -> None:
+        plus_one_at_the_end(samples)
+        if self.armed is not None and self.armed.exists():
+            self.armed.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_rewrites_of_both_events_and_all_chunks_add_up() -> None:
+    # Four slots, and less than two steps for each at a time: every episode is in many chunks.
+    made = config(
+        env_config={"min_length": 5, "max_length": 6},
+        train_batch_size=7,
+        minibatch_size=7,
+        callbacks_class=Backdating,
+    )
+    _, results = trained(made, iterations=8)
+    assert sum(result["env_runners/num_episodes"] for result in results) >= 4
+    for result in results:
+        stats = result["env_runners/hist_stats"]
+        assert stats["episode_reward"] == stats["episode_lengths"]
+        assert stats.get("rewritten_return", []) == [2 * paid for paid in stats["episode_reward"]]
+
+
+def test_what_adds_nothing_up_is_reported_as_well() -> None:
+    _, results = trained(
+        config(callbacks_on_postprocess_trajectory=Backdating().on_postprocess_trajectory)
+    )
+    runners = results[-1]["env_runners"]
+    assert runners["rewritten_return_mean"] == runners["episode_return_mean"]
+    assert "rewritten_return_mean" not in trained(config())[1][-1]["env_runners"]
+
+
+def test_rewritten_returns_survive_kills_restores_and_other_numbers_of_runners(
+    tmp_path: Path,
+) -> None:
+    outcomes: dict[str, bytes] = {}
+
+    def note(name: str, algo: Any) -> None:
+        result = comparable(algo.train())
+        outcomes[name] = encode([{**result, "config": None}, learnt(algo)])
+
+    for runners in (0, 2):
+        small = {"train_batch_size": 10, "minibatch_size": 10, "callbacks_class": Backdating}
+        with config(runners, **small).build_algo() as algo:
+            algo.train()
+            algo.save_to_path(tmp_path / f"{runners}")
+            algo.train()
+            note(f"{runners}", algo)
+        with config(runners, **small).build_algo() as other:
+            other.restore_from_path(tmp_path / f"{runners}")
+            other.train()
+            note(f"restored {runners}", other)
+
+    class Killed(Backdating):
+        armed = tmp_path / "armed"
+
+    with config(1, **{**small, "callbacks_class": Killed}).build_algo() as algo:
+        for _ in range(2):
+            Killed.armed.touch()
+            algo.train()
+        note("killed", algo)
+        assert algo.env_runner_group.num_remote_worker_restarts() == 2
+    assert len(set(outcomes.values())) == 1, outcomes.keys()
+
+
+def test_returns_of_an_evaluation_are_those_of_its_env() -> None:
+    made = config(callbacks_on_sample_end=plus_one_at_the_end, evaluation_duration=3)
+    with made.build_algo() as algo:
+        runners = algo.evaluate()["env_runners"]
+    assert runners["episode_return_mean"] == runners["episode_len_mean"]
+    assert runners["rewritten_return_mean"] == 2 * runners["episode_return_mean"]
+
+
+def test_a_sample_that_is_taken_out_is_not_missed() -> None:
+    def keep_two(samples: Any, **_: Any) -> None:
+        plus_one_at_the_end(samples)
+        del samples[2:]
+
+    steps: list[int] = []
+    made = config(callbacks_on_sample_end=keep_two)
+    made.callbacks(on_learn_on_batch=lambda train_batch: steps.append(train_batch.count))
+    _, results = trained(made.copy(), iterations=1)
+    assert 0 < steps[0] < 62
+    stats = results[0]["env_runners/hist_stats"]
+    assert len(stats["rewritten_return"]) == len(stats["episode_reward"]) > 2
+    assert stats["rewritten_return"][2:] == stats["episode_reward"][2:]

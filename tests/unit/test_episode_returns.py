@@ -1,0 +1,139 @@
+"""What the env paid and what callbacks made of it stay apart, however chunks are cut and joined."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.episodes import SingleAgentEpisode
+from trainer.metrics import EpisodeRecord, EpisodeStatistics
+
+finite = st.floats(-1e6, 1e6)
+rewards_of_chunks = st.lists(
+    st.lists(st.tuples(finite, finite), min_size=1, max_size=4), min_size=1
+)
+
+
+def rewrite(chunk: SingleAgentEpisode, rewards: list[float]) -> None:
+    before = chunk.rewards_list().copy()
+    chunk.set_rewards(new_data=np.array(rewards) if chunk.is_numpy else rewards)
+    chunk.note_rewrite(before)
+
+
+def chunks_of(
+    pairs: list[list[tuple[float, float]]], *, as_numpy: bool, lookback: int = 0
+) -> list[SingleAgentEpisode]:
+    """An episode in chunks; of each step what the env paid and what a callback wrote."""
+    running = SingleAgentEpisode("e", observations=[0.0])
+    chunks = []
+    for number, chunk_pairs in enumerate(pairs):
+        for paid, _ in chunk_pairs:
+            running.add_env_step(0.0, 0, paid)
+        chunk = running
+        chunks.append(chunk)
+        if number + 1 < len(pairs):
+            running = chunk.cut(lookback)  # before the rewrite, as runners do
+        if as_numpy:
+            chunk.to_numpy()
+        rewrite(chunk, [written for _, written in chunk_pairs])
+        if running is not chunk:
+            running.earlier_change = chunk.change_partials()
+    return chunks
+
+
+@settings(max_examples=50, deadline=None)
+@given(pairs=rewards_of_chunks, as_numpy=st.booleans(), lookback=st.integers(0, 2))
+def test_returns_do_not_depend_on_cuts_and_joins(
+    pairs: list[list[tuple[float, float]]], as_numpy: bool, lookback: int
+) -> None:
+    chunks = chunks_of(pairs, as_numpy=as_numpy, lookback=lookback)
+    paid = [reward for chunk in pairs for reward, _ in chunk]
+    written = [reward for chunk in pairs for _, reward in chunk]
+    joined = SingleAgentEpisode.from_state(chunks[0].get_state())
+    for chunk in chunks[1:]:
+        joined.concat_episode(chunk)
+    for whole in (chunks[-1], joined, pickle.loads(pickle.dumps(joined))):
+        assert whole.get_return() == math.fsum(paid)
+        assert whole.get_rewritten_return() == math.fsum(written)
+    assert list(joined.get_rewards()) == written
+    assert joined.chunk_return() == math.fsum(written)
+
+
+def test_joined_chunks_of_which_one_was_rewritten_return_what_was_paid() -> None:
+    first = SingleAgentEpisode("e", observations=[0.0])
+    first.add_env_step(0.0, 0, 1.0)
+    second = first.cut()
+    second.add_env_step(0.0, 0, 2.0)
+    rewrite(second, [20.0])
+    first.concat_episode(second)
+    assert first.get_return() == 3.0
+    assert first.get_rewritten_return() == 21.0
+
+
+def test_what_was_rewritten_is_known_in_all_later_chunks() -> None:
+    first = SingleAgentEpisode("e", observations=[0.0])
+    first.add_env_step(0.0, 0, 1.0)
+    rewrite(first, [10.0])
+    second = first.cut()
+    second.add_env_step(0.0, 0, 2.0)
+    third = second.cut()
+    third.add_env_step(0.0, 0, 4.0)
+    assert third.get_return() == 7.0
+    assert third.get_rewritten_return() == 16.0
+
+
+def test_nothing_is_rewritten_until_somebody_does_it() -> None:
+    episode = SingleAgentEpisode("e", observations=[0.0])
+    episode.add_env_step(0.0, 0, 1.0)
+    assert episode.get_rewritten_return() is None
+    rewrite(episode, [1.0])  # the same numbers: written all the same
+    assert episode.get_rewritten_return() == 1.0
+
+
+def test_states_of_older_checkpoints_have_nothing_rewritten() -> None:
+    episode = SingleAgentEpisode("e", observations=[0.0])
+    episode.add_env_step(0.0, 0, 1.0)
+    rewrite(episode, [5.0])
+    state = episode.get_state()
+    del state["own_change"], state["earlier_change"]
+    assert SingleAgentEpisode.from_state(state).get_rewritten_return() is None
+
+
+def record(episode_return: float, rewritten: float | None = None) -> EpisodeRecord:
+    return EpisodeRecord("e", episode_return, 1, rewritten_return=rewritten)
+
+
+def test_statistics_show_rewritten_returns_beside_the_envs_own_once_there_is_one() -> None:
+    statistics = EpisodeStatistics(smoothing=3)
+    statistics.add([record(1.0), record(2.0)])
+    assert not any("rewritten" in key for key in statistics.result())
+    assert "rewritten_return" not in statistics.result()["hist_stats"]
+    statistics.add([record(3.0, -3.0)])
+    result = statistics.result()
+    assert result["episode_return_mean"] == 2.0
+    spread = [result[f"rewritten_return_{kind}"] for kind in ("mean", "min", "max")]
+    assert spread == [0.0, -3.0, 2.0]  # of those not rewritten, their own
+    assert result["hist_stats"]["rewritten_return"] == [1.0, 2.0, -3.0]
+    statistics.begin_iteration()
+    statistics.add([record(4.0)] * 3)
+    assert not any("rewritten" in key for key in statistics.result())
+
+
+@pytest.mark.parametrize("rewritten", [None, -3.0])
+def test_statistics_keep_rewritten_returns_in_their_state(rewritten: float | None) -> None:
+    statistics = EpisodeStatistics()
+    statistics.add([record(3.0, rewritten)])
+    state: Any = statistics.get_state()
+    other = EpisodeStatistics()
+    other.set_state(state)
+    assert other.get_state() == state
+    assert other.result().get("rewritten_return_mean") == rewritten
+    del state["records"][0]["rewritten_return"]  # as older checkpoints have it
+    other.set_state(state)
+    assert other.result()["episode_return_mean"] == 3.0
