@@ -351,16 +351,32 @@ def test_a_state_from_before_there_were_tasks_can_be_restored() -> None:
         assert encode(algo.get_state()["learner"]) == expected
 
 
-def test_evaluation_keeps_its_own_tasks(tmp_path: Path) -> None:
-    made = config("env_task_fn", 2).evaluation(
+def after_evaluation(train_results: Any, env: Any, env_ctx: Any) -> int:
+    evaluated_at = train_results["evaluation/evaluated_at_iteration"]
+    assert evaluated_at == train_results["training_iteration"]
+    assert "config" not in train_results
+    return evaluated_at  # type: ignore[no-any-return]
+
+
+def test_evaluation_comes_before_the_task_function_and_keeps_its_own_tasks(
+    tmp_path: Path,
+) -> None:
+    heard = []
+
+    def hear(algorithm: Any, result: Any, **kwargs: Any) -> None:
+        heard.append(algorithm.env_runner_group.get_tasks())
+
+    made = config("foreach_worker", 2, env_task_fn=after_evaluation).evaluation(
         evaluation_interval=1,
         evaluation_duration=3,
         evaluation_num_env_runners=1,
         evaluation_config={"env_config": {"task": 0.5}},
     )
+    made.callbacks(on_train_result=hear)
     with made.build_algo() as algo:
         for iteration in range(2):
             result = algo.train()
+            assert heard[-1] == [iteration + 1] * 8, "tasks are set before on_train_result"
             algo.env_runner_group.set_task(100 + iteration)
             assert set(result["evaluation/env_runners/tasks_played"]) == {0.5}
             assert result["evaluation/env_runners/task_stats/0.5/num_episodes"] == 3
