@@ -57,6 +57,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     """
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    _is_undoable: bool = False
     _undone_apart: ClassVar[tuple[str, ...]] = (ACTORS,)  # nothing is asked of them per iteration
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -176,18 +177,35 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         No context manager: an interrupt while one is left would let it undo much later, whenever
         it is collected.
         """
-        before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
-        evaluation, is_training = self._running_evaluation, self._is_training
+        is_nested, is_training = self._is_undoable, self._is_training
+        undo = self._mark(is_nested=is_nested)
         try:
+            self._is_undoable = True
             with single_threaded_blas():
-                return make()
+                made = make()
+            self._is_undoable = is_nested
+            return made
         except BaseException:
             with signals_deferred():
-                self._undo_evaluation(evaluation)
-                self.set_state(before)
-                self._clock = clock
-                self._is_training = is_training
+                undo()
+                self._is_undoable, self._is_training = is_nested, is_training
             raise
+
+    def _mark(self, *, is_nested: bool) -> Callable[[], None]:  # noqa: ARG002 - for subclasses
+        """Returns what puts everything back to where it is now.
+
+        Args:
+            is_nested: somebody else, who will end later, wants to be able to go back further.
+        """
+        before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
+        evaluation = self._running_evaluation
+
+        def undo() -> None:
+            self._undo_evaluation(evaluation)
+            self.set_state(before)
+            self._clock = clock
+
+        return undo
 
     def evaluate(self) -> ResultDict:
         """Plays evaluation episodes with the newest weights, at any time.

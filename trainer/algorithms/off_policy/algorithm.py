@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Final
 
 from checkpoints import HasState, PathLike
@@ -33,7 +32,6 @@ class OffPolicyAlgorithm(Algorithm):
     local_replay_buffer: ReplayBuffer
     # A buffer is too large to be copied in every iteration: it undoes its own changes.
     _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
-    _buffer_is_marked = False
     _buffer_was_restored = False
 
     def _set_up(self) -> None:
@@ -120,27 +118,22 @@ class OffPolicyAlgorithm(Algorithm):
         )
         return super()._compile(result, elapsed_s)
 
-    @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def _mark(self, *, is_nested: bool) -> Callable[[], None]:
         """See `Algorithm`; the buffer undoes what was added and which priorities were changed.
 
         An `evaluate()` inside of a training iteration, called by a callback, changes nothing about
         what the buffer has to undo if the iteration fails.
         """
-        if self._buffer_is_marked:
-            with super()._all_or_nothing():
-                yield
-            return
+        undo_the_rest = super()._mark(is_nested=is_nested)
+        if is_nested:
+            return undo_the_rest
         self.local_replay_buffer.mark()
-        self._buffer_is_marked = True
-        try:
-            with super()._all_or_nothing():
-                yield
-        except BaseException:
+
+        def undo() -> None:
+            undo_the_rest()
             self.local_replay_buffer.rollback()
-            raise
-        finally:
-            self._buffer_is_marked = False
+
+        return undo
 
     # ---- checkpoints
 
