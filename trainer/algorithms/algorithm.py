@@ -198,10 +198,10 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             is_nested: somebody else, who will end later, wants to be able to go back further.
         """
         before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
-        evaluation = self._running_evaluation
+        undo_evaluation = self._mark_evaluation()
 
         def undo() -> None:
-            self._undo_evaluation(evaluation)
+            undo_evaluation()
             self.set_state(before)
             self._clock = clock
 
@@ -271,11 +271,16 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         Nothing but reading results is possible afterwards.
         """
         self._is_stopped = True
+        evaluator = self._evaluator
+        groups = [self.env_runner_group, *([] if evaluator is None else [evaluator.group])]
         try:
-            if self._evaluator is not None:
-                self._evaluator.stop()
-        finally:  # closing an env runs the user's code, which may raise
-            self.env_runner_group.stop()
+            for group in reversed(groups):
+                group.stop()
+        except BaseException:  # closing an env runs the user's code, which may raise; or Ctrl-C
+            with signals_deferred():
+                for group in groups:
+                    group.kill()
+            raise
 
     @property
     def is_stopped(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from trainer.algorithms.algorithm_parts import AlgorithmParts
@@ -101,11 +102,17 @@ class AlgorithmEvaluation(AlgorithmParts):
         self._running_evaluation = None
         self._report(evaluator.end(running))
 
-    def _undo_evaluation(self, running: RunningEvaluation | None) -> None:
-        """Goes back to when another evaluation was running, or none."""
-        if self._running_evaluation is not running and self._evaluator is not None:
-            self._evaluator.group.abandon_play()
-        self._running_evaluation = running
+    def _mark_evaluation(self) -> Callable[[], None]:
+        """Returns what goes back to when that evaluation was running which is so now, or none."""
+        running, group = self._running_evaluation, self.eval_env_runner_group
+        under_way = None if group is None else group.under_way
+
+        def undo() -> None:
+            if self.eval_env_runner_group is not None:
+                self.eval_env_runner_group.abandon(unless=under_way)
+            self._running_evaluation = running
+
+        return undo
 
     def _report(self, found: dict[str, Any]) -> ResultDict:
         """Fires the event, keeps the metrics for results."""

@@ -9,9 +9,11 @@ import argparse
 import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError
@@ -40,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        code: int = parsed.command(parsed)
+        with _sigterm_like_ctrl_c():
+            code: int = parsed.command(parsed)
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         return 130
@@ -55,6 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         _let_go_of_closed_pipe()
     return code
+
+
+@contextlib.contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    """Lets SIGTERM end what is not a run yet, or not any more, with all that has to be cleared."""
+    is_main = threading.current_thread() is threading.main_thread()
+    is_ours = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_ours:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _let_go_of_closed_pipe() -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from types import FrameType
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from callbacks.ready_made.line_output import LineOutput
 from callbacks.ready_made.metric_values import number_at
 from callbacks.ready_made.progress_lines import ProgressLines
 from callbacks.ready_made.stop_criteria import StopCriteria
 from trainer.algorithms.algorithm import Algorithm
+from trainer.cli.orderly_end import CutShort, OrderlyEnd
 from trainer.cli.run_directory import RunDirectory
+
+# Together with saving and Python's own end, less than 3 s.
+_FINISHING_S: Final = 1.5
+_STOPPING_S: Final = 0.5
 
 
 class TrainingRun:
@@ -23,9 +25,6 @@ class TrainingRun:
 
     It uses what the ready-made callbacks are made of, but registers no callbacks: checkpoints of
     the command line hold no code.
-
-    Attributes:
-        was_interrupted: the run ended by Ctrl-C or SIGTERM.
     """
 
     def __init__(
@@ -37,64 +36,83 @@ class TrainingRun:
         checkpoint_every: int,
         keep: int,
     ) -> None:
-        self.was_interrupted = False
         self._algo = algo
         self._directory = directory
         self._stops = stops
         self._checkpoint_every = checkpoint_every
         self._keep = keep
         self._output = LineOutput()
+        self._end = OrderlyEnd(on_asked=self._tell_asked)
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the run ended by Ctrl-C or SIGTERM."""
+        return self._end.was_asked
 
     def run(self) -> str:
-        """Runs to the end; returns why it ended, as a sentence."""
+        """Runs to the end; returns why it ended, as a sentence.
+
+        An algorithm whose run was interrupted is stopped, too.
+        """
         self._output.write(
             f"Training {type(self._algo).__name__} on {self._algo.env_runner_group.env_name}, "
             f"seed {self._algo.root_seed}, results in {self._directory.path}"
         )
+        with self._end:
+            try:
+                return self._train()
+            finally:
+                if self.was_interrupted:
+                    self._stop_soon()
+
+    def _train(self) -> str:
         progress = ProgressLines(self._stops)
         last = self._directory.last_result()
         # A run that has ended already makes no further iteration, however often it is resumed.
         reason = None if last is None else self._reason(last)
         saved_at = self._algo.training_iteration
-        with self._interruptible():
-            while reason is None:
-                started_at = time.monotonic()
-                result = self._algo.train()
+        has_checkpoint = saved_at > 0
+        while reason is None:
+            started_at = time.monotonic()
+            result = self._iteration()
+            if result is not None:
                 elapsed_s = time.monotonic() - started_at
                 self._output.write(progress.line(result, elapsed_s=elapsed_s))
                 self._directory.append_result(result)
                 reason = self._reason(result)
-                if reason is None and self.was_interrupted:
-                    reason = "Stopped by you; the iteration was finished and saved."
-                if (
-                    reason is not None
-                    or result["training_iteration"] - saved_at >= self._checkpoint_every
-                ):
-                    self._directory.save_checkpoint(self._algo, keep=self._keep)
-                    saved_at = result["training_iteration"]
+            iteration = self._algo.training_iteration
+            if reason is None and self.was_interrupted:
+                reason = _why_stopped(iteration, was_finished=result is not None)
+            is_unsaved = iteration > saved_at or not has_checkpoint
+            if (reason is not None and is_unsaved) or iteration - saved_at >= self._checkpoint_every:
+                self._directory.save_checkpoint(self._algo, keep=self._keep)
+                saved_at, has_checkpoint = iteration, True
         return reason
+
+    def _iteration(self) -> Mapping[str, Any] | None:
+        """A result; None if the run is to end, and it would have taken too long."""
+        try:
+            with self._end.limited(_FINISHING_S):
+                return self._algo.train()
+        except CutShort:
+            return None
+
+    def _stop_soon(self) -> None:
+        # Once for the training runners and once for those of the evaluation, if they do not close.
+        with contextlib.suppress(CutShort), self._end.limited(_STOPPING_S, again_s=_STOPPING_S):
+            self._algo.stop()
+
+    def _tell_asked(self) -> None:
+        self._output.write("\nFinishing the iteration, then saving; Ctrl-C again stops at once.")
 
     def _reason(self, result: Mapping[str, Any]) -> str | None:
         return self._stops.reason(result, value=number_at(result, self._stops.metric))
 
-    @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Lets the first Ctrl-C (or SIGTERM) end the run after its iteration, a second at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
-        def note(number: int, frame: FrameType | None) -> None:
-            if self.was_interrupted:
-                signal.default_int_handler(number, frame)
-            self.was_interrupted = True
-            self._output.write(
-                "\nFinishing the iteration, then saving; Ctrl-C again stops at once."
-            )
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+def _why_stopped(iteration: int, *, was_finished: bool) -> str:
+    if was_finished:
+        return "Stopped by you; the iteration was finished and saved."
+    return (
+        f"Stopped by you; iteration {iteration + 1} would have taken longer and was not finished, "
+        f"iteration {iteration} is saved."
+    )

@@ -130,6 +130,12 @@ class EnvRunnerGroup(
         for place in self._places.values():
             place.stop_runner()
 
+    def kill(self) -> None:
+        """Ends all processes at once; like `stop`, but no env is closed."""
+        self._is_stopped = True
+        if self._pool is not None:
+            self._pool.kill()
+
     # ---- sampling
 
     def sample_env_steps(
@@ -220,11 +226,17 @@ class EnvRunnerGroup(
         self._tell_recreated()
         return self._with_losses(play.sample())
 
-    def abandon_play(self) -> None:
-        """Ends the play that is under way, if there is one; nothing comes of it."""
-        play, self._open = self._open, None
-        if play is not None:
-            play.abandon()
+    @property
+    def under_way(self) -> TicketPlay | AsyncCalls | None:
+        """What the runners do while the main process does something else."""
+        return self._open
+
+    def abandon(self, *, unless: TicketPlay | AsyncCalls | None = None) -> None:
+        """Ends what is under way, if it is anything but `unless`; nothing comes of it."""
+        found = self._open
+        if found is not None and found is not unless:
+            found.abandon()
+            self._open = None
 
     def _healthy_or_raise(self) -> list[int]:
         indices = self.healthy_env_runner_ids()
@@ -301,9 +313,16 @@ class EnvRunnerGroup(
 
     def _finish_open(self) -> None:
         """Waits for the play that is under way; its outcome stays there for who began it."""
-        play, self._open = self._open, None
-        if play is not None:
+        play = self._open
+        if play is None:
+            return
+        try:
             play.finish()
+        except BaseException:
+            play.abandon()
+            raise
+        finally:
+            self._open = None
 
     def _take_over(self, result: RoundResult) -> None:
         if result.reports:

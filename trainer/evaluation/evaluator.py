@@ -277,10 +277,6 @@ class Evaluator:
             }
         )
 
-    def stop(self) -> None:
-        """Ends the runners. Idempotent."""
-        self.group.stop()
-
 
 def _first(pair: tuple[int, Any]) -> int:
     return pair[0]

@@ -180,9 +180,10 @@ class ActorCriticModule(RLModule):
     def _allocate(self, batch_size: int) -> None:
         """Makes the memory that training batches of that size need."""
         dtype = self.parameters.dtype
-        self._batch_size = batch_size
+        self._batch_size = -1  # an interrupt may come before all of it is there
         num_features = self._plans["encoder"].num_outputs
         self._d_features: Array = np.empty((2, num_features, batch_size), dtype)
         if self._log_std is not None:
             width = self.action_distribution.num_inputs
             self._dist_inputs: Array = np.empty((width, batch_size), dtype)
+        self._batch_size = batch_size

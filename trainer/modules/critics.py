@@ -146,8 +146,9 @@ class Critics:
     def _allocate(self, batch_size: int) -> None:
         """Makes the memory that batches of that size need."""
         dtype = self.parameters.dtype
-        self._batch_size = batch_size
+        self._batch_size = -1  # an interrupt may come before all of it is there
         self._inputs = columns_with_ones(self._num_inputs, batch_size, dtype)
         self._d_inputs: Array = np.empty((len(self.networks), self._num_inputs, batch_size), dtype)
         layers = self.networks[0].layers
         self._num_products = batch_size * sum(math.prod(layer.weights.shape) for layer in layers)
+        self._batch_size = batch_size

@@ -186,5 +186,6 @@ class QModule(RLModule):
     def _allocate(self, batch_size: int) -> None:
         """Makes the memory that training batches of that size need."""
         dtype = self.parameters.dtype
-        self._batch_size = batch_size
+        self._batch_size = -1  # an interrupt may come before all of it is there
         self._d_features: Array = np.empty((2, self._num_features, batch_size), dtype)
+        self._batch_size = batch_size

@@ -212,5 +212,6 @@ class SACModule(RLModule):
 
     def _allocate(self, batch_size: int) -> None:
         """Makes the memory that training batches of that size need."""
-        self._batch_size = batch_size
+        self._batch_size = -1  # an interrupt may come before all of it is there
         self._obs_and_ones = columns_with_ones(self.obs_size, batch_size, self.parameters.dtype)
+        self._batch_size = batch_size

@@ -108,7 +108,7 @@ class ActingForward:
         return outputs
 
     def _allocate(self, num_blocks: int) -> None:
-        self._num_blocks = num_blocks
+        self._num_blocks = -1  # an interrupt may come before all of it is there
         self._stages = []
         inputs = _blocks_with_ones(self._layers[0], self._layers[0].num_inputs, num_blocks)
         num_inputs = self._layers[0].num_inputs
@@ -121,6 +121,7 @@ class ActingForward:
             inputs = following
         width = self._layers[-1].num_outputs
         self._outputs = inputs.reshape(-1, width + 1)[:, :width]
+        self._num_blocks = num_blocks
 
 
 def _blocks_with_ones(layer: DenseLayer, features: int, num_blocks: int) -> Array:

@@ -174,8 +174,9 @@ class ConvolutionLayer:
             [B, h, w, channels], valid until the next forward pass.
         """
         if len(images) != self._batch_size:
-            self._batch_size = len(images)
+            self._batch_size = -1  # an interrupt may come before all of it is there
             self._memory = self._workspace(len(images))
+            self._batch_size = len(images)
         memory = self._memory
         self._take_patches(images, memory)
         cache = memory.cache

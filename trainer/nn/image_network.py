@@ -89,9 +89,10 @@ class ImageNetwork:
         self.convolutions.backward(np.ascontiguousarray(gradient.T))
 
     def _allocate(self, batch_size: int) -> None:
-        self._batch_size = batch_size
+        self._batch_size = -1  # an interrupt may come before all of it is there
         self._features = columns_with_ones(self._num_features, batch_size, self._dtype)
         self._d_features: Array = np.empty((self._num_features, batch_size), self._dtype)
+        self._batch_size = batch_size
 
 
 def acting_forward(*networks: MLP | ImageNetwork) -> Callable[[Array], Array]:

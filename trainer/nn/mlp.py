@@ -116,7 +116,7 @@ class MLP:
 
     def _allocate(self, batch_size: int) -> None:
         """Makes the workspace for batches of that size."""
-        self._batch_size = batch_size
+        self._batch_size = -1  # an interrupt may come before all of it is there
         self._outputs = [
             columns_with_ones(layer.num_outputs, batch_size, self._dtype) for layer in self.layers
         ]
@@ -124,6 +124,7 @@ class MLP:
             _new_cache(outputs[:-1], needs_inputs=layer.activation.needs_inputs)
             for layer, outputs in zip(self.layers, self._outputs, strict=True)
         ]
+        self._batch_size = batch_size
 
 
 def columns_with_ones(features: int, batch_size: int, dtype: type[np.floating[Any]]) -> Array:

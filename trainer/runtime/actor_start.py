@@ -27,6 +27,7 @@ from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.actor_address import ActorAddress, Ending
 from trainer.runtime.actor_process import ActorBootstrap, run
 from trainer.runtime.actor_registry import ActorRegistry, initialize, registry_of_this_process
+from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
 
@@ -82,11 +83,12 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
                 f"{existing.pid}. Choose another name, give `get_if_exists=True` to use that one, "
                 "or `actors.kill(actors.get_actor(name))` it first."
             )
-        actor_id, listener = registry.new_listener()
-        with listener:
-            address = _start(plan, registry, actor_id, listener)
-        if plan.name is not None:
-            registry.write(address, plan.name)
+        with signals_deferred():  # else an actor might live that nobody knows of
+            actor_id, listener = registry.new_listener()
+            with listener:
+                address = _start(plan, registry, actor_id, listener)
+            if plan.name is not None:
+                registry.write(address, plan.name)
     return address
 
 

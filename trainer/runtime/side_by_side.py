@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trainer.runtime.deferred_signals import signals_deferred
+
 Task = Callable[[], object]
 
 
@@ -50,11 +52,12 @@ class SideBySide:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._is_open = False
-        helper, self._helper = self._helper, None
-        if helper is not None:
-            helper.tasks.put(None)
-            helper.thread.join()
+        with signals_deferred():  # what was interrupted ends first: nobody computes behind our back
+            self._is_open = False
+            helper, self._helper = self._helper, None
+            if helper is not None:
+                helper.tasks.put(None)
+                helper.thread.join()
 
     def run(self, first: Task, second: Task) -> None:
         """Returns when both are done; what the first raises goes before what the second raises.
@@ -68,7 +71,8 @@ class SideBySide:
             second()
             return
         if self._helper is None:
-            self._helper = _started()
+            with signals_deferred():
+                self._helper = _started()
         self._helper.tasks.put(second)
         try:
             first()

@@ -114,8 +114,12 @@ class WorkerPool:
             for slot in self.slots.values():
                 slot.stop(grace_s=max(0.1, deadline - time.monotonic()))
         except BaseException:
-            _kill_all(list(self.slots.values()))
+            self.kill()
             raise
+
+    def kill(self) -> None:
+        """Ends all workers at once."""
+        _kill_all(list(self.slots.values()))
 
 
 # Global because the interpreter's exit is; weak, so that it keeps no pool alive.

@@ -1,0 +1,171 @@
+"""Ctrl-C at random moments, again and again: the run goes on, and the bytes stay what they are."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from callbacks import RLlibCallback
+from checkpoints import CheckpointError, encode, read_manifest
+from trainer import DQNConfig, PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.process,
+    # An interrupt between a file's opening and the block that would close it: it is collected.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+ITERATIONS = 4
+Made = TypeVar("Made")
+
+
+class Counting(RLlibCallback):
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def on_episode_step(self, **kwargs: Any) -> None:
+        self.num_steps += 1
+
+    def on_train_result(self, *, metrics_logger: Any, **kwargs: Any) -> None:
+        self.num_steps += 1000
+        metrics_logger.log_value("count", self.num_steps)
+
+
+def ppo() -> Any:
+    return PPOConfig().training(
+        train_batch_size=120, minibatch_size=60, num_epochs=2, model={"fcnet_hiddens": [8]}
+    )
+
+
+def dqn() -> Any:
+    return DQNConfig().training(
+        train_batch_size=16,
+        num_steps_sampled_before_learning_starts=20,
+        model={"fcnet_hiddens": [8]},
+        replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 60},
+    ).reporting(min_sample_timesteps_per_iteration=40)
+
+
+def config(kind: str) -> Any:
+    made = {"ppo": ppo, "dqn": dqn}[kind]()
+    made.environment(CountdownEnv).callbacks(Counting).debugging(seed=5)
+    made.env_runners(num_env_runners=2, num_envs_per_env_runner=2)
+    return made.evaluation(
+        evaluation_interval=1,
+        evaluation_duration=3,
+        evaluation_num_env_runners=1,
+        evaluation_parallel_to_training=kind == "ppo",
+    )
+
+
+def known(algo: Any) -> bytes:
+    return encode({**algo.get_state(), "config": None})
+
+
+@functools.cache
+def undisturbed(kind: str) -> tuple[bytes, ...]:
+    """What is known before the first iteration and after each."""
+    with config(kind).build_algo() as algo:
+        states = [known(algo)]
+        for _ in range(ITERATIONS):
+            algo.train()
+            states.append(known(algo))
+    return tuple(states)
+
+
+@pytest.fixture(autouse=True)
+def alarms_are_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def attempt(operation: Callable[[], Made], *, after_s: float) -> Made | None:
+    """What the operation returned; None if it was interrupted, or a moment later."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after_s)
+        try:
+            return operation()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        return None
+
+
+def no_process_is_left() -> bool:
+    gc.collect()  # of an algorithm that was just complete when nobody was there to take it
+    return wait_until(lambda: not multiprocessing.active_children())
+
+
+def built(kind: str, after_s: float) -> Any:
+    algo = attempt(config(kind).build_algo, after_s=after_s)
+    if algo is None:
+        assert no_process_is_left()
+        return config(kind).build_algo()
+    return algo
+
+
+def moment(rng: np.random.Generator) -> float:
+    """Seconds: within an undisturbed iteration, or one in which processes are made first."""
+    return float(rng.uniform(0.0005, rng.choice([0.02, 0.12])))
+
+
+def train_with_interrupts(algo: Any, expected: tuple[bytes, ...], rng: np.random.Generator) -> int:
+    """Trains to the end; how often it was interrupted."""
+    num_interrupts = 0
+    while algo.training_iteration < ITERATIONS:
+        before = algo.training_iteration
+        if attempt(algo.train, after_s=moment(rng)) is None:
+            num_interrupts += 1
+            assert algo.training_iteration - before in (0, 1)
+            assert known(algo) == expected[algo.training_iteration]
+        if num_interrupts > 4 * ITERATIONS:
+            break
+    while algo.training_iteration < ITERATIONS:
+        algo.train()
+    return num_interrupts
+
+
+def save_with_an_interrupt(algo: Any, path: Path, after_s: float) -> None:
+    if attempt(lambda: algo.save_to_path(path), after_s=after_s) is None:
+        try:
+            assert read_manifest(path).metadata["training_iteration"] == ITERATIONS
+        except CheckpointError:
+            algo.save_to_path(path)
+
+
+def run_with_interrupts(kind: str, seed: int, path: Path) -> int:
+    rng, expected = np.random.default_rng(seed), undisturbed(kind)
+    algo = built(kind, rng.uniform(0.0005, 0.25))
+    try:
+        num_interrupts = train_with_interrupts(algo, expected, rng)
+        assert known(algo) == expected[-1]
+        save_with_an_interrupt(algo, path, rng.uniform(0.0005, 0.02))
+        attempt(algo.stop, after_s=rng.uniform(0.0, 0.02))
+        assert algo.is_stopped
+        assert no_process_is_left()
+    finally:
+        algo.stop()
+    return num_interrupts
+
+
+@pytest.mark.parametrize("kind", ["ppo", "dqn"])
+def test_interrupts_at_any_moment_make_no_difference(kind: str, tmp_path: Path) -> None:
+    assert run_with_interrupts(kind, 0, tmp_path / "saved") > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ppo", "dqn"])
+@pytest.mark.parametrize("seed", range(1, 25))
+def test_hundreds_of_interrupts_make_no_difference(kind: str, seed: int, tmp_path: Path) -> None:
+    assert run_with_interrupts(kind, seed, tmp_path / "saved") > 0
