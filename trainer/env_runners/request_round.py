@@ -308,7 +308,11 @@ class RequestRound(Round):
             )
             return
         times = "once" if failures == 1 else f"{failures} times in a row"
-        rule = self._policy.describe(has_ever_answered=place.has_answered)
+        rule = self._policy.describe(
+            num_restarts=place.num_restarts,
+            num_failures_in_a_row=failures,
+            has_ever_answered=place.has_answered,
+        )
         if is_last_of is not None:
             rule = (
                 "Episodes of an evaluation cannot be left out, so they are tried "
