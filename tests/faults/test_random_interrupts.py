@@ -48,12 +48,16 @@ def ppo() -> Any:
 
 
 def dqn() -> Any:
-    return DQNConfig().training(
-        train_batch_size=16,
-        num_steps_sampled_before_learning_starts=20,
-        model={"fcnet_hiddens": [8]},
-        replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 60},
-    ).reporting(min_sample_timesteps_per_iteration=40)
+    return (
+        DQNConfig()
+        .training(
+            train_batch_size=16,
+            num_steps_sampled_before_learning_starts=20,
+            model={"fcnet_hiddens": [8]},
+            replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 60},
+        )
+        .reporting(min_sample_timesteps_per_iteration=40)
+    )
 
 
 def config(kind: str) -> Any:

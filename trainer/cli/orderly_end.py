@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 
-class CutShort(KeyboardInterrupt):  # noqa: N818 - like its parent, no error
+class CutShort(KeyboardInterrupt):
     """Something took too long after the end was asked for."""
 
 

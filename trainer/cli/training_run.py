@@ -84,7 +84,8 @@ class TrainingRun:
             if reason is None and self.was_interrupted:
                 reason = _why_stopped(iteration, was_finished=result is not None)
             is_unsaved = iteration > saved_at or not has_checkpoint
-            if (reason is not None and is_unsaved) or iteration - saved_at >= self._checkpoint_every:
+            is_due = iteration - saved_at >= self._checkpoint_every
+            if is_due or (is_unsaved and reason is not None):
                 self._directory.save_checkpoint(self._algo, keep=self._keep)
                 saved_at, has_checkpoint = iteration, True
         return reason

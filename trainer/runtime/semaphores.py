@@ -9,7 +9,7 @@ nothing to leak, and the lock works on: like an open file that was removed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing import util
 from multiprocessing.context import BaseContext
 from typing import Any, Final
@@ -44,7 +44,10 @@ class NamedSemaphores:
             return
         names, self._names = self._names, set()
         for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
-            arguments = getattr(finalizer, "_args", ())
-            if len(arguments) == 1 and arguments[0] in names:
+            if not names.isdisjoint(_texts(getattr(finalizer, "_args", ()))):
                 with contextlib.suppress(OSError):  # somebody else has removed it
                     finalizer()
+
+
+def _texts(values: Iterable[object]) -> list[str]:
+    return [value for value in values if isinstance(value, str)]

@@ -77,13 +77,9 @@ class WorkerPool:
         poll_s = min([_LONGEST_POLL_S, *[limit / 10 for limit in limits if limit is not None]])
         until = time.monotonic() + timeout_s
         while True:
-            with contextlib.suppress(Empty):
-                while True:  # of answers that were seen already, or are found in a moment
-                    self._arrivals.get_nowait()
-            with signals_deferred():
-                for index in indices:
-                    if self.slots[index].has_answer:
-                        return index, self.slots[index].take()
+            found = self._first_answer(indices)
+            if found is not None:
+                return found
             for index in indices:
                 stalled = self.slots[index].kill_if_stalled()
                 if stalled is not None:
@@ -94,6 +90,16 @@ class WorkerPool:
             # `concurrent.futures.wait` holds locks that an interrupt would leave locked.
             with contextlib.suppress(Empty):
                 self._arrivals.get(timeout=min(poll_s, remaining_s))
+
+    def _first_answer(self, indices: Sequence[int]) -> tuple[int, Outcome] | None:
+        with contextlib.suppress(Empty):
+            while True:  # of answers that were seen already, or are found in a moment
+                self._arrivals.get_nowait()
+        with signals_deferred():
+            for index in indices:
+                if self.slots[index].has_answer:
+                    return index, self.slots[index].take()
+        return None
 
     def kill_busy(self) -> list[int]:
         """Ends every worker that is in the middle of a call; returns their numbers."""

@@ -1,0 +1,149 @@
+"""Signals wait for the end of a block, and none is lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import pytest
+
+from trainer.runtime import deferred_signals
+from trainer.runtime.deferred_signals import signals_deferred
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+
+
+@pytest.fixture(autouse=True)
+def handlers_stay() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    yield
+    assert {number: signal.getsignal(number) for number in NUMBERS} == before
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """The signals for which a handler of the user's was called."""
+    numbers: list[int] = []
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        numbers.append(number)
+
+    for number in NUMBERS:
+        signal.signal(number, note)
+    yield numbers
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_ctrl_c_comes_when_the_block_is_left() -> None:
+    steps = []
+    with pytest.raises(KeyboardInterrupt):
+        with signals_deferred():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("in the block")
+        steps.append("after it")
+    assert steps == ["in the block"]
+
+
+def test_handlers_of_the_user_are_called_once_per_signal_in_their_order(heard: list[int]) -> None:
+    sent = [signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGINT]
+    with signals_deferred():
+        for number in sent:
+            signal.raise_signal(number)
+        assert heard == []
+    assert heard == sent
+    signal.raise_signal(signal.SIGTERM)
+    assert heard[-1] == signal.SIGTERM
+
+
+def test_the_outermost_block_counts(heard: list[int]) -> None:
+    with signals_deferred():
+        with signals_deferred():
+            signal.raise_signal(signal.SIGINT)
+        assert heard == []
+    assert heard == [signal.SIGINT]
+
+
+def test_all_handlers_are_called_though_the_first_raises(heard: list[int]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt), signals_deferred():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+    assert heard == [signal.SIGTERM]
+
+
+def test_what_the_block_raises_is_not_lost_in_an_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt) as raised, signals_deferred():
+        signal.raise_signal(signal.SIGINT)
+        raise ValueError("in the block")
+    assert isinstance(raised.value.__context__, ValueError)
+
+
+def test_what_is_not_a_python_function_stays() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals_deferred():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_handler_that_is_set_inside_the_block_stays(heard: list[int]) -> None:
+    def other(number: int, frame: FrameType | None) -> None:
+        heard.append(-number)
+
+    with signals_deferred():
+        signal.signal(signal.SIGINT, other)
+    signal.raise_signal(signal.SIGINT)
+    assert heard == [-signal.SIGINT]
+
+
+def test_a_block_that_hangs_can_be_ended_by_a_second_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deferred_signals, "_PATIENCE_S", 0.0)
+    steps = []
+    with pytest.raises(KeyboardInterrupt), signals_deferred():
+        signal.raise_signal(signal.SIGINT)
+        steps.append("still there")
+    assert steps == []
+
+
+def test_it_does_nothing_in_other_threads() -> None:
+    seen: list[Callable[..., object] | int | None] = []
+
+    def look() -> None:
+        with signals_deferred():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+def test_a_signal_while_handlers_are_put_in_place_is_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever it leaves behind passes signals on, and is cleared by the next block."""
+    set_handler = deferred_signals._set_handler
+
+    def interrupted(number: int, handler: Callable[..., object]) -> object:
+        monkeypatch.setattr(deferred_signals, "_set_handler", set_handler)
+        before = set_handler(number, handler)
+        signal.raise_signal(signal.SIGINT)
+        return before
+
+    for _ in range(2):
+        monkeypatch.setattr(deferred_signals, "_set_handler", interrupted)
+        with pytest.raises(KeyboardInterrupt), signals_deferred():
+            raise AssertionError("the block is not entered")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with signals_deferred():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
