@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 PROJECT = Path(__file__).resolve().parents[2]
 LIMIT_S = 3.0
 
-ENVS = '''
+ENVS = """
 import threading
 from pathlib import Path
 from trainer.testing.debug_envs import CountdownEnv
@@ -66,7 +66,7 @@ class Announcing(CountdownEnv):
         if Announcing.num_steps == 20:  # of 20 in the first request
             Path(__file__).with_name("is_there").touch()
         return super().step(action)
-'''
+"""
 EVALUATING = [
     "--set", "evaluation_interval=1", "--set", "evaluation_num_env_runners=1",
     "--set", 'evaluation_config={"env_config": {"is_stuck": true}}',

@@ -34,6 +34,7 @@ from trainer.runtime.actor_address import Ending
 from trainer.runtime.actor_registry import ActorRegistry
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import describe_failure, pack
+from trainer.runtime.unpacking import unpack
 from trainer.runtime.worker_main import die_with_parent, prepare_process
 from trainer.runtime.worker_output import flush_output
 
@@ -90,7 +91,7 @@ def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
     key = bootstrap.registry.key()
     threading.Thread(target=_accept, args=(listener, key, calls), daemon=True).start()
     try:
-        factory: Callable[[], Any] = cloudpickle.loads(bootstrap.packed_factory)
+        factory: Callable[[], Any] = unpack(bootstrap.packed_factory)
         servant = factory()
     except BaseException as error:  # noqa: BLE001 - told to everyone who calls
         failure = describe_failure(error)

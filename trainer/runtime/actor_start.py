@@ -30,6 +30,7 @@ from trainer.runtime.actor_registry import ActorRegistry, initialize, registry_o
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
+from trainer.runtime.unpacking import refuse_while_unpacking
 
 _PRELOADED: Final = ("numpy", "trainer.runtime.actor_process")
 _KILL_TIMEOUT_S: Final = 5.0
@@ -66,6 +67,7 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     Raises:
         ActorNameError: the name is taken.
     """
+    refuse_while_unpacking("Actors")
     initialize()
     visible_registry = registry_of_this_process()
     registry = ActorRegistry.for_detached() if plan.is_detached else visible_registry

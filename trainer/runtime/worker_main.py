@@ -25,12 +25,11 @@ from collections.abc import Callable
 from multiprocessing import forkserver
 from typing import Any
 
-import cloudpickle
-
 from trainer.runtime.actor_registry import ActorRegistry, tell_this_process
 from trainer.runtime.blas_threads import set_blas_threads
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Reply, describe_failure, pack
+from trainer.runtime.unpacking import unpack
 from trainer.runtime.worker_output import flush_output, print_whole_lines
 
 _PR_SET_PDEATHSIG = 1
@@ -134,7 +133,7 @@ def construct(packed_factory: bytes) -> bytes:
         a packed `Reply` with the servant's `report()`.
     """
     try:
-        factory: Callable[[CallSignals | None], Any] = cloudpickle.loads(packed_factory)
+        factory: Callable[[CallSignals | None], Any] = unpack(packed_factory)
         servant = factory(_Process.signals)
         _Process.servant = servant
         return _packed_reply(servant.report())
@@ -152,7 +151,7 @@ def call(method: str, packed_arguments: bytes) -> bytes:
     """
     servant = _Process.servant
     try:
-        arguments = cloudpickle.loads(packed_arguments)
+        arguments = unpack(packed_arguments)
         return _packed_reply(getattr(servant, method)(*arguments))
     except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
         return pack(

@@ -19,6 +19,7 @@ from typing import Final
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.outcomes import Outcome
 from trainer.runtime.process_start import choose_start_method, preload
+from trainer.runtime.unpacking import refuse_while_unpacking
 from trainer.runtime.worker_slot import WorkerSlot
 
 _LONGEST_POLL_S: Final = 0.5
@@ -34,6 +35,7 @@ class WorkerPool:
             names: what the workers are called in messages.
             preload_modules: modules that a fork server imports once for all workers to come.
         """
+        refuse_while_unpacking("Workers")
         start_method = choose_start_method()
         preload(preload_modules, start_method)
         self._arrivals: SimpleQueue[object] = SimpleQueue()

@@ -1,0 +1,124 @@
+"""The main process is ended from outside: no process of its stays behind, and nobody complains."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import util
+from typing import Any
+
+import pytest
+
+from trainer.runtime.messages import pack
+from trainer.runtime.process_start import START_METHOD_VARIABLE
+from trainer.runtime.worker_pool import WorkerPool
+from trainer.testing.waiting import is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+SCRIPT = """
+import threading
+from trainer import PPOConfig, actors
+from trainer.testing.debug_envs import CountdownEnv
+
+class Mine(CountdownEnv):
+    def step(self, action):
+        if self.is_slow:
+            threading.Event().wait(SECONDS)
+        return super().step(action)
+
+    def __init__(self, env_config):
+        super().__init__(env_config)
+        self.is_slow = env_config.get("is_slow", False)
+
+@actors.remote
+class Counter:
+    def wait(self):
+        threading.Event().wait()
+
+    def pid(self):
+        import os
+        return os.getpid()
+
+counter = Counter.remote()
+config = PPOConfig().environment(Mine).env_runners(num_env_runners=2)
+config.training(train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]})
+config.evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=1)
+config.evaluation(evaluation_parallel_to_training=True)
+config.evaluation(evaluation_config={"env_config": {"is_slow": True}})
+algo = config.build_algo()
+print(*algo.env_runner_group.env_runner_pids().values(),
+      *algo.eval_env_runner_group.env_runner_pids().values(),
+      actors.get(counter.pid.remote()), flush=True)
+counter.wait.remote()
+while True:
+    algo.train()
+"""
+
+
+def case(number: signal.Signals, start_method: str, seconds: float) -> Any:
+    default = {(signal.SIGTERM, "forkserver", 60.0), (signal.SIGKILL, "spawn", 60.0)}
+    marks = () if (number, start_method, seconds) in default else (pytest.mark.slow,)
+    name = f"{number.name}-{start_method}-{'evaluating' if seconds > 1 else 'working'}"
+    return pytest.param(number, start_method, seconds, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("number", "start_method", "seconds"),
+    [
+        case(number, start_method, seconds)
+        for number in (signal.SIGKILL, signal.SIGTERM)
+        for start_method in ("forkserver", "spawn")
+        for seconds in (60.0, 0.001)
+    ],
+)
+def test_runners_and_actors_end_with_the_main_process(
+    number: signal.Signals, start_method: str, seconds: float
+) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.replace("SECONDS", str(seconds))],
+        env={**os.environ, START_METHOD_VARIABLE: start_method},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 4
+    with pytest.raises(subprocess.TimeoutExpired):
+        parent.wait(timeout=0.3)  # until it is in the middle of its work
+    since = time.monotonic()
+    parent.send_signal(number)
+    _, errors = parent.communicate(timeout=20)  # until all of them have closed it
+    assert time.monotonic() - since < 2.0
+    assert wait_until(lambda: not any(map(is_process_alive, pids)), within_s=2.0)
+    assert parent.returncode == -number
+    assert errors == "", "no leaked semaphores"
+
+
+def test_no_semaphore_of_a_worker_has_a_name_once_it_has_answered() -> None:
+    """Those that have one are what Python's resource tracker complains of."""
+
+    class Servant:
+        def __init__(self, signals: Any) -> None: ...
+
+        def report(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    def names() -> set[str]:
+        registered = list(util._finalizer_registry.values())  # type: ignore[attr-defined]
+        return {str(found._args[0]) for found in registered if "SemLock" in str(found._callback)}
+
+    before = names()
+    pool = WorkerPool(["one", "two"])
+    for slot in pool.slots.values():
+        slot.start(pack(Servant))
+    assert names() - before
+    for _ in pool.slots:
+        pool.next_outcome()
+    assert names() <= before
+    pool.stop()

@@ -1,0 +1,105 @@
+"""However Python runs the user's code, workers start: no guard is needed, and nothing runs twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.runtime.process_start import START_METHOD_VARIABLE
+
+pytestmark = pytest.mark.process
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+CODE = """
+import sys
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+class Mine(CountdownEnv):
+    pass
+
+def tell(env_runner):
+    return type(env_runner.env.envs[0]).__name__
+
+config = PPOConfig().environment(Mine).env_runners(num_env_runners=1)
+config.training(train_batch_size=20, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]})
+algo = config.build_algo()
+print("trained", algo.train()["training_iteration"], algo.env_runner_group.foreach_env_runner(tell))
+algo.stop()
+"""
+# A kernel runs cells in the namespace of a __main__ of its own, which has no file.
+NOTEBOOK = """
+import sys, types
+cells = CELLS
+main = sys.modules["__main__"] = types.ModuleType("__main__")
+for number, cell in enumerate(cells.split("\\n\\n")):
+    exec(compile(cell, f"<ipython-input-{number}>", "exec"), main.__dict__)
+"""
+PYTEST = "def test_it():\n" + "".join(f"    {line}\n" for line in CODE.splitlines())
+
+WAYS: dict[str, tuple[list[str], str | None]] = {
+    "a script": (["script.py"], None),
+    "python -m": (["-m", "package.module"], None),
+    "python -c": (["-c", CODE], None),
+    "standard input": (["-"], CODE),
+    "a REPL": (["-i", "-q"], CODE.replace("pass\n", "pass\n\n").replace("__\n", "__\n\n")),
+    "a notebook": (["-c", NOTEBOOK.replace("CELLS", repr(CODE))], None),
+    "pytest": (["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "test_it.py"], None),
+}
+# Scripts, `-c` and pytest are what all other tests use.
+DEFAULT = {
+    ("python -m", "spawn"),
+    ("standard input", "forkserver"),
+    ("a REPL", "forkserver"),
+    ("a notebook", "forkserver"),
+}
+
+
+def way(name: str, start_method: str) -> object:
+    marks = () if (name, start_method) in DEFAULT else (pytest.mark.slow,)
+    return pytest.param(name, start_method, id=f"{name}-{start_method}", marks=marks)
+
+
+def run(folder: Path, words: list[str], start_method: str, stdin: str | None) -> tuple[int, str]:
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), START_METHOD_VARIABLE: start_method}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, input=stdin or "",
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "start_method"), [way(name, how) for how in ("forkserver", "spawn") for name in WAYS]
+)
+def test_workers_start_however_python_runs_the_code(
+    name: str, start_method: str, tmp_path: Path
+) -> None:
+    (tmp_path / "package").mkdir()
+    for place in ("script.py", "package/__init__.py", "package/module.py"):
+        (tmp_path / place).write_text("" if "__init__" in place else CODE)
+    (tmp_path / "test_it.py").write_text(PYTEST)
+    words, stdin = WAYS[name]
+    code, output = run(tmp_path, words, start_method, stdin)
+    assert code == 0, output
+    assert output.count("trained 1 ['Mine']") == 1
+    assert "Error" not in output
+
+
+@pytest.mark.parametrize(
+    "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
+)
+def test_a_module_that_trains_when_it_is_imported_is_refused_by_the_first_worker(
+    start_method: str, tmp_path: Path
+) -> None:
+    """Without that, workers would make workers until the machine has no process left."""
+    (tmp_path / "script.py").write_text(CODE)
+    code, output = run(tmp_path, ["-c", "import script"], start_method, None)
+    assert code == 1
+    assert "RunnerError: Workers were to be started while one of your modules was" in output
+    assert 'under `if __name__ == "__main__":`' in output
