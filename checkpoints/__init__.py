@@ -56,7 +56,6 @@ from checkpoints.listing import (
     latest_checkpoint,
 )
 from checkpoints.manifest import FileEntry, Manifest
-from checkpoints.migrations import Migration
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
 from checkpoints.retention import Retention, apply_retention
 from checkpoints.versions import version_differences
@@ -81,7 +80,6 @@ __all__ = [
     "FoundCheckpoint",
     "HasState",
     "Manifest",
-    "Migration",
     "PathLike",
     "Retention",
     "StateError",

@@ -85,15 +85,15 @@ def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
     for name in {**files[0], **files[1]}:
 
         def compare(name: str = name) -> tuple[Difference, ...]:
-            states = [read_checkpoint(path, name).components[name] for path in (first, second)]
-            return tuple(differences(*states))
+            one, other = (read_checkpoint(path, name).components[name] for path in (first, second))
+            return tuple(differences(one, other))
 
         found[name] = _compared(files[0].get(name), files[1].get(name), compare)
     codes = [manifest.code for manifest in manifests]
     if any(codes):
         found["code.pkl"] = _compared(codes[0], codes[1], lambda: ())
-    metadata = [dict(manifest.metadata) for manifest in manifests]
-    return CheckpointDifference(found, tuple(differences(*metadata)))
+    metadata = differences(dict(manifests[0].metadata), dict(manifests[1].metadata))
+    return CheckpointDifference(found, tuple(metadata))
 
 
 def _compared(

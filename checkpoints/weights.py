@@ -5,8 +5,6 @@ Neither the classes nor the env that a checkpoint belongs to are needed, and non
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +13,10 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from checkpoints.array_format import Array
-from checkpoints.errors import (
-    CheckpointMismatchError,
-    CheckpointNotFoundError,
-    CheckpointWriteError,
-)
+from checkpoints.errors import CheckpointMismatchError, CheckpointNotFoundError
 from checkpoints.listing import PathLike, locate, resolve_path
 from checkpoints.reader import read_checkpoint, read_manifest
+from checkpoints.whole_file import write_whole_file
 
 _WEIGHTS: Final = "rl_module"
 """Last step of the path of components that hold weights."""
@@ -38,7 +33,7 @@ def load_weights(path: PathLike, *, component: str | None = None) -> dict[str, A
         path: a checkpoint; or a component in it, as a path (`<checkpoint>/learner/rl_module`) or as
             its file (`<checkpoint>/learner.rl_module.state`).
         component: which component; None means the weights (`learner/rl_module`), or the only
-            component there is. In a folder of components (`learner`), names begin with the component.
+            component there is. Names in a folder (`learner`) begin with the component.
 
     Returns:
         New writable arrays. The keys of nested dicts are joined with slashes, items of lists are
@@ -87,34 +82,10 @@ def export_weights(
         CheckpointWriteError: if the file is there already, or cannot be written.
         CheckpointError: see `load_weights`.
     """
-    target = resolve_path(file)
     weights = load_weights(path, component=component)
-    if os.path.lexists(target) and not overwrite:
-        raise CheckpointWriteError(
-            f"{target} exists, and would be lost. Give another name, or allow it with "
-            "`overwrite=True` (`--overwrite`)."
-        )
-    try:
-        _write_npz(target, weights)
-    except OSError as error:
-        raise CheckpointWriteError(
-            f"{target} could not be written: {error}. Check that its folder exists, free space and "
-            "permissions."
-        ) from error
-    return target
-
-
-def _write_npz(target: Path, weights: dict[str, Array]) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    unfinished = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            _write_archive(opened, weights)
-        unfinished.chmod(0o644)
-        unfinished.replace(target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    return write_whole_file(
+        file, lambda opened: _write_archive(opened, weights), overwrite=overwrite
+    )
 
 
 def _write_archive(opened: BinaryIO, weights: dict[str, Array]) -> None:
