@@ -13,8 +13,10 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from checkpoints.array_format import Array
-from checkpoints.errors import CheckpointMismatchError, CheckpointNotFoundError
+from checkpoints.errors import CheckpointMismatchError
+from checkpoints.file_system import regular_file_size
 from checkpoints.listing import PathLike, locate, resolve_path
+from checkpoints.manifest import MANIFEST_FILE
 from checkpoints.reader import read_checkpoint, read_manifest
 from checkpoints.whole_file import write_whole_file
 
@@ -98,19 +100,15 @@ def _write_archive(opened: BinaryIO, weights: dict[str, Array]) -> None:
 
 def _checkpoint_and_component(path: PathLike) -> tuple[Path, str | None]:
     """Return the checkpoint that a path leads to or into, and the component that it names."""
-    try:
-        return locate(path), None
-    except CheckpointNotFoundError:
-        target = resolve_path(path)
+    target = resolve_path(path)
+    if not target.is_dir():
         for parent in target.parents:
-            try:
-                manifest = read_manifest(locate(parent))
-            except CheckpointNotFoundError:
-                continue
-            inside = target.relative_to(parent).as_posix()
-            files = {entry.file: name for name, entry in manifest.components.items()}
-            return parent, files.get(inside, inside)
-        raise
+            if regular_file_size(parent / MANIFEST_FILE) is not None:
+                inside = target.relative_to(parent).as_posix()
+                components = read_manifest(parent).components
+                files = {entry.file: name for name, entry in components.items()}
+                return parent, files.get(inside, inside)
+    return locate(target), None
 
 
 def _weights_component(checkpoint: Path) -> str:

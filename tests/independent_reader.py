@@ -103,4 +103,5 @@ def dtype_of(description: Any) -> np.dtype[Any]:
     if "base" in description:
         return np.dtype((dtype_of(description["base"]), tuple(description["shape"])))
     fields: Any = {**description, "formats": [dtype_of(part) for part in description["formats"]]}
-    return np.dtype(fields, align=fields.pop("align"))
+    dtype: np.dtype[Any] = np.dtype(fields, align=fields.pop("align"))
+    return dtype

@@ -75,6 +75,16 @@ def test_the_independent_reader_reads_every_kind_of_value() -> None:
     assert encode(read) == encode(value)
 
 
+@golden
+def test_the_page_of_the_format_names_every_component_and_key(path: Path) -> None:
+    page = (ASSETS.parents[1] / "docs" / "checkpoint-format.md").read_text("utf-8")
+    names_of_their_own = {"learner/rl_module", "learner/target", "counters"}  # tensors and counts
+    for name, state in read_checkpoint(path).components.items():
+        assert f"| `{name}` |" in page
+        if name not in names_of_their_own:
+            assert [key for key in state if f"`{key}`" not in page] == [], name
+
+
 def test_a_release_is_never_written_twice(tmp_path: Path) -> None:
     (tmp_path / "0.0.1").mkdir()
     with pytest.raises(FileExistsError):

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "CartPole-v1",
         {"model": LAYERS, "num_atoms": 5, "dueling": False},
     ),
-    "SAC, box": (SACConfig, "Pendulum-v1", {"policy_model_config": {"fcnet_activation": "tanh"}}),
+    "SAC, box": (SACConfig, "Pendulum-v1", {"model": {**LAYERS, "fcnet_activation": "tanh"}}),
     "SAC, discrete": (SACConfig, "CartPole-v1", {"model": LAYERS}),
 }
 
@@ -91,8 +91,20 @@ def built(config_class: Any, env: Any, settings: dict[str, Any]) -> Algorithm:
     return algo
 
 
+def by_reference(file: Path, obs: Array) -> Any:
+    return reference.ReferenceEvaluator(onnx.load(file)).run(None, {"obs": obs})
+
+
+def by_runtime(file: Path, obs: Array) -> Any:
+    runtime: Any = pytest.importorskip("onnxruntime")
+    return runtime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(
+        None, {"obs": obs}
+    )
+
+
+@pytest.mark.parametrize("evaluate", [by_reference, by_runtime])
 @pytest.mark.parametrize("name", CASES)
-def test_the_model_acts_like_the_algorithm(name: str, tmp_path: Path) -> None:
+def test_the_model_acts_like_the_algorithm(name: str, evaluate: Any, tmp_path: Path) -> None:
     with built(*CASES[name]) as algo:
         if "observation_filter" in CASES[name][2]:
             algo.train()
@@ -101,10 +113,8 @@ def test_the_model_acts_like_the_algorithm(name: str, tmp_path: Path) -> None:
         space.seed(5)
         obs = [space.sample().clip(-4, 4) for _ in range(9)]
         wanted = _different_actions(algo, obs)
-        model = onnx.load(export_onnx(algo, tmp_path / "policy.onnx"))
-        inputs, actions = reference.ReferenceEvaluator(model).run(
-            None, {"obs": np.stack(obs).astype(np.float32)}
-        )
+        file = export_onnx(algo, tmp_path / "policy.onnx")
+        inputs, actions = evaluate(file, np.stack(obs).astype(np.float32))
         for row, action, given, expected in zip(obs, actions, inputs, wanted, strict=True):
             _, _, outputs = algo.compute_single_action(row, explore=False, full_fetch=True)
             np.testing.assert_allclose(given, outputs["action_dist_inputs"], rtol=1e-4, atol=1e-5)

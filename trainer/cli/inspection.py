@@ -1,6 +1,6 @@
 """What a checkpoint holds and what it does not: as plain data for `--json`, and as text.
 
-Only `manifest.json` and two components are read, `config` and `env_runners`; no code is.
+Only `manifest.json` and the components in `_READ` are read; no code is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 from checkpoints import CheckpointError, Manifest, read_checkpoint, read_manifest
 from checkpoints.versions import version_differences
 
+_READ: Final = ("config", "env_runners", "evaluation")
 _ABSENT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "connectors": "observations and rewards are not normalised",
@@ -32,9 +33,7 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
     """
     manifest = read_manifest(checkpoint)
     problems: list[str] = []
-    parts = {
-        name: _state_of(checkpoint, manifest, name, problems) for name in ("config", "env_runners")
-    }
+    parts = {name: _state_of(checkpoint, manifest, name, problems) for name in _READ}
     code = manifest.code
     return {
         "path": str(checkpoint),
@@ -57,7 +56,7 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
         "settings_that_are_code": list(parts["config"].get("code", ())),
         "running_episodes": _running_episodes(parts["env_runners"]),
         "num_env_slots": len(_slots(parts["env_runners"])),
-        "not_included": _not_included(manifest, parts["config"]),
+        "not_included": _not_included(manifest, parts),
         "problems": problems,
     }
 
@@ -156,8 +155,9 @@ def _episodes_text(report: Mapping[str, Any]) -> str:
     )
 
 
-def _not_included(manifest: Manifest, config: Mapping[str, Any]) -> dict[str, str]:
+def _not_included(manifest: Manifest, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """What somebody might look for, and why it is not there."""
+    config, running_of = parts["config"], parts["evaluation"].get("running_of")
     missing: dict[str, str] = {}
     if manifest.metadata.get("holds_replay_buffer") is False:
         missing["replay_buffer"] = (
@@ -169,6 +169,8 @@ def _not_included(manifest: Manifest, config: Mapping[str, Any]) -> dict[str, st
         missing["code.pkl"] = f"could not be pickled; to restore, give {', '.join(code)} yourself"
     elif code:
         missing["plain settings"] = f"{', '.join(code)}: code; give them, or allow code"
+    if running_of is not None:
+        missing["running evaluation"] = f"of iteration {running_of}; it was under way"
     if "algorithm" in manifest.metadata:
         absent = {name: why for name, why in _ABSENT.items() if name not in manifest.components}
         missing |= absent
