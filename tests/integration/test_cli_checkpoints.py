@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from tests.command_line import run
 from trainer import Algorithm, DQNConfig
 
 GOLDEN = sorted(ASSETS.glob("*/ppo"))[-1]
+
+
+HOSTILE = {"slots": [3, {"env_seed": 1, "actions": 7, "episode_number": b"x"}]}
 
 
 class Bomb:
@@ -79,15 +83,22 @@ def test_inspect_names_a_buffer_and_code_that_were_left_out(tmp_path: Path) -> N
 def test_nothing_is_run_and_nothing_steers_the_terminal(tmp_path: Path) -> None:
     write_checkpoint(
         tmp_path / "c",
-        components={"config": {"code": ["\x1b[2J"]}, "env_runners": [1]},
+        components={"config": {"code": ["\x1b[2J"]}, "env_runners": HOSTILE, "evaluation": 1},
         metadata={"note\x1b[2J": "\x1b]0;mine\x07"},
         code=pack_code(Bomb()),
     )
     shutil.copytree(tmp_path / "c", tmp_path / "d")
-    for words in (["inspect", "c", "--verify"], ["verify", "c"], ["diff", "c", "d"]):
+    for words in (
+        ["inspect", "c", "--verify"],
+        ["inspect", "c", "--json"],
+        ["verify", "c"],
+        ["diff", "c", "d"],
+    ):
         out = run(*words, folder=tmp_path).stdout
         assert "\x1b" not in out
         assert "\x07" not in out
+    write_checkpoint(tmp_path / "e", components={"config": {"code": 5}}, metadata={})
+    run("inspect", "e", folder=tmp_path)
     refused = run("export", "c", "w.npz", folder=tmp_path, code=1).stderr
     assert "which of its components are weights" in refused
     assert run("export", "c", "w.onnx", folder=tmp_path, code=1).stderr
@@ -157,3 +168,12 @@ def test_export_writes_arrays_of_the_weights_or_of_a_component(folder: Path) -> 
     run("export", "run/checkpoints/000001/connectors", "c.npz", folder=folder)
     assert "ends with .npz" in run("export", "run", "w.txt", folder=folder, code=1).stderr
     run("export", "run", "w.onnx", "--component", "x", folder=folder, code=1)
+
+
+def test_export_without_the_package_onnx_says_how_to_install_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    refused = run("export", "run", "w.onnx", folder=folder, code=1).stderr
+    assert 'pip install "local-trainer[onnx]"' in refused
+    assert not (folder / "w.onnx").exists()

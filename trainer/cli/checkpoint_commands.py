@@ -86,32 +86,40 @@ def export(arguments: argparse.Namespace) -> int:
             f"{arguments.file!r} does not say what to write. Give a file that ends with .npz (the "
             "weights, for numpy.load) or .onnx (the policy, for ONNX runtimes)."
         )
-    checkpoint, options = arguments.path, {"overwrite": arguments.overwrite}
+    checkpoint, component = arguments.path, arguments.component
     if Path(checkpoint).expanduser().is_dir():  # and not a component in one
         checkpoint = str(checkpoint_at(checkpoint))
     if kind == ".npz":
-        component = arguments.component
-        file = export_weights(checkpoint, arguments.file, component=component, **options)
+        file = export_weights(
+            checkpoint, arguments.file, component=component, overwrite=arguments.overwrite
+        )
         arrays = load_weights(checkpoint, component=component)
         what: dict[str, Any] = {
             "arrays": len(arrays),
             "numbers": sum(array.size for array in arrays.values()),
         }
     else:
-        if arguments.component is not None:
+        if component is not None:
             raise ConfigError(
                 "--component chooses arrays for .npz; .onnx is the policy. Leave out one."
             )
-        with Algorithm.from_checkpoint(
-            checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY
-        ) as algo:
-            file = export_onnx(algo, arguments.file, **options)
+        file = _export_policy(checkpoint, arguments)
         what = {"bytes": file.stat().st_size}
     if arguments.json:
         _print_json({"file": str(file), **what})
     else:
         print(f"{file}: {', '.join(f'{count:,} {name}' for name, count in what.items())}")
     return 0
+
+
+def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
+    with Algorithm.from_checkpoint(
+        checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY
+    ) as algo:
+        try:
+            return export_onnx(algo, arguments.file, overwrite=arguments.overwrite)
+        except ImportError as error:
+            raise ConfigError(str(error)) from error
 
 
 def _verified(path: Path) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
 from checkpoints import CheckpointError, Manifest, read_checkpoint, read_manifest
 from checkpoints.versions import version_differences
 
@@ -53,7 +55,7 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
         },
         "num_bytes": sum(entry.num_bytes for entry in manifest.files),
         "code": None if code is None else {"num_bytes": code.num_bytes, "sha256": code.sha256},
-        "settings_that_are_code": list(parts["config"].get("code", ())),
+        "settings_that_are_code": _code_names(parts["config"]),
         "running_episodes": _running_episodes(parts["env_runners"]),
         "num_env_slots": len(_slots(parts["env_runners"])),
         "not_included": _not_included(manifest, parts),
@@ -113,9 +115,32 @@ def _state_of(
     return state if isinstance(state, dict) else {}
 
 
+# States may be anybody's: what is not of the expected kind counts as nothing.
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
 def _slots(env_runners: Mapping[str, Any]) -> Sequence[Any]:
-    slots = env_runners.get("slots", ())
-    return slots if isinstance(slots, list | tuple) else ()
+    return _items(env_runners.get("slots"))
+
+
+def _code_names(config: Mapping[str, Any]) -> list[str]:
+    return [str(name) for name in _items(config.get("code"))]
+
+
+def _whole_number(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _num_actions(chunk: Any) -> int:
+    """How many actions a chunk holds; those of Dict and Tuple spaces are nested arrays."""
+    while isinstance(chunk, dict | tuple) and chunk:
+        chunk = next(iter(chunk.values() if isinstance(chunk, dict) else chunk))
+    if isinstance(chunk, np.ndarray) and chunk.ndim:
+        return len(chunk)
+    return len(chunk) if isinstance(chunk, list) else 0
 
 
 def _running_episodes(env_runners: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -124,13 +149,12 @@ def _running_episodes(env_runners: Mapping[str, Any]) -> list[dict[str, Any]]:
     for number, slot in enumerate(_slots(env_runners)):
         if not isinstance(slot, dict) or slot.get("env_seed") is None:
             continue
-        chunks = slot.get("actions") or ()
         has_env_state = slot.get("env_state") is not None
         running.append(
             {
                 "env_slot": number,
-                "episode_number": slot.get("episode_number"),
-                "num_env_steps": sum(len(chunk) for chunk in chunks),
+                "episode_number": _whole_number(slot.get("episode_number")),
+                "num_env_steps": sum(map(_num_actions, _items(slot.get("actions")))),
                 "restored_by": "state of the env" if has_env_state else "replay",
             }
         )
@@ -164,7 +188,7 @@ def _not_included(manifest: Manifest, parts: Mapping[str, Mapping[str, Any]]) ->
             "left out (store_buffer_in_checkpoints=False): after a restore, learning waits until "
             "enough steps are stored again"
         )
-    code = [str(name) for name in config.get("code", ())]
+    code = _code_names(config)
     if code and manifest.code is None:
         missing["code.pkl"] = f"could not be pickled; to restore, give {', '.join(code)} yourself"
     elif code:
