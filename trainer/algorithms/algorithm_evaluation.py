@@ -7,8 +7,10 @@ asynchronously               begun, and ended in whichever iteration it is over
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from trainer.algorithms.algorithm_parts import AlgorithmParts
@@ -101,11 +103,23 @@ class AlgorithmEvaluation(AlgorithmParts):
         self._running_evaluation = None
         self._report(evaluator.end(running))
 
-    def _undo_evaluation(self, running: RunningEvaluation | None) -> None:
-        """Goes back to when another evaluation was running, or none."""
-        if self._running_evaluation is not running and self._evaluator is not None:
-            self._evaluator.group.abandon_play()
-        self._running_evaluation = running
+    @contextlib.contextmanager
+    def _undoing_evaluations(
+        self, running: RunningEvaluation | None, last: dict[str, Any]
+    ) -> Iterator[None]:
+        """In the block, the state is set to when another evaluation was running, or none.
+
+        Args:
+            running: the one that was; it goes on, and what it has found out stays.
+            last: the metrics of the last one that was over, with those that no state holds.
+        """
+        self._running_evaluation = None
+        if self._evaluator is not None:
+            self._evaluator.group.abandon_play(but=None if running is None else running.play)
+        yield
+        self._running_evaluation, self._last_evaluation = running, last
+        if running is not None:
+            running.play.commit_again()
 
     def _report(self, found: dict[str, Any]) -> ResultDict:
         """Fires the event, keeps the metrics for results."""
@@ -167,7 +181,13 @@ class AlgorithmEvaluation(AlgorithmParts):
         }
 
     def set_evaluation_state(self, state: State) -> None:
-        """Goes on where `get_evaluation_state` was called; what was running then is left out."""
+        """Goes on where `get_evaluation_state` was called.
+
+        What was running then is left out, and what is running now ends: it is no part of the state.
+        """
+        running, self._running_evaluation = self._running_evaluation, None
+        if running is not None and self._evaluator is not None:
+            self._evaluator.group.abandon_play()
         last = state["last"]
         self._evaluator_state = state["evaluator"]
         self._last_evaluation = copy.deepcopy(last)

@@ -62,7 +62,15 @@ class GroupUpkeep(GroupParts):
         chosen = [index for index in indices if index in self._places]
         for index in chosen:
             self._places[index].weights = None
-        self._run({index: Ask("apply", ("ping", {})) for index in chosen})
+        self._bring_up_to_date(chosen)
+
+    def bring_up_to_date(self) -> None:
+        """Lets every runner hold at once what it is to hold: weights, normalisation, positions."""
+        self._bring_up_to_date(self._places)
+
+    def _bring_up_to_date(self, indices: Collection[int]) -> None:
+        result = self._run({index: Ask("apply", ("ping", {})) for index in indices})
+        self._commit_applied(result.answers)
         self._tell_recreated()
 
     def _weights_of(self, source: Any) -> Weights:
@@ -133,10 +141,14 @@ class GroupUpkeep(GroupParts):
         self._run(dict.fromkeys(self._places))
 
     def set_root_seed(self, root_seed: int) -> None:
-        """Changes the seed of all randomness; runners with another one are made anew."""
+        """Changes the seed of all randomness; runners with another one are made anew.
+
+        What they are at is ended, and nothing comes of it.
+        """
         for index, place in self._places.items():
             if place.spec.root_seed == root_seed:
                 continue
+            self._abandon_open()
             place.spec = replace(place.spec, root_seed=root_seed)
             place.had_runner = False  # the next one does not replace it: nothing failed
             if self._pool is not None:

@@ -99,10 +99,13 @@ class TicketPlay:
         self._waits_for_all = waits_for_all
         self._waiting: deque[_Share] = deque()
         self._hands: dict[int, _Share] = {}
-        self._replies: list[tuple[int, SampleReply]] = []
+        # By runner and first ticket, in the order in which they came.
+        self._replies: list[tuple[int, int, SampleReply]] = []
         self._creation_metrics: dict[int, list[Any]] = {}
         self._result: RoundResult | None = None
         indices = healthy()
+        if request.steps_per_chunk is not None:  # a ticket for each sub-env that there is
+            tickets = tickets[: sum(places[index].spec.num_envs for index in indices)]
         shares = [tuple(tickets[number :: len(indices)]) for number in range(len(indices))]
         self._waiting.extend(_Share(share) for share in shares if share)
         round_.begin({})
@@ -152,6 +155,18 @@ class TicketPlay:
         self._is_told_to_end = True
         if isinstance(self._round, RequestRound):
             self._round.tell_to_end()
+
+    def commit_again(self) -> None:
+        """Takes over where runners stood after their answers, if the places were put back since.
+
+        Those answers are there, whatever else is undone: nobody will play these tickets again.
+        """
+        if self.is_abandoned:
+            return
+        for index, _, reply in self._replies:
+            place = self._places[index]
+            place.commit(reply.positions, reply.callbacks)
+            place.has_answered = place.is_continued = place.is_ahead = True
 
     def abandon(self) -> None:
         """Ends whoever plays; nothing more will come of it."""
@@ -211,7 +226,7 @@ class TicketPlay:
             place = self._places[index]
             self._creation_metrics.setdefault(index, place.take_creation_metrics())
             place.commit_reply(reply)
-            self._replies.append((share.tickets[0].ticket or 0, reply))
+            self._replies.append((index, share.tickets[0].ticket or 0, reply))
 
     def _take_failures(self) -> None:
         for index in self._round.take_failures():
@@ -257,7 +272,7 @@ class TicketPlay:
         """What was played, in the order of the tickets."""
         if self._result is None:
             raise RuntimeError("The tickets are still being played.")
-        replies = [reply for _, reply in sorted(self._replies, key=lambda pair: pair[0])]
+        replies = [reply for *_, reply in sorted(self._replies, key=lambda answer: answer[1])]
         sample = GroupSample.of(replies, repair_s=self._result.repair_s)
         created = [
             metrics for _, made in sorted(self._creation_metrics.items()) for metrics in made
