@@ -307,11 +307,7 @@ class EnvRunnerGroup(
         """Waits for what is under way; its outcome stays there for who began it."""
         under_way, self._open = self._open, None
         if under_way is not None:
-            try:
-                under_way.finish()
-            except BaseException:
-                under_way.abandon()  # an interrupt may come between two looks
-                raise
+            under_way.finish()
 
     def _abandon_open(self) -> None:
         """Ends what is under way; nothing comes of it."""
