@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,33 +149,30 @@ def found(num: int = 3, /, *, is_killed: bool = False, **settings: Any) -> dict[
         return all_by_version(algo, num)
 
 
-def agree(some: dict[int, bytes], expected: dict[int, bytes]) -> bool:
-    """Whether the same weights got the same numbers; untrained ones are not expected."""
+class Expected:
+    """What the main process finds out by itself, one iteration after the other."""
+
+    def __init__(self) -> None:
+        self._algo = config(evaluation_num_env_runners=0).build_algo()
+        self._found: dict[int, bytes] = {}
+
+    def __getitem__(self, version: int) -> bytes:
+        while version not in self._found:
+            self._found |= by_version(self._algo, 1)
+        return self._found[version]
+
+
+def agree(some: dict[int, bytes], expected: Expected) -> bool:
+    """Whether the same weights got the same numbers; untrained ones are not compared."""
     versions = some.keys() - {0}
     return len(versions) >= 2 and all(some[version] == expected[version] for version in versions)
 
 
-class AsManyAsAsked(dict[int, bytes]):
-    """What an algorithm finds out, by weights version; it is trained until it has what is asked."""
-
-    def __init__(self, algo: Any) -> None:
-        super().__init__()
-        self.algo = algo
-
-    def __missing__(self, version: int) -> bytes:
-        while version not in self:  # while others evaluate, hundreds of iterations may go by
-            self.update(by_version(self.algo, 1))
-        return self[version]
-
-
 @pytest.fixture(scope="module")
-def expected() -> Iterator[dict[int, bytes]]:
-    """What the main process finds out by itself, one iteration after the other."""
-    with config(evaluation_num_env_runners=0).build_algo() as algo:
-        versions = AsManyAsAsked(algo)
-        assert versions[40]
-        assert len(set(versions.values())) > 30, "evaluations differ from each other"
-        yield versions
+def expected() -> Expected:
+    made = Expected()
+    assert len({made[version] for version in range(1, 21)}) > 15, "evaluations differ"
+    return made
 
 
 _SLOW = pytest.mark.slow
@@ -202,7 +198,7 @@ _SLOW = pytest.mark.slow
     ],
 )
 def test_every_mode_finds_the_same_numbers_whoever_plays_and_whoever_dies(
-    is_killed: bool, settings: dict[str, Any], expected: dict[int, bytes]
+    is_killed: bool, settings: dict[str, Any], expected: Expected
 ) -> None:
     assert agree(found(is_killed=is_killed, **settings), expected)
 
@@ -418,7 +414,7 @@ def test_sequential_evaluation_of_an_env_that_always_fails_raises_what_it_raised
 
 @pytest.mark.parametrize("mode", [PARALLEL, ASYNC])
 def test_what_is_asked_of_the_runners_meanwhile_waits_for_the_evaluation(
-    mode: dict[str, Any], expected: dict[int, bytes]
+    mode: dict[str, Any], expected: Expected
 ) -> None:
     def ask(algorithm: Any) -> None:
         group = algorithm.eval_env_runner_group
@@ -437,7 +433,7 @@ def test_what_is_asked_of_the_runners_meanwhile_waits_for_the_evaluation(
 
 @pytest.mark.parametrize("mode", [PARALLEL, ASYNC])
 def test_a_failed_iteration_leaves_evaluation_as_it_was(
-    mode: dict[str, Any], expected: dict[int, bytes]
+    mode: dict[str, Any], expected: Expected
 ) -> None:
     def fail(algorithm: Any) -> None:
         failed.append(algorithm.training_iteration)

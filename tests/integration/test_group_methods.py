@@ -127,6 +127,19 @@ def test_no_call_is_dropped_that_nobody_waits_for(group: Any, tmp_path: Any) -> 
     assert sorted(found, key=str) == [(1, None), (2, 2), (2, None)]
 
 
+def test_calls_see_the_weights_that_were_set_before_them(algo: Any, group: Any) -> None:
+    def total(runner: Any) -> float:
+        return sum(float(np.abs(array).sum()) for array in runner.get_weights().values())
+
+    group.foreach_env_runner_async(total, remote_worker_ids=[1])
+    zeros = {name: 0 * array for name, array in algo.get_weights()["default_policy"].items()}
+    algo.set_weights({"default_policy": zeros})
+    group.foreach_env_runner_async(total, remote_worker_ids=[2])
+    sums = dict(fetched(group))
+    assert sums[1] > 0
+    assert sums[2] == 0
+
+
 def test_a_call_that_cannot_travel_leaves_those_under_way_alone(group: Any) -> None:
     with tempfile.TemporaryFile() as file:
         group.foreach_env_runner_async(index_of, remote_worker_ids=[1])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainer.connectors import Normalization
+from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.rounds import Ask
 from trainer.env_runners.spec import Weights
@@ -19,6 +20,8 @@ class GroupUpkeep(GroupParts):
 
     def set_weights(self, weights: Weights) -> None:
         """Gives every runner new weights, with the next thing it is asked."""
+        if isinstance(self._open, AsyncCalls):
+            self._finish_open()  # calls to come would have those that these began with
         self._weights = weights
 
     def set_normalization(self, normalization: Normalization) -> None:
