@@ -203,7 +203,7 @@ def test_every_mode_finds_the_same_numbers_whoever_plays_and_whoever_dies(
     assert agree(found(is_killed=is_killed, **settings), expected)
 
 
-def test_other_seeds_find_other_numbers(expected: dict[int, bytes]) -> None:
+def test_other_seeds_find_other_numbers(expected: Expected) -> None:
     assert not agree(found(evaluation_num_env_runners=0, evaluation_seed=77), expected)
 
 

@@ -31,7 +31,14 @@ class Gated(gymnasium.Wrapper[Any, Any, Any, Any]):
         # Its rewards follow from actions to the last digit.
         super().__init__(gymnasium.wrappers.TimeLimit(PendulumEnv(), 20))
         self.gate = Path(config.get("gate", "no gate"))
+        self.task = 0
         self.is_gated = config.get("only", config.worker_index) == config.worker_index
+
+    def get_task(self) -> int:
+        return self.task
+
+    def set_task(self, task: int) -> None:
+        self.task = task
 
     def step(self, action: Any) -> Any:
         if self.is_gated and self.gate.exists():
@@ -173,6 +180,25 @@ def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) 
         assert _counted(algo) == [2, 2]
     with config(gate, enable_async_evaluation=False).build_algo() as algo:
         assert numbers(algo.train()["evaluation"]) == numbers(evaluations[0])
+
+
+def test_what_was_asked_of_its_runners_afterwards_outlives_it_as_well(gate: Path) -> None:
+    def fail_once(algorithm: Any) -> None:
+        if algorithm.training_iteration == 2 and not failed:
+            failed.append(2)
+            raise ValueError("in the second")
+
+    failed: list[int] = []
+    with config(gate).callbacks(on_train_result=fail_once).build_algo() as algo:
+        algo.train()
+        gate.unlink()
+        group = algo.eval_env_runner_group
+        group.foreach_env(lambda env: env.set_task(5))
+        with pytest.raises(CallbackError):
+            algo.train()
+        assert group.get_tasks() == [5, 5]
+        train_until_evaluated(algo)
+        assert group.get_tasks() == [5, 5]
 
 
 def test_an_undone_iteration_leaves_the_last_evaluation_as_it_was(tmp_path: Path) -> None:

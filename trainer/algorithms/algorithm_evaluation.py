@@ -11,6 +11,7 @@ import contextlib
 import copy
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from trainer.algorithms.algorithm_parts import AlgorithmParts
@@ -22,6 +23,21 @@ from trainer.seeding import Role
 from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EvaluationsSoFar:
+    """What there was of evaluations at some moment, apart from the state.
+
+    Attributes:
+        running: the one that was under way; None if none was.
+        num_answers: what of it had come in.
+        last: the metrics of the last one that was over, with those that no state holds.
+    """
+
+    running: RunningEvaluation | None
+    num_answers: int
+    last: dict[str, Any]
 
 
 class AlgorithmEvaluation(AlgorithmParts):
@@ -103,23 +119,25 @@ class AlgorithmEvaluation(AlgorithmParts):
         self._running_evaluation = None
         self._report(evaluator.end(running))
 
-    @contextlib.contextmanager
-    def _undoing_evaluations(
-        self, running: RunningEvaluation | None, last: dict[str, Any]
-    ) -> Iterator[None]:
-        """In the block, the state is set to when another evaluation was running, or none.
+    def _note_evaluations(self) -> EvaluationsSoFar:
+        """What no state holds, for `_undoing_evaluations`."""
+        running = self._running_evaluation
+        num_answers = 0 if running is None else running.play.num_answers
+        return EvaluationsSoFar(running, num_answers, self._last_evaluation)
 
-        Args:
-            running: the one that was; it goes on, and what it has found out stays.
-            last: the metrics of the last one that was over, with those that no state holds.
+    @contextlib.contextmanager
+    def _undoing_evaluations(self, before: EvaluationsSoFar) -> Iterator[None]:
+        """In the block, the state is set to what it was then.
+
+        An evaluation that was running then goes on, and what it has found out since stays.
         """
-        self._running_evaluation = None
+        running, self._running_evaluation = before.running, None
         if self._evaluator is not None:
             self._evaluator.group.abandon_play(but=None if running is None else running.play)
         yield
-        self._running_evaluation, self._last_evaluation = running, last
+        self._running_evaluation, self._last_evaluation = running, before.last
         if running is not None:
-            running.play.commit_again()
+            running.play.commit_again(since=before.num_answers)
 
     def _report(self, found: dict[str, Any]) -> ResultDict:
         """Fires the event, keeps the metrics for results."""

@@ -160,14 +160,22 @@ class TicketPlay:
         if isinstance(self._round, RequestRound):
             self._round.tell_to_end()
 
-    def commit_again(self) -> None:
-        """Takes over where runners stood after their answers, if the places were put back since.
+    @property
+    def num_answers(self) -> int:
+        """How many requests were answered."""
+        return len(self._replies)
+
+    def commit_again(self, *, since: int) -> None:
+        """Takes over where runners stood after answers, when the places were put back to before.
 
         Those answers are there, whatever else is undone: nobody will play these tickets again.
+
+        Args:
+            since: how many had been answered then.
         """
         if self.is_abandoned:
             return
-        for index, _, reply in self._replies:
+        for index, _, reply in self._replies[since:]:
             place = self._places[index]
             place.commit(reply.positions, reply.callbacks)
             place.has_answered = place.is_continued = place.is_ahead = True
