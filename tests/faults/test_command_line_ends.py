@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on the command line: a checkpoint, one message, three seconds, nothing left."""
+"""Ctrl-C and SIGTERM on the command line: a checkpoint, a message, three seconds, nothing left."""
 
 from __future__ import annotations
 

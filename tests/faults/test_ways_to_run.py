@@ -1,4 +1,4 @@
-"""However Python runs the user's code, workers start: no guard is needed, and nothing runs twice."""
+"""However Python runs the user's code, workers start: no guard is needed, nothing runs twice."""
 
 from __future__ import annotations
 

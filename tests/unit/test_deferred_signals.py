@@ -38,13 +38,21 @@ def heard() -> Iterator[list[int]]:
         signal.signal(number, handler)
 
 
+def in_a_block(*numbers: signal.Signals, steps: list[str], error: Exception | None = None) -> None:
+    """Sends signals inside a block, and notes how far it gets."""
+    with signals_deferred():
+        for number in numbers:
+            signal.raise_signal(number)
+        steps.append("in the block")
+        if error is not None:
+            raise error
+    steps.append("after it")
+
+
 def test_ctrl_c_comes_when_the_block_is_left() -> None:
-    steps = []
+    steps: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        with signals_deferred():
-            signal.raise_signal(signal.SIGINT)
-            steps.append("in the block")
-        steps.append("after it")
+        in_a_block(signal.SIGINT, steps=steps)
     assert steps == ["in the block"]
 
 
@@ -69,16 +77,14 @@ def test_the_outermost_block_counts(heard: list[int]) -> None:
 
 def test_all_handlers_are_called_though_the_first_raises(heard: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt), signals_deferred():
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        in_a_block(signal.SIGINT, signal.SIGTERM, steps=[])
     assert heard == [signal.SIGTERM]
 
 
 def test_what_the_block_raises_is_not_lost_in_an_interrupt() -> None:
-    with pytest.raises(KeyboardInterrupt) as raised, signals_deferred():
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError("in the block")
+    with pytest.raises(KeyboardInterrupt) as raised:
+        in_a_block(signal.SIGINT, steps=[], error=ValueError("in the block"))
     assert isinstance(raised.value.__context__, ValueError)
 
 
@@ -106,10 +112,9 @@ def test_a_block_that_hangs_can_be_ended_by_a_second_ctrl_c(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(deferred_signals, "_PATIENCE_S", 0.0)
-    steps = []
-    with pytest.raises(KeyboardInterrupt), signals_deferred():
-        signal.raise_signal(signal.SIGINT)
-        steps.append("still there")
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        in_a_block(signal.SIGINT, steps=steps)
     assert steps == []
 
 

@@ -198,11 +198,11 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             is_nested: somebody else, who will end later, wants to be able to go back further.
         """
         before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
-        undo_evaluation = self._mark_evaluation()
+        evaluations = self._note_evaluations()
 
         def undo() -> None:
-            undo_evaluation()
-            self.set_state(before)
+            with self._undoing_evaluations(evaluations):
+                self.set_state(before)
             self._clock = clock
 
         return undo

@@ -39,6 +39,10 @@ class AsyncCalls:
         """Calls without an answer so far."""
         return len(self._under_way)
 
+    def is_busy(self, indices: Collection[int]) -> bool:
+        """Whether one of these runners has a call under way."""
+        return not self._under_way.isdisjoint(indices)
+
     def ask(self, asks: Mapping[int, Ask], *, keeps_answers: bool) -> int:
         """Makes calls in those runners that have none under way.
 
@@ -78,9 +82,13 @@ class AsyncCalls:
         return is_idle
 
     def finish(self) -> None:
-        """Waits until no call is under way."""
-        while not self.advance(_LOOK_EVERY_S):
-            pass
+        """Waits until no call is under way; an interrupt ends them."""
+        try:
+            while not self.advance(_LOOK_EVERY_S):
+                pass
+        except BaseException:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Ends whoever is still at work."""

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
 from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
 from trainer.env_runners.group_health import GroupHealth
@@ -126,6 +125,7 @@ class EnvRunnerGroup(
     def stop(self) -> None:
         """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards."""
         self._is_stopped = True
+        self._abandon_open()
         if self._pool is not None:
             self._pool.stop()
         for place in self._places.values():
@@ -227,17 +227,14 @@ class EnvRunnerGroup(
         self._tell_recreated()
         return self._with_losses(play.sample())
 
-    @property
-    def under_way(self) -> TicketPlay | AsyncCalls | None:
-        """What the runners do while the main process does something else."""
-        return self._open
+    def abandon_play(self, *, but: TicketPlay | None = None) -> None:
+        """Ends the play that is under way, if there is one; nothing comes of it.
 
-    def abandon(self, *, unless: TicketPlay | AsyncCalls | None = None) -> None:
-        """Ends what is under way, if it is anything but `unless`; nothing comes of it."""
-        found = self._open
-        if found is not None and found is not unless:
-            found.abandon()
-            self._open = None
+        Args:
+            but: one that may go on.
+        """
+        if isinstance(self._open, TicketPlay) and self._open is not but:
+            self._abandon_open()
 
     def _healthy_or_raise(self) -> list[int]:
         indices = self.healthy_env_runner_ids()
@@ -313,16 +310,20 @@ class EnvRunnerGroup(
         )
 
     def _finish_open(self) -> None:
-        """Waits for the play that is under way; its outcome stays there for who began it."""
-        play = self._open
-        if play is None:
+        """Waits for what is under way; its outcome stays there for who began it."""
+        if self._open is None:
             return
         try:
-            play.finish()
+            self._open.finish()
         except BaseException:
-            play.abandon()
+            self._abandon_open()
             raise
-        finally:
+        self._open = None
+
+    def _abandon_open(self) -> None:
+        """Ends what is under way; nothing comes of it."""
+        if self._open is not None:
+            self._open.abandon()
             self._open = None
 
     def _take_over(self, result: RoundResult) -> None:
