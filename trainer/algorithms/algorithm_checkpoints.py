@@ -30,6 +30,7 @@ from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
 from trainer.runtime.actor_states import get_actor_states, set_actor_states
+from trainer.runtime.deferred_signals import signals_deferred
 from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
@@ -199,10 +200,11 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave, whole or in part, and sends it to all runners."""
-        super().set_state(state)
+        with signals_deferred():  # an interrupt leaves all of it, or none
+            super().set_state(state)
+            self._send_weights()
         if ACTORS in state:
             set_actor_states(state[ACTORS])
-        self._send_weights()
 
     def _check_components(
         self, *, expected: Collection[str], found: Collection[str], path: PathLike
