@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import types
@@ -84,9 +85,13 @@ def starting() -> Iterator[None]:
         os.environ.update(variables)
         if path != path_before:
             sys.path = path
+        # Ctrl-C reaches all processes of a terminal. A new one takes over what is blocked here, so
+        # that it does not die of it, with a traceback, before it can ignore it (`worker_main`).
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             sys.path = path_before
             set_variables(before)
 

@@ -85,6 +85,7 @@ def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> N
     print_whole_lines()
     # Ctrl-C reaches the whole process group; the main process alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `process_start.starting`
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # stderr may be closed or replaced by an object without a file.
     with contextlib.suppress(Exception):
