@@ -8,6 +8,7 @@ that can say what it was.
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
 from dataclasses import dataclass
 from typing import Any
@@ -82,9 +83,21 @@ def pack(value: object) -> bytes:
     except Exception as error:
         # Pickling runs user code (__reduce__, __getstate__), which may raise anything.
         raise SerializationError(
-            f"A {type(value).__name__} cannot be sent to another process: "
-            f"{type(error).__name__}: {error}"
+            f"{_culprit(value)} cannot be sent to another process: {type(error).__name__}: {error}"
         ) from error
+
+
+def _culprit(value: Any) -> str:
+    """What of an answer cannot be pickled, as a phrase."""
+    if isinstance(value, Reply):
+        value = value.value
+    for field in dataclasses.fields(value) if dataclasses.is_dataclass(value) else ():
+        part = getattr(value, field.name)
+        try:
+            cloudpickle.dumps(part)
+        except Exception:  # noqa: BLE001 - whatever it is, this is the part
+            return f"Of the answer, `{field.name}`, a {type(part).__name__},"
+    return f"A {type(value).__name__}"
 
 
 def describe_failure(error: BaseException, context: dict[str, Any] | None = None) -> Failure:
