@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _FIRST_BACK_OFF_S: Final = 0.05
-_LONGEST_BACK_OFF_S: Final = 5.0
+_LONGEST_BACK_OFF_S: Final = 1.0
 _TRIES_OF_A_NEWCOMER: Final = 3
 
 
