@@ -74,6 +74,7 @@ class FaultWatch:
             if fault.place != place or any(want not in (None, have) for want, have in pairs):
                 continue
             self._num_calls[number] += 1
-            if self._num_calls[number] >= fault.on_call and (not claims or fault.claim()):
+            is_due = self._num_calls[number] >= fault.on_call
+            if is_due and (fault.claim() if claims else fault.is_armed):
                 return fault
         return None

@@ -128,6 +128,11 @@ class Fault:
         """How often it has happened, in whichever process."""
         return self._change(lambda left, fired: (left, fired))[1]
 
+    @property
+    def is_armed(self) -> bool:
+        """Whether it may still happen."""
+        return self._change(lambda left, fired: (left, fired))[0] != 0
+
     def disarm(self) -> None:
         """It will not happen any more, until it is armed."""
         self._change(lambda _, fired: (0, fired))

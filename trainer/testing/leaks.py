@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from typing import Final
 from trainer.runtime.actor_registry import registry_of_this_process
 from trainer.testing.waiting import wait_until
 
-_DESCRIPTORS: Final = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
+_HAS_PROC: Final = Path("/proc/self/fd").is_dir()
+_DESCRIPTORS: Final = Path("/proc/self/fd" if _HAS_PROC else "/dev/fd")
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the place of shared memory, not of files
 
 
@@ -123,7 +123,7 @@ def _open_files() -> dict[object, str]:
         try:
             target = str(path.readlink())
         except OSError:
-            if sys.platform == "linux":
+            if _HAS_PROC:
                 continue  # it was open for this listing only
             target = ""  # elsewhere these are no links
         if not Path(target).name.startswith("pym-"):
@@ -132,11 +132,17 @@ def _open_files() -> dict[object, str]:
 
 
 def _shared_blocks() -> dict[object, str]:
-    if not _SHARED_MEMORY.is_dir():
+    """Blocks that this process has mapped, and those by name that have no owner to be asked."""
+    if not (_HAS_PROC and _SHARED_MEMORY.is_dir()):
         return {}
     found: dict[object, str] = {}
-    for path in _SHARED_MEMORY.iterdir():
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        *_, path = line.split(None, 5)
+        if path.startswith(f"{_SHARED_MEMORY}/"):
+            found[path] = path
+    for file in _SHARED_MEMORY.iterdir():
         with contextlib.suppress(OSError):  # it has gone meanwhile
-            if path.stat().st_uid == os.getuid() and not path.name.startswith("pym-"):
-                found[path.name] = path.name
-    return found
+            # Semaphores of other programs come and go here all the time.
+            if file.stat().st_uid == os.getuid() and not file.name.startswith("sem."):
+                found[str(file)] = str(file)
+    return {key: text for key, text in found.items() if "/pym-" not in text}
