@@ -156,6 +156,10 @@ class EpisodeView(Protocol):
         """Whether it is terminated or truncated."""
 
     @property
+    def task(self) -> Any:
+        """The task of the env at the first step; None for envs without tasks."""
+
+    @property
     def custom_data(self) -> dict[str, Any]:
         """A place for the data of callbacks; it survives the cut into chunks."""
 
@@ -245,6 +249,12 @@ class EnvRunnerGroupView(Protocol):
         remote_worker_ids: Sequence[int] | None = None,
     ) -> list[Any]:
         """Call `func(env_runner)` on each: local first, then in order of their index."""
+
+    def set_task(self, task: Any, /) -> None:
+        """Give all sub-envs a task, with the next thing their runner is asked."""
+
+    def get_tasks(self) -> list[Any]:
+        """The tasks of all sub-envs, in order; None where there is none."""
 
     def healthy_env_runner_ids(self) -> list[int]:
         """The indices of the env runners in other processes that can be called."""

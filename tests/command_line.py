@@ -1,13 +1,21 @@
-"""The command line as tests use it: in its own process, with a small run in the folder `run`."""
+"""The command line as tests use it, with a small run in the folder `run`.
+
+In the process of the tests, which saves the start of an interpreter, unless a process of its own is
+what a test is about.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from trainer.cli import main
 
 ENV = "trainer.testing.debug_envs.CountdownEnv"
 SMALL = [
@@ -21,6 +29,23 @@ def command(*words: Any) -> list[str]:
 
 
 def run(*words: Any, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs a command here, as if it had been typed in that folder."""
+    arguments, out, errors = [str(word) for word in words], io.StringIO(), io.StringIO()
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            found = main(arguments)
+    except SystemExit as end:  # argparse's way to refuse words
+        found = int(end.code or 0)
+    finally:
+        os.chdir(before)
+    assert found == code, f"{out.getvalue()}\n{errors.getvalue()}"
+    return subprocess.CompletedProcess(arguments, found, out.getvalue(), errors.getvalue())
+
+
+def run_in_process(*words: Any, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a process of its own."""
     paths = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         command(*words), cwd=folder, env={**os.environ, **paths},
@@ -30,8 +55,10 @@ def run(*words: Any, folder: Path, code: int = 0) -> subprocess.CompletedProcess
     return done
 
 
-def train(folder: Path, *words: Any, env: str = ENV, runners: int = 0) -> str:
-    return run(
+def train(
+    folder: Path, *words: Any, env: str = ENV, runners: int = 0, in_process: bool = False
+) -> str:
+    return (run_in_process if in_process else run)(
         "train", "--env", env, *SMALL, "--num-env-runners", runners, "--run-dir", "run", *words,
         folder=folder,
     ).stdout  # fmt: skip

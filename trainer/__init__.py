@@ -30,6 +30,7 @@ from callbacks import (  # noqa: E402 - only after the check that it is ours
     ResultLogger,
     ResultSink,
     RLlibCallback,
+    TaskLadder,
     TensorBoardLogger,
     VideoRecorder,
     load_episode,
@@ -44,6 +45,7 @@ from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
 from trainer.config import AlgorithmConfig  # noqa: E402
 from trainer.connectors import SampleBatch, compute_advantages  # noqa: E402
+from trainer.curriculum import TaskSettableEnv  # noqa: E402
 from trainer.env_runners import (  # noqa: E402
     EnvRunner,
     EnvRunnerGroup,
@@ -69,6 +71,7 @@ from trainer.errors import (  # noqa: E402
     RunnerFailedError,
     RunnerLostError,
     SerializationError,
+    TaskError,
     TrainerError,
     UnknownOutputError,
     UnknownSettingError,
@@ -170,6 +173,9 @@ __all__ = [
     "SingleAgentEpisode",
     "SoftQ",
     "StochasticSampling",
+    "TaskError",
+    "TaskLadder",
+    "TaskSettableEnv",
     "TensorBoardLogger",
     "TrainerError",
     "UnknownOutputError",

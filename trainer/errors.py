@@ -7,6 +7,7 @@
     ├── EnvError
     │   ├── EnvCreationError                the env could not be made
     │   ├── EnvContractError                the env answered outside the gymnasium contract
+    │   │   └── TaskError                   the env cannot be given a task, or refused one
     │   └── UnsupportedSpaceError (ValueError)   no module or connector for this space
     ├── EpisodeError (ValueError)           an episode was used against its invariants
     │   ├── EpisodeIndexError (IndexError)  no item there, or other than one item for each index
@@ -63,6 +64,10 @@ class EnvCreationError(EnvError):
 
 class EnvContractError(EnvError):
     """The environment answered outside the gymnasium contract."""
+
+
+class TaskError(EnvContractError):
+    """The environment cannot be given tasks, or raised when one was set or asked for."""
 
 
 class UnsupportedSpaceError(EnvError, ValueError):

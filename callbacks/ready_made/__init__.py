@@ -16,6 +16,7 @@ from callbacks.ready_made.result_logging import (
     ResultSink,
     TensorBoardLogger,
 )
+from callbacks.ready_made.task_ladder import TaskLadder
 from callbacks.ready_made.video_recorder import VideoRecorder
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ProgressPrinter",
     "ResultLogger",
     "ResultSink",
+    "TaskLadder",
     "TensorBoardLogger",
     "VideoRecorder",
     "load_episode",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -124,48 +125,69 @@ def interrupt_after_the_update(algo: Any) -> None:
 
 
 def interrupt_in_the_evaluation(algo: Any) -> None:
-    play = algo.eval_env_runner_group.play
+    end_play = algo.eval_env_runner_group.end_play
 
     def interrupted(*args: Any, **kwargs: Any) -> None:
-        algo.eval_env_runner_group.play = play
-        play(*args, **kwargs)
+        algo.eval_env_runner_group.end_play = end_play
+        end_play(*args, **kwargs)
         raise KeyboardInterrupt
 
-    algo.eval_env_runner_group.play = interrupted
+    algo.eval_env_runner_group.end_play = interrupted
+
+
+def evaluating(num_env_runners: int) -> Any:
+    made = config(num_env_runners, evaluation_interval=1, evaluation_duration=2)
+    made.sample_timeout_s = 2.0
+    return made
+
+
+@functools.cache
+def undisturbed(num_env_runners: int, iterations_before: int) -> tuple[bytes, bytes]:
+    """The next two outcomes of a run that nobody interrupted: the same for many cases."""
+    with evaluating(num_env_runners).build_algo() as algo:
+        for _ in range(iterations_before):
+            algo.train()
+        return outcome(algo), outcome(algo)
+
+
+INTERRUPTIONS = (
+    (0, interrupt_while_sampling),
+    (0, interrupt_after_the_update),
+    (0, interrupt_in_the_evaluation),
+    (2, interrupt_while_sampling),
+    (2, interrupt_while_asking),
+    (2, interrupt_after_the_update),
+    (2, interrupt_in_the_evaluation),
+)
+# Of those in the very first iteration, the default run has one; the long run has all.
+FIRST = ((2, interrupt_while_sampling),)
+
+
+def interruption(case: tuple[int, Callable[[Any], None]], iterations_before: int) -> Any:
+    is_slow = iterations_before == 0 and case not in FIRST
+    marks = (pytest.mark.slow,) if is_slow else ()
+    name = f"{iterations_before}-{case[0]}-{case[1].__name__}"
+    return pytest.param(*case, iterations_before, id=name, marks=marks)
 
 
 @pytest.mark.parametrize(
-    ("num_env_runners", "interrupt"),
-    [
-        (0, interrupt_while_sampling),
-        (0, interrupt_after_the_update),
-        (0, interrupt_in_the_evaluation),
-        (2, interrupt_while_sampling),
-        (2, interrupt_while_asking),
-        (2, interrupt_after_the_update),
-        (2, interrupt_in_the_evaluation),
-    ],
+    ("num_env_runners", "interrupt", "iterations_before"),
+    [interruption(case, before) for before in (0, 2) for case in INTERRUPTIONS],
 )
-@pytest.mark.parametrize("iterations_before", [0, 2])
 def test_an_interrupted_iteration_never_happened(
     num_env_runners: int, interrupt: Callable[[Any], None], iterations_before: int
 ) -> None:
-    outcomes = []
-    for should_interrupt in (False, True):
-        made = config(num_env_runners, evaluation_interval=1, evaluation_duration=2)
-        made.sample_timeout_s = 2.0
-        with made.build_algo() as algo:
-            for _ in range(iterations_before):
-                algo.train()
-            if should_interrupt:
-                before = known(algo)
-                interrupt(algo)
-                with pytest.raises(KeyboardInterrupt):
-                    algo.train()
-                assert known(algo) == before
-            outcomes.append((outcome(algo), outcome(algo)))
-            assert algo.env_runner_group.num_remote_worker_restarts() == 0
-    assert outcomes[0] == outcomes[1]
+    with evaluating(num_env_runners).build_algo() as algo:
+        for _ in range(iterations_before):
+            algo.train()
+        before = known(algo)
+        interrupt(algo)
+        with pytest.raises(KeyboardInterrupt):
+            algo.train()
+        assert known(algo) == before
+        outcomes = outcome(algo), outcome(algo)
+        assert algo.env_runner_group.num_remote_worker_restarts() == 0
+    assert outcomes == undisturbed(num_env_runners, iterations_before)
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
@@ -211,6 +233,9 @@ def test_a_stopped_algorithm_refuses_and_can_be_stopped_again() -> None:
             algo.train()
         with pytest.raises(AlgorithmStoppedError, match=r"PPO.evaluate\(\)"):
             algo.evaluate()
+        observation = algo.config.env({}).observation_space.sample()
+        with pytest.raises(AlgorithmStoppedError, match=r"PPO.compute_single_action\(\)"):
+            algo.compute_single_action(observation)
 
 
 _SCRIPT = """

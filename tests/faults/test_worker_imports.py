@@ -50,7 +50,8 @@ class MyEnv(CountdownEnv): pass
 """
 
 
-@pytest.fixture(params=["forkserver", "spawn"])
+# The default run has all cases forked, and one of them spawned; the long run has all.
+@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv(START_METHOD_VARIABLE, request.param)
     method: str = request.param
@@ -96,6 +97,7 @@ def test_files_of_the_current_folder_do_not_hide_what_workers_need(
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"], indirect=True)
 def test_a_folder_put_in_front_after_the_import_changes_nothing_but_finds_the_users_modules(
     start_method: str, tmp_path: Path
 ) -> None:

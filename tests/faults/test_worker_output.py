@@ -25,7 +25,7 @@ class Servant:
     def failure_context(self): return {}
     def close(self): pass
     def chat(self, letter):
-        for number in range(400):
+        for number in range(100):
             print(letter * 30, number, letter * 30)
             print("\\n".join([letter * 90] * 60), file=sys.stderr)
         print("the end of", letter, end="")  # no line, and not lost
@@ -51,10 +51,10 @@ def test_lines_of_two_workers_do_not_mix(
     text = re.sub("the end of [ab]", "", done.stdout)
     assert done.stdout.count("the end of") == 2
     lines = text.splitlines()
-    expected = [f"{who * 30} {n} {who * 30}" for who in "ab" for n in range(400)]
+    expected = [f"{who * 30} {n} {who * 30}" for who in "ab" for n in range(100)]
     assert sorted(lines) == sorted(expected)
     assert set(done.stderr.splitlines()) == {"a" * 90, "b" * 90}
-    assert len(done.stderr.splitlines()) == 2 * 400 * 60
+    assert len(done.stderr.splitlines()) == 2 * 100 * 60
 
 
 def written(pieces: Callable[[WholeLines], object]) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -255,3 +255,87 @@ def test_an_error_changes_nothing_and_loses_nothing(tmp_path: Path) -> None:
             algo.env_runner_group.foreach_env_runner([print, print])
         assert encode({**algo.get_state(), "config": None}) == before
         assert algo.train()["training_iteration"] == 2
+
+
+class ChangesItsForm(CountdownEnv):
+    """Answers well at first, and from step 3 of its second episode on as it should not."""
+
+    bad_step: ClassVar[Any] = None
+    bad_reset: ClassVar[Any] = None
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__({"min_length": 5, "max_length": 5})
+        self.num_resets = self.num_steps = 0
+
+    def reset(self, **options: Any) -> Any:
+        self.num_resets, self.num_steps = self.num_resets + 1, 0
+        answer = super().reset(**options)
+        return type(self).bad_reset(answer) if self.bad_reset and self.num_resets == 2 else answer
+
+    def step(self, action: int) -> Any:
+        self.num_steps += 1
+        answer = super().step(action)
+        is_bad = self.num_resets == 2 and self.num_steps == 3
+        return type(self).bad_step(answer) if self.bad_step and is_bad else answer
+
+
+class LaterOldStep(ChangesItsForm):
+    bad_step = staticmethod(lambda answer: answer[:4])
+
+
+class LaterNone(ChangesItsForm):
+    bad_step = staticmethod(lambda answer: None)
+
+
+class LaterArrayFlag(ChangesItsForm):
+    bad_step = staticmethod(lambda answer: (*answer[:2], np.zeros(2, bool), False, {}))
+
+
+class LaterOldReset(ChangesItsForm):
+    bad_reset = staticmethod(lambda answer: answer[0])
+
+
+class OwnValueError(ChangesItsForm):
+    @staticmethod
+    def bad_step(answer: Any) -> Any:
+        first, second = answer  # an error of the env's own code
+        return first, second
+
+
+@pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.process)])
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (
+            LaterOldStep,
+            r"step\(\).*a tuple of 4.* at step 3 of episode 'training-0-1' in sub-env 0",
+        ),
+        (
+            LaterNone,
+            r"step\(\) of env.*a NoneType at step 3 of episode 'training-0-1' in sub-env 0",
+        ),
+        (LaterArrayFlag, r"terminated=array.* at step 3 of episode 'training-0-1'.*True or False"),
+        (LaterOldReset, r"reset\(\).* at step 0 of episode 'training-0-1'.*\(observation, info"),
+    ],
+)
+def test_an_answer_of_another_form_after_the_first_is_named(
+    env: type[ChangesItsForm], message: str, num_env_runners: int
+) -> None:
+    with pytest.raises(EnvContractError, match=message) as caught:
+        train(config(env, num_env_runners=num_env_runners, num_envs_per_env_runner=1))
+    assert env.__name__ in str(caught.value)
+
+
+def test_an_error_of_the_envs_own_code_stays_what_it_is() -> None:
+    with pytest.raises(ValueError, match="too many values to unpack") as caught:
+        train(config(OwnValueError, num_envs_per_env_runner=1))
+    assert not isinstance(caught.value, EnvContractError)
+
+
+def test_no_action_follows_from_an_observation_that_is_not_finite() -> None:
+    with config().build_algo() as algo:
+        good = algo.config.env({}).observation_space.sample()
+        for value in (np.nan, np.inf):
+            with pytest.raises(EnvContractError, match="not finite, so no action follows"):
+                algo.compute_single_action(np.full_like(good, value), explore=False)
+        assert algo.compute_single_action(good) in (0, 1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from checkpoints import latest_checkpoint, read_manifest
-from tests.command_line import ENV, SMALL, command, rows, run, train
+from tests.command_line import ENV, SMALL, command, rows, run, run_in_process, train
 from trainer.metrics import comparable
 from trainer.testing.waiting import wait_until
 
@@ -24,7 +24,9 @@ def outcomes(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_train_writes_results_and_checkpoints_and_says_what_to_type_next(tmp_path: Path) -> None:
-    out = train(tmp_path, "--stop-iterations", 3, "--checkpoint-every", 1, "--keep", 2)
+    out = train(
+        tmp_path, "--stop-iterations", 3, "--checkpoint-every", 1, "--keep", 2, in_process=True
+    )
     assert [row["training_iteration"] for row in rows(tmp_path)] == [1, 2, 3]
     assert all("config" not in row for row in rows(tmp_path))
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
@@ -43,9 +45,11 @@ def test_a_resumed_run_equals_one_that_was_never_interrupted(runners: int, tmp_p
     for folder in folders:
         folder.mkdir()
     whole, resumed = folders
-    train(whole, "--stop-iterations", 4, env="CartPole-v1", runners=runners)
-    train(resumed, "--stop-iterations", 2, env="CartPole-v1", runners=runners)
-    run("resume", "run", "--stop-iterations", 4, folder=resumed)
+    words: dict[str, Any] = {"env": "CartPole-v1", "runners": runners, "in_process": runners > 0}
+    train(whole, "--stop-iterations", 4, **words)
+    train(resumed, "--stop-iterations", 2, **words)
+    resume = run_in_process if runners else run
+    resume("resume", "run", "--stop-iterations", 4, folder=resumed)
     assert len(outcomes(whole)) == 4
     assert json.dumps(outcomes(whole)) == json.dumps(outcomes(resumed))
     manifests = [read_manifest(folder / "run" / "checkpoints" / "000004") for folder in folders]
@@ -132,6 +136,11 @@ def test_inspect_says_what_is_in_a_checkpoint(tmp_path: Path) -> None:
     [
         (["train", "--env", "CartPol-v1"], 1, "Did you mean 'CartPole-v1'"),
         (["train", "--env", "CartPole-v1", "--algo", "PP0"], 1, "Did you mean 'PPO'"),
+        (
+            ["train", "--env", "CartPole-v1", "--algo", "TD3"], 1,
+            "SAC solves such tasks. There are: DQN, PG, PPO, SAC.",
+        ),
+        (["train", "--env", "CartPole-v1", "--algo", "sack"], 1, "Did you mean 'SAC'"),
         (["train", "--env", "CartPole-v1", "--set", "gama=1"], 1, "Did you mean `gamma`"),
         (["train", "--env", "CartPole-v1", "--set", "gamma"], 2, "'gamma' is not NAME=VALUE"),
         (["train", "--env", "CartPole-v1", "--set", "lr=fast"], 1, "lr='fast'"),
@@ -142,7 +151,7 @@ def test_inspect_says_what_is_in_a_checkpoint(tmp_path: Path) -> None:
         (["evaluate", "nowhere"], 1, "nowhere"),
         (["inspect", "nowhere"], 1, "nowhere"),
     ],
-)
+)  # fmt: skip
 def test_wrong_words_are_one_message_and_an_exit_code(
     words: list[str], code: int, expected: str, tmp_path: Path
 ) -> None:
@@ -153,8 +162,10 @@ def test_wrong_words_are_one_message_and_an_exit_code(
 
 
 def test_a_traceback_is_shown_on_request(tmp_path: Path) -> None:
-    done = run("train", "--env", "CartPol-v1", "--traceback", folder=tmp_path, code=1)
+    words = ("train", "--env", "CartPol-v1")
+    done = run_in_process(*words, "--traceback", folder=tmp_path, code=1)
     assert "Traceback" in done.stderr
+    assert "Traceback" not in run_in_process(*words, folder=tmp_path, code=1).stderr
 
 
 def test_a_directory_that_holds_a_run_is_not_written_over(tmp_path: Path) -> None:

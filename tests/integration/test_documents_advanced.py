@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import trainer
 from callbacks import DefaultCallbacks, MultiCallbacks, make_multi_callbacks
 from tests.document_blocks_advanced import (
     ENV_TASK_FN,
@@ -56,10 +55,6 @@ SMALL: dict[str, Any] = {
     "env_config": {"min_length": 7, "max_length": 7},
 }
 """Ten episodes of seven steps in each iteration."""
-
-has_task_function = pytest.mark.xfail(
-    not hasattr(trainer, "TaskSettableEnv"), reason="env_task_fn is still to come", strict=True
-)
 
 
 def names_of(block: str, **given: Any) -> dict[str, Any]:
@@ -124,7 +119,6 @@ def test_tasks_are_set_by_a_callback() -> None:
     assert [returns_of(result) for result in results] == EXPECTED_RETURNS
 
 
-@has_task_function
 def test_tasks_follow_from_results() -> None:
     names = names_of(ENV_TASK_FN)
     stub: Any = names["MyEnv"]

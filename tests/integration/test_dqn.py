@@ -217,7 +217,9 @@ def test_rewritten_rewards_reach_the_buffer_and_not_the_reported_return() -> Non
             rewards.append(algo.local_replay_buffer.get_state()["columns"]["rewards"])
             returns.append(result["env_runners"]["hist_stats"])
     np.testing.assert_array_equal(rewards[1], rewards[0] + 1.0)
+    rewritten = returns[1].pop("rewritten_return")
     assert returns[0] == returns[1]
+    assert rewritten == [2 * value for value in returns[0]["episode_reward"]]
     assert {"obs", "actions", "rewards", "new_obs", "terminateds", "truncateds"} <= columns
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from trainer import DQNConfig, ModuleError, PPOConfig, RLModule, RLModuleSpec
+from trainer import (
+    AlgorithmConfig,
+    DQNConfig,
+    ModuleError,
+    PGConfig,
+    PPOConfig,
+    RLModule,
+    RLModuleSpec,
+)
 from trainer.types import Array
 
 
@@ -39,3 +48,74 @@ def test_outputs_of_the_wrong_width_are_named(
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=TooWide))
     with pytest.raises(ModuleError, match=r"TooWide.forward_acting gives .*\[1, 7\].*\[1, 2\]"):
         config.build_algo()
+
+
+class Without(RLModule):
+    """Acts well, but its forward pass of learning leaves something out."""
+
+    returned: ClassVar[Any] = {}
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"pi/kernel": (self.obs_size, 2)}
+
+    def initialize(self, rng: np.random.Generator) -> None:
+        return
+
+    def forward_acting(self, obs: Array) -> Array:
+        return np.zeros((len(obs), 2), np.float32)
+
+    def forward_train(self, batch: Mapping[str, Array]) -> Any:
+        return self.returned
+
+    def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+        return
+
+
+class WithoutValues(Without):
+    def forward_train(self, batch: Mapping[str, Array]) -> Any:
+        return {"action_dist_inputs": self.forward_acting(batch["obs"])}
+
+
+class WithoutInputs(Without):
+    def forward_train(self, batch: Mapping[str, Array]) -> Any:
+        return {"vf_preds": np.zeros(len(batch["obs"]))}
+
+
+class WithoutReturn(Without):
+    returned = None
+
+
+@pytest.mark.parametrize(
+    ("config", "module_class", "message"),
+    [
+        (PPOConfig(), WithoutValues, r"\['action_dist_inputs'\], without 'vf_preds'.*\[B\].*PG"),
+        (PPOConfig(), WithoutInputs, r"\['vf_preds'\], without 'action_dist_inputs'.*\[B, 2\]"),
+        (PPOConfig(), WithoutReturn, r"NoneType, without 'vf_preds'"),
+        (PGConfig(), WithoutInputs, r".*without 'action_dist_inputs'.*\[B, 2\]"),
+        (DQNConfig(), WithoutInputs, r".*without 'action_dist_inputs'.*\[B, 2\]"),
+    ],
+)
+def test_an_output_that_is_left_out_is_named(
+    config: AlgorithmConfig, module_class: type[RLModule], message: str
+) -> None:
+    config.environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.training(train_batch_size=20).rl_module(
+        rl_module_spec=RLModuleSpec(module_class=module_class)
+    )
+    if isinstance(config, PPOConfig):
+        config.training(minibatch_size=20)
+    if isinstance(config, DQNConfig):
+        config.training(num_steps_sampled_before_learning_starts=0)
+    with config.build_algo() as algo:
+        name = f"{module_class.__name__}.forward_train returned"
+        with pytest.raises(ModuleError, match=f"{name} {message}"):
+            algo.train()
+        assert algo.training_iteration == 0
+
+
+def test_pg_learns_without_values() -> None:
+    config = PGConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.training(train_batch_size=20)
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=WithoutValues))
+    with config.build_algo() as algo:
+        assert algo.train()["training_iteration"] == 1

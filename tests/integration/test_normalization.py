@@ -266,7 +266,7 @@ def test_statistics_are_a_component_only_where_there_are_some(tmp_path: Path) ->
     ("settings", "message"),
     [
         ({"observation_filter": "MeanStd"}, "Did you mean 'MeanStdFilter'"),
-        ({"observation_filter": "ConcurrentMeanStdFilter"}, "Did you mean 'MeanStdFilter'"),
+        ({"observation_filter": "ConcurrentMeanStdFilters"}, "Did you mean 'MeanStdFilter'"),
         ({"observation_filter": dict}, "expected a string"),
         ({"clip_rewards": -1.0}, "clip_rewards"),
         ({"normalize_rewards": "yes"}, "normalize_rewards"),
@@ -276,3 +276,9 @@ def test_statistics_are_a_component_only_where_there_are_some(tmp_path: Path) ->
 def test_what_cannot_be_done_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config(**settings).validate()
+
+
+def test_the_filter_for_several_threads_is_the_same_filter() -> None:
+    old = config().env_runners(observation_filter="ConcurrentMeanStdFilter")
+    assert old == config().env_runners(observation_filter="MeanStdFilter")
+    assert old.observation_filter == "MeanStdFilter"

@@ -160,7 +160,7 @@ def test_only_chosen_episodes_of_the_evaluation_are_recorded(tmp_path: Path) -> 
     with made.build_algo() as algo:
         algo.train()
         result = algo.train()
-    expected = [f"evaluation-{n}-{t}-weights-{n + 1}.npz" for n in range(2) for t in (0, 2, 4)]
+    expected = [f"evaluation-{n}-{t}-weights-{n}.npz" for n in (1, 2) for t in (0, 2, 4)]
     assert sorted(recordings(tmp_path)) == expected
     assert result["evaluation/env_runners/episode_recorder/num_written"] == 3
 
@@ -229,7 +229,7 @@ def test_a_video_shows_the_reset_and_every_step(tmp_path: Path, saved: dict[str,
     )
     with made.build_algo() as algo:
         result = algo.train()
-    assert sorted(saved) == [f"evaluation-0-{t}-weights-1.mp4" for t in (0, 2)]
+    assert sorted(saved) == [f"evaluation-1-{t}-weights-1.mp4" for t in (0, 2)]
     for pixels, fps in saved.values():
         assert pixels == list(range(len(pixels)))
         assert 4 <= len(pixels) <= 13

@@ -98,7 +98,6 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("env_task_fn", print),
         ("num_learners", 1),
         ("gym_env_vectorize_mode", "ASYNC"),
         ("gym_env_vectorize_mode", gym.VectorizeMode.ASYNC),

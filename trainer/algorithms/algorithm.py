@@ -120,6 +120,8 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
 
     def _set_up(self) -> None:
         self.env_runner_group.start()
+        if self.config.env_task_fn is not None:
+            self.env_runner_group.require_tasks("env_task_fn")
         self.module_spec = dataclasses.replace(
             self.env_runner_group.module_spec, inference_only=False
         )

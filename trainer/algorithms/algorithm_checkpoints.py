@@ -59,6 +59,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             StateError: something is not plain data; names the place. Nothing is written then.
             CheckpointWriteError: the directory cannot be written; what was there before is whole.
         """
+        self.env_runner_group.check_tasks_can_be_saved()
         saved = super().save_to_path(path)
         self.callbacks.fire(
             "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=saved

@@ -63,8 +63,16 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
             with result.time("evaluation_iteration"):
                 self._evaluate_after_training_step(is_due=is_due)
         result_dict = self._compile(result, time.monotonic() - started_at)
+        self._set_tasks(result_dict)
         self._tell_result(result_dict)
         return result_dict
+
+    def _set_tasks(self, result: ResultDict) -> None:
+        """Lets `env_task_fn` choose the task of each training env."""
+        function = self.config.env_task_fn
+        if function is not None:
+            results = ResultDict({key: value for key, value in result.items() if key != "config"})
+            self.env_runner_group.set_tasks_by(function, results, name="env_task_fn")
 
     def _tell_result(self, result: ResultDict) -> None:
         """Fires `on_train_result`, then calls those who wait for the complete result."""

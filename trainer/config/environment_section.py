@@ -85,8 +85,8 @@ class EnvironmentSection(ConfigValues):
                 made.
             is_atari: whether the env is an Atari game.
             action_mask_key: the key of the action mask in a dict observation.
-            env_task_fn: the curriculum, called as `fn(train_results, env, env_context)`; gives the
-                next task.
+            env_task_fn: the curriculum, called as `fn(train_results, env, env_context)` after each
+                iteration, beside each training env; gives the env's next task.
             auto_wrap_old_gym_envs: wrap envs written for gym before 0.26.
             **old_names: old names of these settings.
 

@@ -51,10 +51,6 @@ _LOGGERS: Final = "Write results yourself in the callback `on_train_result`."
 NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
     {
         "render_env": NotOffered("Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."),
-        "env_task_fn": NotOffered(
-            "Set tasks in `on_train_result` with "
-            "`algorithm.env_runner_group.foreach_env_runner(...)`."
-        ),
         "create_local_env_runner": NotOffered("Leave it out: the main process can always sample."),
         "gym_env_vectorize_mode": NotOffered(
             'Leave it at "SYNC" and use more runners: `num_env_runners`.'

@@ -13,6 +13,7 @@ from trainer.config.evaluation_rules import EVALUATION_RULES
 from trainer.config.problems import Problem, assignment, nearest
 from trainer.config.rule import Rule
 from trainer.config.sections import Sections
+from trainer.curriculum import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
 
@@ -87,7 +88,21 @@ def exploration_can_be_made(config: Any) -> Iterator[Problem]:
         )
 
 
+def task_function_takes_its_arguments(config: Sections) -> Iterator[Problem]:
+    """`env_task_fn` can be called as it will be."""
+    function = config.env_task_fn
+    if function is None or TaskFunction.takes_its_arguments(function):
+        return
+    yield Problem(
+        assignment("env_task_fn", function),
+        "it cannot be called with three arguments.",
+        "Write it as `def env_task_fn(train_results, task_settable_env, env_ctx): return task`.",
+        ("env_task_fn",),
+    )
+
+
 COMMON_RULES: Final = (
+    Rule(("env_task_fn",), task_function_takes_its_arguments),
     *EVALUATION_RULES,
     Rule(("exploration_config",), exploration_can_be_made),
     Rule(("observation_filter",), filter_is_known),

@@ -20,6 +20,7 @@ from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
 from trainer.env_runners.group_health import GroupHealth
 from trainer.env_runners.group_sample import GroupSample
 from trainer.env_runners.group_state import GroupState
+from trainer.env_runners.group_tasks import GroupTasks
 from trainer.env_runners.group_upkeep import GroupUpkeep
 from trainer.env_runners.local_round import LocalRound
 from trainer.env_runners.request_round import RequestRound
@@ -43,7 +44,13 @@ _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runt
 
 
 class EnvRunnerGroup(
-    GroupFunctions, GroupAsyncCalls, GroupUpkeep, GroupHealth, GroupState, EnvRunnerGroupNames
+    GroupFunctions,
+    GroupAsyncCalls,
+    GroupTasks,
+    GroupUpkeep,
+    GroupHealth,
+    GroupState,
+    EnvRunnerGroupNames,
 ):
     """The env runners of one purpose.
 
@@ -151,16 +158,6 @@ class EnvRunnerGroup(
         self._healthy_or_raise()
         return sample
 
-    def play(self, tickets: Sequence[Assignment]) -> GroupSample:
-        """Plays evaluation tickets and waits for them; see `begin_play`.
-
-        Raises:
-            RunnerLostError: no runner is left.
-        """
-        play = self.begin_play(tickets)
-        play.finish()
-        return self.end_play(play)
-
     def begin_evaluation(self, stream: int) -> None:
         """Says which episodes runners play that are asked to `sample()` by users' functions.
 
@@ -173,7 +170,10 @@ class EnvRunnerGroup(
         for place in self._places.values():
             first = place.spec.first_slot
             numbers = range(first, first + place.spec.num_envs)
-            place.positions = tuple(SlotPosition(number) for number in numbers)
+            place.positions = tuple(
+                SlotPosition(number, tasks=position.task_now)
+                for number, position in zip(numbers, place.positions, strict=True)
+            )
             place.evaluation, place.is_ahead = stream, True
 
     def begin_play(

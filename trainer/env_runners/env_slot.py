@@ -9,7 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from trainer.curriculum import TaskInForce
 from trainer.env_runners.observations import is_same
+from trainer.env_runners.slot_tasks import SlotTasks
 from trainer.env_runners.spec import Assignment, SlotPosition
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.columns import ACTIONS
@@ -36,11 +38,20 @@ class EnvSlot:
         steps_left: env steps that the assignment still asks for; infinite if it counts episodes.
         episodes_left: episodes that it still asks for; infinite if it counts steps.
         earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
+        tasks: of the sub-env; None if it has none.
     """
 
-    def __init__(self, index: int, env: gymnasium.Env[Any, Any], noise: NoiseStream) -> None:
+    def __init__(
+        self,
+        index: int,
+        env: gymnasium.Env[Any, Any],
+        noise: NoiseStream,
+        *,
+        runner: str = "a runner",
+    ) -> None:
         self.index = index
         self.env = env
+        self.tasks = SlotTasks.of(env, where=f"sub-env {index} of {runner}")
         self.noise = noise
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
@@ -130,6 +141,32 @@ class EnvSlot:
         self._new_actions = []
         self._new_chunks = []
         self._continues = False
+        if self.tasks is not None:
+            self.tasks.end_episode()
+
+    def reset(self) -> Any:
+        """Resets the env with the episode's seed; gives what it answers."""
+        if self.tasks is not None:
+            self.tasks.begin_episode()
+        return self.env.reset(seed=self.env_seed)
+
+    def notice_task(self) -> None:
+        """Notes the task of the sub-env if somebody changed it."""
+        if self.tasks is not None:
+            self.tasks.notice(self.num_steps_played)
+            self._note_task(self.tasks)
+
+    def set_task(self, task: Any) -> None:
+        """Sets the task of the sub-env, where it stands."""
+        if self.tasks is not None:
+            self.tasks.set(task, self.num_steps_played)
+            self._note_task(self.tasks)
+
+    def _note_task(self, tasks: SlotTasks) -> None:
+        if self.episode is None:
+            tasks.end_episode()
+        elif self.episode.t == 0:  # its first step will be made under this task
+            self.episode.task = tasks.now
 
     def cut(self, lookback: int) -> SingleAgentEpisode | None:
         """Ends the running chunk and goes on with a successor.
@@ -169,8 +206,10 @@ class EnvSlot:
 
         See `SlotPosition.continues`.
         """
+        self.notice_task()
+        tasks = () if self.tasks is None else self.tasks.in_force
         if self.episode is None:
-            return SlotPosition(self.episode_number)
+            return SlotPosition(self.episode_number, tasks=tasks)
         position = SlotPosition(
             episode_number=self.episode_number,
             env_seed=self.env_seed,
@@ -179,6 +218,7 @@ class EnvSlot:
             episode=self.episode.get_state(),
             earlier_chunks=tuple(chunk.get_state() for chunk in self._new_chunks),
             continues=self._continues,
+            tasks=tasks,
         )
         self._new_actions = []
         self._new_chunks = []
@@ -208,10 +248,13 @@ class EnvSlot:
         self.drop()
         self.episode_number = position.episode_number
         if position.env_seed is None or position.episode is None:
+            self._put_tasks_back(position.task_now)
             return True
         observation = self.first_answer = self._replay(position, to_env, on_step)
+        self._put_tasks_back(position.tasks, position.num_steps)
         if not is_same(observation, position.observation):
             self.episode_number += 1
+            self._put_tasks_back(position.task_now)
             return False
         self.episode = self._episode_from(position.episode)
         self.env_seed = position.env_seed
@@ -233,16 +276,35 @@ class EnvSlot:
         self, position: SlotPosition, to_env: Callable[[Any], Any], on_step: Callable[[], None]
     ) -> Any:
         """The newest observation of the replayed episode; None if the episode ended too early."""
+        self._enter_due(position.tasks[:1], 0)
         observation, _ = self.env.reset(seed=position.env_seed)
         is_done = False
+        num_steps, due = 0, self._enter_due(position.tasks[1:], 0)
         for chunk in position.actions:
             for action in nested.unstack(chunk, nested.batch_length(chunk)):
                 if is_done:
                     return None
                 observation, _, terminated, truncated, _ = self.env.step(to_env(action))
                 is_done = bool(terminated or truncated)
+                num_steps += 1
+                if due:
+                    due = self._enter_due(due, num_steps)
                 on_step()
         return None if is_done else observation
+
+    def _enter_due(
+        self, changes: tuple[TaskInForce, ...], num_steps: int
+    ) -> tuple[TaskInForce, ...]:
+        """Sets the tasks that were set after so many steps; returns those to come."""
+        while changes and changes[0].step <= num_steps:
+            if self.tasks is not None:
+                self.tasks.enter(changes[0].task)
+            changes = changes[1:]
+        return changes
+
+    def _put_tasks_back(self, tasks: tuple[TaskInForce, ...], num_steps: int = 0) -> None:
+        if self.tasks is not None:
+            self.tasks.put_back(tasks, num_steps)
 
 
 def _no_episode(*_: Any) -> None:

@@ -28,12 +28,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import CallSignals
-from trainer.seeding import (
-    EnvSeeds,
-    Role,
-    evaluation_index,
-    training_index,
-)
+from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
 
 _EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
@@ -63,18 +58,17 @@ class EpisodePlayer:
         """
         spec = runner.spec
         self.finished = FinishedRecords()
-        self.num_env_steps = 0
-        self.evaluation = 0
-        self._runner = runner
-        self._spec = spec
+        self.num_env_steps = self.evaluation = 0
+        self._runner, self._spec = runner, spec
         self._signals = signals
         self._seeds = EnvSeeds(spec.root_seed)
         self.actions = ActionSource(runner.module, spec, where=self._place_of_row)
         self._acting = self.actions.acting
         self.slots = [
-            EnvSlot(index, env, self.actions.noise_stream())
+            EnvSlot(index, env, self.actions.noise_stream(), runner=spec.title)
             for index, env in enumerate(runner.env.envs)
         ]
+        self._slots_with_tasks = [slot for slot in self.slots if slot.tasks is not None]
         emitters = {event: runner.callbacks.emitter(event) for event in _EPISODE_EVENTS}
         # Events that nobody listens to are not there: they cost nothing.
         self._emitters = {event: emit for event, emit in emitters.items() if emit is not None}
@@ -83,8 +77,7 @@ class EpisodePlayer:
         self._trajectories = TrajectoryEvent.of(runner, logp=self.actions.logp)
         self._slot_at_work: EnvSlot | None = None
         self._must_check_reset = spec.checks_env
-        self._must_check_step = True
-        self._must_copy = False
+        self._must_check_step, self._must_copy = True, False
 
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
         """Brings a slot to where it stood; see `EnvSlot.put_back`."""
@@ -95,14 +88,19 @@ class EpisodePlayer:
             self.actions.begin_episode(slot, stream, played=position.num_steps)
         return is_back
 
+    def notice_tasks(self) -> None:
+        """Notes tasks that somebody changed: a callback may reach every sub-env of its runner."""
+        for slot in self._slots_with_tasks:
+            slot.notice_task()
+
     def _stream_of(self, slot: EnvSlot) -> int:
-        is_evaluation = self._spec.role is Role.EVALUATION
-        return self.evaluation if is_evaluation else self._spec.first_slot + slot.index
+        spec = self._spec
+        return self.evaluation if spec.in_evaluation else spec.first_slot + slot.index
 
     def own_assignments(self) -> list[Assignment]:
         """For every slot, the one that goes on with its own episodes, without an end."""
         # The slots of an evaluation have one stream in common, so their numbers step over others.
-        stride = self._spec.num_slots if self._spec.role is Role.EVALUATION else 1
+        stride = self._spec.num_slots if self._spec.in_evaluation else 1
         return [Assignment(self._stream_of(slot), stride=stride) for slot in self.slots]
 
     @property
@@ -127,6 +125,7 @@ class EpisodePlayer:
         Returns:
             finished episodes and chunks of running ones, ordered by slot, then time.
         """
+        self.tick()  # what fails from now on fails in this request
         if request.force_reset:
             self._give_up_episodes()
         explore = self._spec.explore if request.explore is None else request.explore
@@ -150,6 +149,7 @@ class EpisodePlayer:
     def _hand_out(self, samples: list[list[SingleAgentEpisode]]) -> list[SingleAgentEpisode]:
         """Cuts the running episodes and brings all that was played into its final form."""
         rewrites = [self._postprocess(slot) for slot in self.slots]
+        self.notice_tasks()
         self._slot_at_work = None
         chunks = [(slot, slot.cut(self._spec.lookback)) for slot in self.slots]
         for slot, chunk in chunks:
@@ -296,7 +296,7 @@ class EpisodePlayer:
         slot.begin(episode, seed)
         self.actions.begin_episode(slot, stream)
         self._fire("on_episode_created", slot)
-        answer = slot.env.reset(seed=seed)
+        answer = slot.reset()
         if self._must_check_reset:
             check_reset(answer, env.single_observation_space, name=spec.env_factory.name)
             self._must_check_reset = False
@@ -306,6 +306,7 @@ class EpisodePlayer:
         episode.add_env_reset(slot.observation, infos)
         slot.record = episode.step_recorder(*self.actions.outputs)
         self.tick()
+        slot.notice_task()
         self._fire("on_episode_start", slot)
 
     def _end_episode(self, slot: EnvSlot, episode: SingleAgentEpisode) -> SingleAgentEpisode:
@@ -341,6 +342,7 @@ class EpisodePlayer:
                 env_index=slot.index,
                 **more,
             )
+            self.notice_tasks()
 
     # ---- telling
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
+from trainer.curriculum import TaskInForce, same_task
 from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.spec import SlotPosition
 from trainer.types import State
@@ -36,16 +38,21 @@ class GroupState(GroupParts):
 
         The slots are taken in order, however many runners there were. If there were fewer slots
         than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
-        there were more, the rest of them is dropped. Callback state goes to the runner of the same
+        there were more, the rest of them is dropped. Fresh slots have the task of all others if
+        that is one, else the first one of their env. Callback state goes to the runner of the same
         number; a warning names the numbers that there is no runner for.
         """
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
         self._warn_of_dropped_callbacks(state["callbacks"])
         fresh = max((position.episode_number + 1 for position in positions), default=0)
-        positions += [SlotPosition(fresh)] * (self.num_slots - len(positions))
+        positions = self._without_unknown_tasks(positions)
+        tasks = tasks_for_fresh_slots(positions)
+        positions += [SlotPosition(fresh, tasks=tasks)] * (self.num_slots - len(positions))
         for index, place in self._places.items():
             first = place.spec.first_slot
             place.positions = tuple(positions[first : first + place.spec.num_envs])
+            place.untold_tasks = {}
+            place.fill_in_tasks()
             # 0 runners are the same program as 1: the runner of the main process has the state of
             # the first one of a group of processes.
             saved = state["callbacks"].get(str(max(1, index)))
@@ -62,3 +69,28 @@ class GroupState(GroupParts):
                 ", ".join(dropped),
                 len(self._places),
             )
+
+    def _without_unknown_tasks(self, positions: list[SlotPosition]) -> list[SlotPosition]:
+        """The positions as the envs can take them: without tasks, if the envs know none."""
+        lacks = next((place.why_no_tasks for place in self._places.values()), "")
+        if not lacks or not any(position.tasks for position in positions):
+            return positions
+        _LOGGER.warning(
+            "The tasks of the saved envs are dropped: the env %r cannot be given any: %s.",
+            next(iter(self._places.values())).spec.env_factory.name,
+            lacks,
+        )
+        return [position.without_tasks() for position in positions]
+
+
+def tasks_for_fresh_slots(positions: Sequence[SlotPosition]) -> tuple[TaskInForce, ...]:
+    """What slots begin with that a state does not know: the task of all others, if it is one.
+
+    Returns:
+        the task as `SlotPosition.tasks`; empty for the env's first one.
+    """
+    known = [position.task_now for position in positions]
+    if not known or not all(known):
+        return ()
+    is_one = all(same_task(task[0].task, known[0][0].task) for task in known)
+    return known[0] if is_one else ()

@@ -5,10 +5,12 @@ It is enough to make the runner again at any moment, exactly as it was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.connectors import Normalization
+from trainer.curriculum import TaskInForce, same_task
 from trainer.env_runners.servant import RunnerBootstrap
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
@@ -22,6 +24,8 @@ from trainer.env_runners.spec import (
 from trainer.runtime.messages import describe_failure
 from trainer.runtime.worker_slot import warn_of_close
 from trainer.types import State
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass
@@ -49,6 +53,9 @@ class RunnerPlace:
         had_runner: a runner was complete here; who comes after it replaces it.
         is_replacement_untold: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
+        first_tasks: of the sub-envs of the first runner made here; empty if they have none.
+        why_no_tasks: what its envs lack to be given tasks; empty before it was made.
+        untold_tasks: sub-env → task that was set here since the live runner was last asked.
     """
 
     spec: EnvRunnerSpec
@@ -69,6 +76,9 @@ class RunnerPlace:
     had_runner: bool = False
     is_replacement_untold: bool = False
     first_callbacks: State | None = None
+    first_tasks: tuple[TaskInForce, ...] = ()
+    why_no_tasks: str = ""
+    untold_tasks: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -94,6 +104,7 @@ class RunnerPlace:
         self.weights = weights
         self.sent_normalization = self.normalization
         self.is_ahead = False
+        self.untold_tasks = {}
         return bootstrap
 
     def sync(self, weights: Weights | None) -> Sync:
@@ -108,11 +119,51 @@ class RunnerPlace:
             self.callbacks if self.is_ahead else None,
             self.normalization if self.normalization is not self.sent_normalization else None,
             self.evaluation,
+            self._tasks_to_tell(),
         )
         self.weights = weights
         self.sent_normalization = self.normalization
         self.is_ahead = True
         return sync
+
+    def _tasks_to_tell(self) -> tuple[TaskInForce | None, ...] | None:
+        untold, self.untold_tasks = self.untold_tasks, {}
+        if self.is_ahead or not untold:
+            return None  # positions, which are sent then, hold the tasks
+        return tuple(
+            position.tasks[-1] if index in untold else None
+            for index, position in enumerate(self.positions)
+        )
+
+    def set_task(self, index: int, task: Any) -> None:
+        """Sets the task of a sub-env; the runner is told with the next request."""
+        position = self.positions[index]
+        if position.tasks and same_task(position.tasks[-1].task, task):
+            return
+        positions = list(self.positions)
+        positions[index] = position.with_task(task)
+        self.positions = tuple(positions)
+        self.untold_tasks[index] = task
+
+    def _warn_of_half_tasks(self) -> None:
+        if self.why_no_tasks.endswith("no get_task"):
+            _LOGGER.warning(
+                "The env %r cannot be given tasks for good: %s. Tasks that a function of yours "
+                "sets are lost when its runner is replaced or restored. Add get_task(), which "
+                "returns what set_task() was last given.",
+                self.spec.env_factory.name,
+                self.why_no_tasks,
+            )
+
+    def fill_in_tasks(self) -> None:
+        """Slots of which no task is known have the first one of their env."""
+        if not self.first_tasks:
+            return
+        pairs = zip(self.positions, self.first_tasks, strict=True)
+        self.positions = tuple(
+            position if position.tasks else replace(position, tasks=(first,))
+            for position, first in pairs
+        )
 
     def stop_runner(self) -> None:
         """Closes and forgets a runner of this process; the next round makes another."""
@@ -134,6 +185,11 @@ class RunnerPlace:
             self.callbacks = self.first_callbacks = report.callbacks
         if self.creation_metrics is None:
             self.creation_metrics = report.metrics
+        if not self.first_tasks:
+            self.first_tasks, self.why_no_tasks = report.tasks or (), report.why_no_tasks
+            if self.spec.worker_index <= 1:  # once, not for each runner
+                self._warn_of_half_tasks()
+        self.fill_in_tasks()
 
     def take_creation_metrics(self) -> list[Any]:
         """What was logged while the runner was made, as long as it was not reported."""
@@ -143,6 +199,9 @@ class RunnerPlace:
         """Takes over where the runner stands after an answer."""
         pairs = zip(positions, self.positions, strict=True)
         self.positions = tuple(position.following(before) for position, before in pairs)
+        untold, self.untold_tasks = self.untold_tasks, {}
+        for index, task in untold.items():  # set while the runner was at work
+            self.set_task(index, task)
         self.callbacks = callbacks
         self.is_ahead = False
 

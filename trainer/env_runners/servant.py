@@ -11,6 +11,7 @@ import numpy as np
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
+from trainer.curriculum import why_no_tasks
 from trainer.env_runners.global_worker import at_work
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
@@ -108,7 +109,8 @@ class ApplyReply:
     Attributes:
         value: what the function returned.
         metrics: what was logged meanwhile, for `MetricsLogger.aggregate`.
-        positions: where the slots stand, if the function made the runner play; else None.
+        positions: where the slots stand, if the function made the runner play or set
+            tasks; else None.
         callbacks: state of the callback objects; None if they have none.
         records: evaluation runners: the episodes that the function let them play to the end.
     """
@@ -157,6 +159,8 @@ def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
         metrics=runner.metrics.drain(),
         lost=runner.take_lost(),
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
+        tasks=runner.first_tasks,
+        why_no_tasks=why_no_tasks(runner.env.envs[0]),
     )
 
 
@@ -180,11 +184,12 @@ def apply_to_runner(
             else function(runner, **arguments)
         )
     has_played = runner.has_played
+    has_moved = runner.notice_tasks() or has_played
     records = runner.take_records() if has_played else []
     return ApplyReply(
         value=value,
         metrics=runner.metrics.drain(),
-        positions=runner.take_positions() if has_played else None,
+        positions=runner.take_positions() if has_moved else None,
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
         records=tuple(records) if runner.spec.in_evaluation else (),
     )

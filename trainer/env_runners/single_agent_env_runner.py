@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from callbacks import CallbackChain
+from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
 from trainer.env_runners.env_runner import EnvRunner
@@ -46,6 +47,7 @@ class SingleAgentEnvRunner(EnvRunner):
     Attributes:
         module_spec: what its module was made from, with the spaces of its envs filled in.
         has_played: whether it played since its positions were last taken.
+        first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class SingleAgentEnvRunner(EnvRunner):
             self.module_spec = self._complete_module_spec()
             self.module = self._make_module()
             self._player = EpisodePlayer(self, signals=signals)
+            self.first_tasks = self._tasks()
             self._take_over(sync)
         note_made(self)
 
@@ -156,11 +159,28 @@ class SingleAgentEnvRunner(EnvRunner):
         self._player.evaluation = sync.evaluation
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
-        if sync.positions is None:
-            return
-        for slot, position in zip(self._player.slots, sync.positions, strict=True):
-            if not self._player.put_back(slot, position):
-                self._lost[slot.index] = position.num_steps
+        if sync.positions is not None:
+            for slot, position in zip(self._player.slots, sync.positions, strict=True):
+                if not self._player.put_back(slot, position):
+                    self._lost[slot.index] = position.num_steps
+        if sync.tasks is not None:
+            for slot, change in zip(self._player.slots, sync.tasks, strict=True):
+                if change is not None:
+                    slot.set_task(change.task)
+
+    def _tasks(self) -> tuple[TaskInForce, ...] | None:
+        slots = self._player.slots
+        tasks = [slot.tasks.in_force[-1] for slot in slots if slot.tasks is not None]
+        return tuple(tasks) if len(tasks) == len(slots) else None
+
+    def notice_tasks(self) -> bool:
+        """Notes which tasks were set from outside; whether there were any."""
+        before = [slot.tasks and slot.tasks.in_force for slot in self._player.slots]
+        self._player.notice_tasks()
+        return any(
+            slot.tasks is not None and slot.tasks.in_force is not seen
+            for slot, seen in zip(self._player.slots, before, strict=True)
+        )
 
     def take_lost(self) -> dict[int, int]:
         """Sub-envs (index → steps) whose episode could not be put back, since last asked."""
@@ -286,6 +306,7 @@ class SingleAgentEnvRunner(EnvRunner):
         if spec.checks_env:
             check_finite(episodes, name=spec.env_factory.name)
         fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
+        self._player.notice_tasks()
         return episodes
 
     # ---- telling, ending

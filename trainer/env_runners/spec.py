@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from callbacks import CallbackSpec
 from trainer.connectors import Normalization, SampleBatch
+from trainer.curriculum import TaskInForce, followed_by
 from trainer.envs import EnvFactory
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
@@ -89,6 +90,11 @@ class EnvRunnerSpec:
     postprocessing: TrajectoryPostprocessing | None = None
 
     @property
+    def title(self) -> str:
+        """Which runner of which env it is, for messages."""
+        return f"env runner {self.worker_index} (env {self.env_factory.name!r})"
+
+    @property
     def in_evaluation(self) -> bool:
         """Whether this runner plays evaluation episodes."""
         return self.role is Role.EVALUATION
@@ -121,6 +127,9 @@ class SlotPosition:
             `on_episode_end`.
         continues: in answers: `actions` and `earlier_chunks` hold only what came after the position
             before, so that long episodes are not sent again and again.
+        tasks: which tasks were in force, in order: the first one before the episode's reset, the
+            last one now. If no episode runs, the one in force now. Empty if the env has no tasks,
+            or nobody knows them.
     """
 
     episode_number: int = 0
@@ -130,6 +139,7 @@ class SlotPosition:
     episode: State | None = None
     earlier_chunks: tuple[State, ...] = ()
     continues: bool = False
+    tasks: tuple[TaskInForce, ...] = ()
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -143,7 +153,8 @@ class SlotPosition:
         )
 
     def to_state(self) -> State:
-        """Plain data, for a checkpoint."""
+        """Plain data, for a checkpoint, if the tasks are."""
+        tasks = [[entry.step, entry.task] for entry in self.tasks]
         return {
             "episode_number": self.episode_number,
             "env_seed": self.env_seed,
@@ -151,6 +162,7 @@ class SlotPosition:
             "observation": self.observation,
             "episode": self.episode,
             "earlier_chunks": list(self.earlier_chunks),
+            **({"tasks": tasks} if tasks else {}),
         }
 
     @classmethod
@@ -161,6 +173,7 @@ class SlotPosition:
                 **state,
                 "actions": tuple(state["actions"]),
                 "earlier_chunks": tuple(state["earlier_chunks"]),
+                "tasks": tuple(TaskInForce(step, task) for step, task in state.get("tasks", ())),
             }
         )
 
@@ -175,7 +188,22 @@ class SlotPosition:
         Args:
             skip: how much further on the number of the next episode is.
         """
-        return SlotPosition(self.episode_number + skip)
+        return SlotPosition(self.episode_number + skip, tasks=self.task_now)
+
+    @property
+    def task_now(self) -> tuple[TaskInForce, ...]:
+        """The task in force now, for an episode to come; empty if nobody knows it."""
+        return tuple(replace(entry, step=0) for entry in self.tasks[-1:])
+
+    def without_tasks(self) -> SlotPosition:
+        """The position in an env that knows no tasks."""
+        return replace(self, tasks=())
+
+    def with_task(self, task: Any) -> SlotPosition:
+        """The position after another task was set there."""
+        if self.env_seed is None:
+            return replace(self, tasks=(TaskInForce(0, task),))
+        return replace(self, tasks=followed_by(self.tasks, task, step=self.num_steps))
 
 
 @dataclass(frozen=True)
@@ -208,6 +236,8 @@ class Sync:
         callbacks: state of the callback objects.
         normalization: what is done to observations and rewards.
         evaluation: the stream of randomness of what evaluation runners play on their own.
+        tasks: one per sub-env, to be set where the sub-env stands; None leaves its task. Positions
+            hold their tasks already, so they never come together.
     """
 
     weights: Weights | None = None
@@ -215,6 +245,7 @@ class Sync:
     callbacks: State | None = None
     normalization: Normalization | None = None
     evaluation: int = 0
+    tasks: tuple[TaskInForce | None, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -302,9 +333,14 @@ class RunnerReport:
         lost: sub-envs (index in the runner → steps) whose running episode could not be put back.
         callbacks: state of its callback objects; None if they have none.
         metrics: what was logged while it was made.
+        tasks: of its sub-envs as they were made, before anything was put back; None if they cannot
+            be given tasks.
+        why_no_tasks: what they lack for it.
     """
 
     module_spec: RLModuleSpec
     metrics: Any
     lost: Mapping[int, int] = field(default_factory=dict)
     callbacks: State | None = None
+    tasks: tuple[TaskInForce, ...] | None = None
+    why_no_tasks: str = ""

@@ -182,7 +182,9 @@ class TicketPlay:
 
     def _ask(self, index: int, share: _Share) -> None:
         place = self._places[index]
-        place.positions = (SlotPosition(),) * place.spec.num_envs
+        place.positions = tuple(
+            SlotPosition(tasks=position.task_now) for position in place.positions
+        )
         share.tries += 1
         share.num_holders += 1
         self._hands[index] = share

@@ -13,7 +13,9 @@ from typing import Any
 
 import gymnasium
 
+from trainer.curriculum import task_layer, user_layer, why_no_tasks
 from trainer.envs.env_context import EnvContext
+from trainer.errors import TaskError
 
 
 class VectorEnv:
@@ -51,20 +53,33 @@ class VectorEnv:
         """Itself: written for gymnasium's vector envs, `env.unwrapped.envs[i]` works here, too."""
         return self
 
-    def foreach_env(self, function: Callable[[gymnasium.Env[Any, Any]], Any]) -> list[Any]:
-        """Calls the function with each sub-env's innermost env, the user's own object.
+    def foreach_env(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Calls the function with each sub-env, the user's own object.
+
+        That is the outermost layer that is not one of gymnasium's own wrappers.
 
         Returns:
             the results in the order of the sub-envs.
-        """
-        return [function(env.unwrapped) for env in self.envs]
 
-    def foreach_env_with_context(
-        self, function: Callable[[gymnasium.Env[Any, Any], EnvContext], Any]
-    ) -> list[Any]:
+        Raises:
+            TaskError: the function asked the env for `set_task` or `get_task`, which it lacks.
+        """
+        return [self._called(function, env) for env in self.envs]
+
+    def foreach_env_with_context(self, function: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """Like `foreach_env`, with the sub-env's context as second argument."""
         pairs = zip(self.envs, self.contexts, strict=True)
-        return [function(env.unwrapped, context) for env, context in pairs]
+        return [self._called(function, env, context) for env, context in pairs]
+
+    @staticmethod
+    def _called(function: Callable[..., Any], env: gymnasium.Env[Any, Any], *more: Any) -> Any:
+        layer = user_layer(env)
+        try:
+            return function(layer, *more)
+        except AttributeError as error:
+            if error.obj is layer and error.name in ("set_task", "get_task"):
+                raise TaskError(_no_such_method(env, layer, error.name)) from error
+            raise
 
     def close(self) -> None:
         """Closes every sub-env, also if one of them raises. Idempotent."""
@@ -74,3 +89,19 @@ class VectorEnv:
         with contextlib.ExitStack() as stack:
             for env in self.envs:
                 stack.callback(env.close)
+
+
+def _no_such_method(env: gymnasium.Env[Any, Any], layer: Any, method: str) -> str:
+    name = type(layer).__name__
+    inside = task_layer(env)
+    if inside is None:
+        return (
+            f"{name} was asked for {method}, which it does not have: {why_no_tasks(env)}. An env "
+            "that is to be given tasks needs set_task(task) and get_task(); "
+            "`trainer.TaskSettableEnv` shows how."
+        )
+    return (
+        f"{name} was asked for {method}, which it does not have; {type(inside).__name__}, which it "
+        f"wraps, does. Write `env.get_wrapper_attr({method!r})(…)`, or give {name} the method, or "
+        "let `env_runner_group.set_task(task)` find it."
+    )

@@ -71,6 +71,8 @@ def shared_state(episode: GrowingEpisode) -> State:
     state["lookback"] = episode.lookback
     state["earlier_return"] = episode.earlier_return
     state |= {name: getattr(episode, name) for name in _CHANGES}
+    if episode.task is not None:  # envs without tasks have the states that they always had
+        state["task"] = episode.task
     return state
 
 
@@ -93,6 +95,8 @@ def copied_state(state: State) -> State:
         copied[name] = copied_data(state[name])
     for name in _CHANGES:
         copied[name] = copied_containers(state.get(name))  # states of older checkpoints lack it
+    if "task" in state:
+        copied["task"] = copied_containers(state["task"])
     outputs = state["extra_model_outputs"]
     copied["extra_model_outputs"] = {key: copied_data(data) for key, data in outputs.items()}
     return copied
@@ -120,6 +124,7 @@ def take_state(
     )
     for name in ("earlier_return", *_CHANGES):
         setattr(episode, name, state[name])
+    episode.task = state.get("task")
 
 
 def copied_containers(value: Any) -> Any:

@@ -24,6 +24,7 @@ class GrowingEpisode(EpisodeColumns):
         is_terminated: the env reached a final state.
         is_truncated: the env was stopped by a limit.
         stopwatch: the time played.
+        task: see `SingleAgentEpisode`.
     """
 
     t_started: int
@@ -31,6 +32,7 @@ class GrowingEpisode(EpisodeColumns):
     is_terminated: bool
     is_truncated: bool
     stopwatch: Stopwatch
+    task: Any
 
     @property
     def is_done(self) -> bool:

@@ -56,6 +56,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
         media: {name: anything}. A cut moves it on.
         temporary_data: {key: list}, see `add_temporary_timestep_data`. A cut moves it on.
         stopwatch: the time played; its clock can be replaced in tests.
+        task: what the env was to do when the first step was made; None for envs without tasks.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
         self.is_truncated = bool(truncated)
         self._start_empty_user_data()
         self.stopwatch = Stopwatch()
+        self.task: Any = None
         self.t = self.t_started = 0 if t_started is None else t_started
         is_empty = observations is None and infos is None and actions is None and rewards is None
         if is_empty and not extra_model_outputs:
@@ -186,6 +188,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
             module_id=self.module_id,
             multi_agent_episode_id=self.multi_agent_episode_id,
         )
+        part.task = self.task
         self.share_player(part)
         return part
 

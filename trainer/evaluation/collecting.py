@@ -1,8 +1,8 @@
 """For custom evaluation functions: the episodes that were played, and what they come to.
 
-    def evaluate(algorithm, workers):
-        workers.foreach_worker(lambda worker: worker.sample(num_episodes=5))
-        return {**summarize_episodes(collect_episodes(workers)), "foo": 1}
+def evaluate(algorithm, workers):
+workers.foreach_worker(lambda worker: worker.sample(num_episodes=5))
+return {**summarize_episodes(collect_episodes(workers)), "foo": 1}
 """
 
 from __future__ import annotations

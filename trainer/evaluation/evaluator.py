@@ -250,7 +250,7 @@ class Evaluator:
     # ---- state
 
     def get_state(self) -> State:
-        """Plain data: how many evaluations were played, callback state of the runners, metrics.
+        """Plain data: number of evaluations, callback state and tasks of the runners, metrics.
 
         The metrics are those that the next evaluation will report.
         """
@@ -259,6 +259,7 @@ class Evaluator:
             "num_left_out": self.num_left_out,
             "metrics": self._metrics.get_state(),
             "callbacks": self.group.get_state()["callbacks"],
+            "slots": self.group.get_task_positions(),
         }
 
     def set_state(self, state: State) -> None:
@@ -269,7 +270,11 @@ class Evaluator:
         if "metrics" in state:  # not before the first evaluation
             self._metrics.set_state(state["metrics"])
         self.group.set_state(
-            {"slots": [], "callbacks": state["callbacks"], "is_continued": self.num_evaluations > 0}
+            {
+                "slots": state.get("slots", []),
+                "callbacks": state["callbacks"],
+                "is_continued": self.num_evaluations > 0,
+            }
         )
 
     def stop(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from trainer.metrics.keys import ResultKey, describe
+from trainer.metrics.keys import describe
+from trainer.metrics.result_key import ResultKey
 
 _CLOCK_ENDINGS: Final = ("_throughput", "_timer")
 

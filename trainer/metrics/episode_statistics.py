@@ -11,6 +11,7 @@ import numpy as np
 
 from trainer.errors import MetricsError
 from trainer.metrics.exact_sum import rounded_sum
+from trainer.metrics.task_statistics import task_statistics
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, State
 
 
@@ -24,6 +25,7 @@ class FinishedEpisode(Protocol):
     custom_metrics: dict[str, Any]
     hist_data: dict[str, list[Any]]
     media: dict[str, Any]
+    task: Any
 
     def get_return(self) -> float:
         """The return of the whole episode."""
@@ -49,6 +51,7 @@ class EpisodeRecord:
         custom_metrics: {name: number}.
         hist_data: {name: list of numbers}.
         media: {name: anything}.
+        task: the task of the env at its first step; None if there was none.
         rewritten_return: the sum of its rewards as callbacks rewrote them; None if they did not.
     """
 
@@ -61,6 +64,7 @@ class EpisodeRecord:
     custom_metrics: Mapping[str, float] = field(default_factory=dict)
     hist_data: Mapping[str, Sequence[float]] = field(default_factory=dict)
     media: Mapping[str, Any] = field(default_factory=dict)
+    task: Any = None
     rewritten_return: float | None = None
 
     @property
@@ -93,6 +97,7 @@ class EpisodeRecord:
                 for name, values in hist_data.items()
             },
             media=dict(episode.media),
+            task=episode.task,
             rewritten_return=episode.get_rewritten_return(),
         )
 
@@ -179,6 +184,7 @@ class EpisodeStatistics:
             "module_episode_return_mean": _means_by("module_id", recent),
             "custom_metrics": self._custom_metrics(recent),
             **self._lists(),
+            **self._by_task(),
         }
 
     @staticmethod
@@ -215,6 +221,10 @@ class EpisodeStatistics:
                 media.setdefault(name, []).append(value)
         return {"hist_stats": hist_stats, **({"episode_media": media} if media else {})}
 
+    def _by_task(self) -> dict[str, Any]:
+        statistics = task_statistics(self._of_this_iteration())
+        return {"task_stats": statistics} if statistics else {}
+
     def get_state(self) -> State:
         """Plain data; without durations, which no two runs share, and without media."""
         return {
@@ -229,6 +239,7 @@ class EpisodeStatistics:
                     "module_id": record.module_id,
                     "custom_metrics": dict(record.custom_metrics),
                     "hist_data": {name: list(data) for name, data in record.hist_data.items()},
+                    **({} if record.task is None else {"task": record.task}),
                     "rewritten_return": record.rewritten_return,
                 }
                 for record in self._records

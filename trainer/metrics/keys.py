@@ -8,8 +8,9 @@ not listed; they stand beside these. `docs/metrics.md` lists the same keys, whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from trainer.metrics.result_key import EVALUATE, SOMETIMES, TRAIN, ResultKey, keys_of
 
 ENV_RUNNERS: Final = "env_runners"
 LEARNERS: Final = "learners"
@@ -30,58 +31,8 @@ CUSTOM_METRICS: Final = "custom_metrics"
 HIST_STATS: Final = "hist_stats"
 EPISODE_MEDIA: Final = "episode_media"
 
-TRAIN: Final = frozenset({"train"})
-EVALUATE: Final = frozenset({"evaluate"})
-SOMETIMES: Final[frozenset[str]] = frozenset()
-
-
-@dataclass(frozen=True)
-class ResultKey:
-    """One standard key.
-
-    Attributes:
-        pattern: its slash path.
-        unit: what the number counts or measures; "" if it has no unit.
-        owner: who writes it.
-        always_in: the methods in whose every result it is: "train", "evaluate". There, `evaluate()`
-            leaves out the leading `evaluation/`.
-        is_wall_clock: it depends on the time of day, or on the speed or name of the machine.
-        is_disturbance: it records faults, repairs or restores, which do not change what was learnt.
-    """
-
-    pattern: str
-    unit: str
-    owner: str
-    always_in: frozenset[str] = SOMETIMES
-    is_wall_clock: bool = False
-    is_disturbance: bool = False
-
-    def matches(self, path: str) -> bool:
-        """Whether a slash path is this key, or lies below it."""
-        own, parts = self.pattern.split("/"), path.split("/")
-        return len(own) <= len(parts) and all(
-            mine in ("*", part) for mine, part in zip(own, parts, strict=False)
-        )
-
-
-def _keys(
-    owner: str,
-    prefix: str,
-    always_in: frozenset[str],
-    /,
-    *,
-    clock: bool = False,
-    disturbance: bool = False,
-    **units: str,
-) -> tuple[ResultKey, ...]:
-    return tuple(
-        ResultKey(f"{prefix}{name}", unit, owner, always_in, clock, disturbance)
-        for name, unit in units.items()
-    )
-
-
 _EPISODES: Final = (
-    *_keys(
+    *keys_of(
         "episode statistics",
         f"{ENV_RUNNERS}/",
         TRAIN | EVALUATE,
@@ -98,8 +49,16 @@ _EPISODES: Final = (
         custom_metrics="",
         hist_stats="",
     ),
-    *_keys("episode statistics", f"{ENV_RUNNERS}/", SOMETIMES, episode_media=""),
-    *_keys(
+    *keys_of("episode statistics", f"{ENV_RUNNERS}/", SOMETIMES, episode_media=""),
+    *keys_of(
+        "episode statistics",
+        f"{ENV_RUNNERS}/task_stats/*/",
+        SOMETIMES,
+        num_episodes="episodes",
+        episode_return_mean="reward",
+        episode_len_mean="env steps",
+    ),
+    *keys_of(
         "episode statistics",
         f"{ENV_RUNNERS}/",
         SOMETIMES,
@@ -107,7 +66,7 @@ _EPISODES: Final = (
         rewritten_return_min="reward",
         rewritten_return_max="reward",
     ),
-    *_keys(
+    *keys_of(
         "episode statistics",
         f"{ENV_RUNNERS}/",
         TRAIN | EVALUATE,
@@ -117,8 +76,8 @@ _EPISODES: Final = (
 )
 
 _STEPS: Final = (
-    *_keys("algorithm", f"{ENV_RUNNERS}/", TRAIN | EVALUATE, num_env_steps_sampled="env steps"),
-    *_keys(
+    *keys_of("algorithm", f"{ENV_RUNNERS}/", TRAIN | EVALUATE, num_env_steps_sampled="env steps"),
+    *keys_of(
         "algorithm",
         f"{ENV_RUNNERS}/",
         TRAIN,
@@ -128,7 +87,7 @@ _STEPS: Final = (
         num_module_steps_sampled="agent steps",
         num_module_steps_sampled_lifetime="agent steps",
     ),
-    *_keys(
+    *keys_of(
         "algorithm",
         f"{ENV_RUNNERS}/",
         TRAIN,
@@ -138,7 +97,7 @@ _STEPS: Final = (
 )
 
 _LEARNING: Final = (
-    *_keys(
+    *keys_of(
         "learner",
         f"{LEARNERS}/*/",
         TRAIN,
@@ -148,15 +107,15 @@ _LEARNING: Final = (
         num_module_steps_trained="agent steps",
         num_trainable_parameters="numbers",
     ),
-    *_keys(
+    *keys_of(
         "policy learner",
         f"{LEARNERS}/*/",
         SOMETIMES,
         policy_loss="",
         entropy="nats",
     ),
-    *_keys("PG learner", f"{LEARNERS}/*/", SOMETIMES, return_to_go_mean="reward"),
-    *_keys(
+    *keys_of("PG learner", f"{LEARNERS}/*/", SOMETIMES, return_to_go_mean="reward"),
+    *keys_of(
         "PPO learner",
         f"{LEARNERS}/*/",
         SOMETIMES,
@@ -167,7 +126,7 @@ _LEARNING: Final = (
         curr_kl_coeff="",
         curr_entropy_coeff="",
     ),
-    *_keys(
+    *keys_of(
         "replay learner",
         f"{LEARNERS}/*/",
         SOMETIMES,
@@ -179,7 +138,7 @@ _LEARNING: Final = (
         num_target_updates="updates",
         last_target_update_ts="env steps",
     ),
-    *_keys(
+    *keys_of(
         "SAC learner",
         f"{LEARNERS}/*/",
         SOMETIMES,
@@ -192,7 +151,7 @@ _LEARNING: Final = (
         actor_learning_rate="",
         alpha_learning_rate="",
     ),
-    *_keys(
+    *keys_of(
         "replay buffer",
         f"{REPLAY_BUFFER}/",
         SOMETIMES,
@@ -202,7 +161,7 @@ _LEARNING: Final = (
         num_env_steps_added_lifetime="env steps",
         num_env_steps_evicted_lifetime="env steps",
     ),
-    *_keys(
+    *keys_of(
         "algorithm",
         f"{LEARNERS}/{ALL_MODULES}/",
         TRAIN,
@@ -212,7 +171,7 @@ _LEARNING: Final = (
 )
 
 _EVALUATION: Final = (
-    *_keys(
+    *keys_of(
         "evaluation",
         f"{EVALUATION}/",
         EVALUATE,
@@ -220,7 +179,7 @@ _EVALUATION: Final = (
         weights_version="updates",
         num_episodes="episodes",
     ),
-    *_keys(
+    *keys_of(
         "asynchronous evaluation",
         f"{EVALUATION}/",
         SOMETIMES,
@@ -229,7 +188,7 @@ _EVALUATION: Final = (
         num_env_steps_missing="env steps",
         num_evaluations_left_out="evaluations",
     ),
-    *_keys(
+    *keys_of(
         "env runner group",
         f"{EVALUATION}/",
         EVALUATE,
@@ -240,7 +199,7 @@ _EVALUATION: Final = (
 )
 
 _RUN: Final = (
-    *_keys(
+    *keys_of(
         "algorithm",
         "",
         TRAIN,
@@ -250,10 +209,19 @@ _RUN: Final = (
         done="",
         config="",
     ),
-    *_keys("early stopping", "", SOMETIMES, stop_reason="sentence"),
-    *_keys("non-finite guard", "", SOMETIMES, non_finite="places"),
-    *_keys("algorithm", "", TRAIN, clock=True, timers="seconds"),
-    *_keys(
+    *keys_of("early stopping", "", SOMETIMES, stop_reason="sentence"),
+    *keys_of(
+        "task ladder",
+        "curriculum/",
+        SOMETIMES,
+        level="tasks",
+        task="",
+        num_episodes="episodes",
+        episode_return_mean="reward",
+    ),
+    *keys_of("non-finite guard", "", SOMETIMES, non_finite="places"),
+    *keys_of("algorithm", "", TRAIN, clock=True, timers="seconds"),
+    *keys_of(
         "algorithm",
         f"{TIMERS}/",
         TRAIN,
@@ -263,7 +231,7 @@ _RUN: Final = (
         learner_update_timer="seconds",
         synch_weights="seconds",
     ),
-    *_keys(
+    *keys_of(
         "algorithm",
         f"{TIMERS}/",
         SOMETIMES,
@@ -271,7 +239,7 @@ _RUN: Final = (
         evaluation_iteration="seconds",
         replay_buffer_add_timer="seconds",
     ),
-    *_keys(
+    *keys_of(
         "run clock",
         "",
         TRAIN,
@@ -283,7 +251,7 @@ _RUN: Final = (
         pid="process id",
         hostname="name",
     ),
-    *_keys(
+    *keys_of(
         "run clock",
         "",
         TRAIN,
@@ -291,8 +259,8 @@ _RUN: Final = (
         time_since_restore="seconds",
         iterations_since_restore="iterations",
     ),
-    *_keys("env runner group", "", TRAIN, disturbance=True, fault_tolerance=""),
-    *_keys(
+    *keys_of("env runner group", "", TRAIN, disturbance=True, fault_tolerance=""),
+    *keys_of(
         "env runner group",
         f"{FAULT_TOLERANCE}/",
         TRAIN,
@@ -305,14 +273,14 @@ _RUN: Final = (
         num_env_steps_lost_lifetime="env steps",
         repair_time_s="seconds",
     ),
-    *_keys(
+    *keys_of(
         "checkpoint callbacks",
         f"{FAULT_TOLERANCE}/",
         SOMETIMES,
         disturbance=True,
         num_failed_saves_lifetime="saves",
     ),
-    *_keys(
+    *keys_of(
         "result loggers",
         f"{FAULT_TOLERANCE}/",
         SOMETIMES,

@@ -61,7 +61,7 @@ class WorkerSlot:
         self._process: BaseProcess | None = None
         self._context = make_context(start_method, self._keep_process)
         self._signals: Any = self._context.RawValue(worker_main.CallSignals)
-        self._signs_seen = 0
+        self._signs_before = self._signs_seen = 0
         self._signs_seen_at = 0.0
         self._has_warned = False
 
@@ -133,7 +133,7 @@ class WorkerSlot:
         self.pending = future
         self.stall_limit_s = stall_limit_s
         self._has_warned = False
-        self._signs_seen = self._signals.num_signs
+        self._signs_before = self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
 
     def take(self) -> Outcome:
@@ -157,6 +157,11 @@ class WorkerSlot:
         except Exception as error:  # noqa: BLE001 - unpickling runs the user's code; told like its other errors
             return Failed(describe_failure(error, {"while": "its answer was unpacked"}))
         return Success(reply.value) if reply.failure is None else Failed(reply.failure)
+
+    @property
+    def num_signs(self) -> int:
+        """Signs of progress in the call that was made last; they stay when its process dies."""
+        return self._signals.num_signs - self._signs_before  # type: ignore[no-any-return]
 
     def tell_to_end(self) -> None:
         """Tells a call that has no end of its own to come to one."""

@@ -1,0 +1,476 @@
+"""Curricula: every way to set tasks, undisturbed, killed, restored, and spread over processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gymnasium.wrappers import TimeLimit, TransformReward
+
+from callbacks import RLlibCallback, TaskLadder
+from checkpoints import encode
+from trainer import Algorithm, PPOConfig
+from trainer.metrics import comparable
+from trainer.testing.task_envs import TaskCountdownEnv
+
+pytestmark = pytest.mark.process
+
+
+def wrapped_env(env_config: Any) -> Any:
+    """The env with the tasks is two of gymnasium's wrappers deep."""
+    return TransformReward(TimeLimit(TaskCountdownEnv(env_config), 17), lambda reward: reward)
+
+
+class Watching(RLlibCallback):
+    """Reports under which tasks the steps of a sample were made."""
+
+    armed = Path(os.devnull) / "never"
+
+    def on_sample_end(self, *, samples: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        for chunk in samples:
+            for info in chunk.get_infos()[1:]:
+                metrics_logger.log_value(
+                    "tasks_played", info["task"], reduce=None, clear_on_reduce=True
+                )
+
+    def on_episode_end(self, *, episode: Any, prev_episode_chunks: Any, **kwargs: Any) -> None:
+        # In the middle of its life an episode may have got another task, and it says which it had
+        # at first.
+        first = [*prev_episode_chunks, episode][0]
+        assert first.get_infos()[1]["task"] == episode.task == first.task
+        episode.hist_data["first_task"] = [episode.task]
+
+    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+        if episode.t == 3 and self.armed.exists():
+            try:
+                self.armed.unlink()  # of two runners, one succeeds
+            except FileNotFoundError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killing(armed: Path) -> type[Watching]:
+    """Kills its process in mid-episode, once each time `armed` exists."""
+
+    return type("Killing", (Watching,), {"armed": armed})
+
+
+def task_of_iteration(train_results: Any, env: Any, env_ctx: Any) -> int:
+    assert env_ctx.worker_index in (0, 1, 2)
+    assert train_results["episode_reward_mean"] > 0  # an old key
+    assert train_results["env_runners/num_episodes"] > 0
+    return train_results["training_iteration"]  # type: ignore[no-any-return]
+
+
+class Steering(RLlibCallback):
+    """The third way of the documents: a task for all envs, after every result."""
+
+    def on_train_result(self, *, algorithm: Any, result: Any, **kwargs: Any) -> None:
+        task = result["training_iteration"]
+        algorithm.workers.foreach_worker(lambda ev: ev.foreach_env(lambda env: env.set_task(task)))
+
+
+class Broadcasting(RLlibCallback):
+    def on_train_result(self, *, algorithm: Any, result: Any, **kwargs: Any) -> None:
+        algorithm.env_runner_group.set_task(result["training_iteration"])
+
+
+class Drawing(RLlibCallback):
+    """A task for each episode, and another one in the middle of it."""
+
+    def on_episode_created(self, *, episode: Any, env: Any, env_index: int, **kwargs: Any) -> None:
+        number = int(episode.id_.rpartition("-")[2])
+        env.envs[env_index].unwrapped.set_task(number % 3)
+
+    def on_episode_step(self, *, episode: Any, env: Any, env_index: int, **kwargs: Any) -> None:
+        if episode.t == 2:
+            env.envs[env_index].unwrapped.set_task(7)
+
+
+def by_hand(algo: Any) -> None:
+    """The second way of the documents: between two iterations."""
+    task = algo.training_iteration
+    algo.workers.foreach_worker(lambda ev: ev.foreach_env(lambda env: env.set_task(task)))
+
+
+WAYS: dict[str, Any] = {
+    "env_task_fn": {"env_task_fn": task_of_iteration},
+    "foreach_worker": {},
+    "on_train_result": {"callbacks": Steering},
+    "set_task": {"callbacks": Broadcasting},
+    "per episode": {"callbacks": Drawing},
+}
+
+
+def config(way: str, num_env_runners: int, *, watching: Any = Watching, **more: Any) -> PPOConfig:
+    settings = {**WAYS[way], **more}
+    made = (
+        PPOConfig()
+        .environment(wrapped_env, env_config={"min_length": 6, "max_length": 20})
+        .env_runners(
+            num_env_runners=num_env_runners, num_envs_per_env_runner=8 // max(1, num_env_runners)
+        )
+        .training(
+            train_batch_size=85,  # leaves a remainder, so episodes are cut wherever they stand
+            minibatch_size=40,
+            num_epochs=1,
+            model={"fcnet_hiddens": [8]},
+        )
+        .callbacks([watching, *([settings.pop("callbacks")] if "callbacks" in settings else [])])
+        .debugging(seed=5)
+    )
+    made.update_from_dict(settings)
+    return made
+
+
+def iterate(algo: Algorithm, way: str, iterations: int) -> list[Any]:
+    results = []
+    for _ in range(iterations):
+        results.append(algo.train())
+        if way == "foreach_worker":
+            by_hand(algo)
+    return results
+
+
+def as_bytes(results: list[Any]) -> bytes:
+    return encode([{k: v for k, v in comparable(r).items() if k != "config"} for r in results])
+
+
+def learnt(algo: Algorithm) -> bytes:
+    state = algo.get_state()
+    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
+
+
+def episodes_of(results: list[Any]) -> bytes:
+    """Which tasks were played, by step and by episode, however envs are spread."""
+    return encode(
+        [
+            (sorted(result["env_runners/tasks_played"]), dict(result["env_runners/hist_stats"]))
+            for result in results
+        ]
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_step_has_the_right_task_wherever_envs_live(way: str) -> None:
+    outcomes = []
+    for num_env_runners in (0, 1, 2):
+        with config(way, num_env_runners).build_algo() as algo:
+            results = iterate(algo, way, 3)
+            outcomes.append((episodes_of(results), learnt(algo)))
+            if way != "per episode":
+                for iteration, result in enumerate(results):
+                    assert set(result["env_runners/tasks_played"]) == {iteration}
+                assert algo.env_runner_group.get_tasks() == [3] * 8
+            else:
+                played = [result["env_runners/tasks_played"] for result in results]
+                assert set().union(*played) == {0, 1, 2, 7}
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "env_task_fn",
+        "foreach_worker",
+        "per episode",
+        pytest.param("on_train_result", marks=pytest.mark.slow),
+        pytest.param("set_task", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_and_restored_in_between_every_episode_has_the_right_task(
+    way: str, tmp_path: Path
+) -> None:
+    armed = tmp_path / "armed"
+    with config(way, 2, watching=killing(armed)).build_algo() as algo:
+        first, rest = iterate(algo, way, 2), iterate(algo, way, 2)
+        expected = (as_bytes(first), as_bytes(rest), learnt(algo))
+        assert sum(slot["env_seed"] is not None for slot in slots(algo)) >= 5
+        assert any(len(slot["tasks"]) > 1 for slot in slots(algo)), "tasks change in mid-episode"
+    with config(way, 2, watching=killing(armed)).build_algo() as algo:
+        first = iterate(algo, way, 1)
+        os.kill(algo.env_runner_group.env_runner_pids()[2], signal.SIGKILL)  # idle, in mid-episode
+        armed.touch()  # and the other one while it plays
+        first += iterate(algo, way, 1)
+        assert not armed.exists()
+        assert algo.env_runner_group.num_remote_worker_restarts() == 2
+        algo.save_to_path(tmp_path / "checkpoint")
+    with config(way, 2, watching=killing(armed)).build_algo() as other:
+        iterate(other, way, 1)  # whatever it did before must not matter
+        other.restore_from_path(tmp_path / "checkpoint")
+        rest = iterate(other, way, 1)
+        armed.touch()
+        rest += iterate(other, way, 1)
+        assert (as_bytes(first), as_bytes(rest), learnt(other)) == expected
+
+
+def slots(algo: Algorithm) -> list[Any]:
+    return algo.get_state()["env_runners"]["slots"]  # type: ignore[no-any-return]
+
+
+def test_a_runner_that_is_killed_while_it_asks_for_tasks_makes_no_difference(
+    tmp_path: Path,
+) -> None:
+    armed = tmp_path / "armed"
+
+    def deadly(train_results: Any, env: Any, env_ctx: Any) -> int:
+        if (env_ctx.worker_index, env_ctx.vector_index) == (2, 3) and armed.exists():
+            armed.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return env_ctx.vector_index + task_of_iteration(train_results, env, env_ctx)  # type: ignore[no-any-return]
+
+    outcomes = []
+    for should_kill in (False, True):
+        with config("foreach_worker", 2, env_task_fn=deadly).build_algo() as algo:
+            armed.touch() if should_kill else None
+            results = [algo.train() for _ in range(2)]
+            assert algo.env_runner_group.num_remote_worker_restarts() == int(should_kill)
+            assert algo.env_runner_group.get_tasks() == [2, 3, 4, 5] * 2
+            outcomes.append((as_bytes(results), learnt(algo)))
+    assert outcomes[0] == outcomes[1]
+
+
+_RESUME_SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+from {module} import as_bytes, config, iterate, learnt
+with config({way!r}, {num_env_runners}).build_algo() as algo:
+    algo.restore_from_path({path!r})
+    sys.stdout.buffer.write(as_bytes(iterate(algo, {way!r}, 2)) + learnt(algo))
+"""
+
+
+@pytest.mark.parametrize(("way", "num_env_runners"), [("env_task_fn", 0), ("on_train_result", 2)])
+def test_a_new_process_goes_on_with_the_same_tasks(
+    way: str, num_env_runners: int, tmp_path: Path
+) -> None:
+    with config(way, num_env_runners).build_algo() as algo:
+        iterate(algo, way, 2)
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        expected = as_bytes(iterate(algo, way, 2)) + learnt(algo)
+    script = _RESUME_SCRIPT.format(
+        folder=str(Path(__file__).parents[2]),
+        module=__name__,
+        path=path,
+        way=way,
+        num_env_runners=num_env_runners,
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout == expected
+
+
+def _forget_tasks(slot: dict[str, Any]) -> None:
+    del slot["tasks"]
+
+
+def _forget_changes(slot: dict[str, Any]) -> None:
+    slot["tasks"] = [[0, slot["tasks"][-1][1]]]
+
+
+def _forget_when(slot: dict[str, Any]) -> None:
+    slot["tasks"] = [[0, task] for _, task in slot["tasks"]]
+
+
+@pytest.mark.parametrize("forget", [_forget_tasks, _forget_changes, _forget_when])
+def test_negative_control_without_its_tasks_an_episode_cannot_be_played_again(
+    forget: Callable[[dict[str, Any]], None],
+) -> None:
+    way = "env_task_fn"
+    with config(way, 0).build_algo() as algo:
+        iterate(algo, way, 2)
+        state = algo.get_state()
+        assert any(len(slot["tasks"]) > 1 for slot in state["env_runners"]["slots"])
+        with config(way, 0).build_algo() as other:
+            other.set_state(state)
+            assert other.train()["fault_tolerance/num_episodes_lost"] == 0
+            for slot in state["env_runners"]["slots"]:
+                forget(slot)
+            other.set_state(state)
+            assert other.train()["fault_tolerance/num_episodes_lost"] >= 3
+
+
+def test_tasks_go_with_the_slots_into_another_number_of_runners(tmp_path: Path) -> None:
+    with config("foreach_worker", 2).build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.set_tasks([1, 2, 3, 4, 5, 6, 7, 8])
+        algo.save_to_path(tmp_path / "checkpoint")
+        algo.train()
+        expected = learnt(algo)
+    for num_env_runners in (0, 1):
+        with config("foreach_worker", num_env_runners).build_algo() as other:
+            other.restore_from_path(tmp_path / "checkpoint")
+            assert other.env_runner_group.get_tasks() == [1, 2, 3, 4, 5, 6, 7, 8]
+            asked = other.env_runner_group.foreach_env(lambda env: env.unwrapped.get_task())
+            assert asked == [[1, 2, 3, 4, 5, 6, 7, 8]]
+            other.train()
+            assert learnt(other) == expected
+
+
+@pytest.mark.parametrize(("tasks", "of_fresh_slots"), [([4, 4], 4), ([4, 5], 0)])
+def test_fresh_slots_have_the_task_of_all_others_or_else_the_first_one(
+    tasks: list[int], of_fresh_slots: int
+) -> None:
+    def sized(num_envs: int) -> PPOConfig:
+        return config("foreach_worker", 0).env_runners(num_envs_per_env_runner=num_envs)
+
+    with sized(2).build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.set_tasks(tasks)
+        state = algo.get_state()
+    with sized(3).build_algo() as other:
+        other.env_runner_group.set_task(9)
+        other.set_state(state)
+        result = other.train()
+        assert other.env_runner_group.get_tasks() == [*tasks, of_fresh_slots]
+        assert set(result["env_runners/tasks_played"]) == {*tasks, of_fresh_slots}
+
+
+def test_a_state_from_before_there_were_tasks_can_be_restored() -> None:
+    with config("foreach_worker", 0, watching=RLlibCallback).build_algo() as algo:
+        algo.train()
+        state = algo.get_state()
+        algo.train()
+        expected = encode(algo.get_state()["learner"])
+        for slot in state["env_runners"]["slots"]:
+            del slot["tasks"]
+            (slot["episode"] or {}).pop("task", None)
+        for record in state["metrics"]["episodes"]["records"]:
+            del record["task"]
+        algo.env_runner_group.set_task(3)
+        algo.set_state(state)
+        assert algo.env_runner_group.get_tasks() == [0] * 8
+        algo.train()
+        assert encode(algo.get_state()["learner"]) == expected
+
+
+def after_evaluation(train_results: Any, env: Any, env_ctx: Any) -> int:
+    evaluated_at = train_results["evaluation/evaluated_at_iteration"]
+    assert evaluated_at == train_results["training_iteration"]
+    assert "config" not in train_results
+    return evaluated_at  # type: ignore[no-any-return]
+
+
+def test_evaluation_comes_before_the_task_function_and_keeps_its_own_tasks(
+    tmp_path: Path,
+) -> None:
+    heard = []
+
+    def hear(algorithm: Any, result: Any, **kwargs: Any) -> None:
+        heard.append(algorithm.env_runner_group.get_tasks())
+
+    made = config("foreach_worker", 2, env_task_fn=after_evaluation).evaluation(
+        evaluation_interval=1,
+        evaluation_duration=3,
+        evaluation_num_env_runners=1,
+        evaluation_config={"env_config": {"task": 0.5}},
+    )
+    made.callbacks(on_train_result=hear)
+    with made.build_algo() as algo:
+        for iteration in range(2):
+            result = algo.train()
+            assert heard[-1] == [iteration + 1] * 8, "tasks are set before on_train_result"
+            algo.env_runner_group.set_task(100 + iteration)
+            assert set(result["evaluation/env_runners/tasks_played"]) == {0.5}
+            assert result["evaluation/env_runners/task_stats/0.5/num_episodes"] == 3
+        evaluation = algo.eval_env_runner_group
+        assert evaluation is not None
+        evaluation.set_task(0.25)
+        os.kill(evaluation.env_runner_pids()[1], signal.SIGKILL)
+        assert set(algo.train()["evaluation/env_runners/tasks_played"]) == {0.25}
+        expected = as_bytes([algo.evaluate()])
+        algo.save_to_path(tmp_path / "checkpoint")
+    with made.copy(copy_frozen=False).build_algo() as other:
+        other.restore_from_path(tmp_path / "checkpoint")
+        assert set(other.train()["evaluation/env_runners/tasks_played"]) == {0.25}
+        assert expected
+
+
+def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes() -> None:
+    with config("foreach_worker", 2).build_algo() as algo:
+        group = algo.env_runner_group
+        algo.train()
+        for place in group._places.values():
+            assert place.sync(place.weights).tasks is None
+            place.is_ahead = False
+        group.set_task(2)
+        told = []
+        for place in group._places.values():
+            told.append(place.sync(place.weights).tasks)
+            place.is_ahead = False
+            assert place.sync(place.weights).tasks is None, "once is enough"
+            place.is_ahead = False
+        assert [[change.task for change in tasks] for tasks in told] == [[2] * 4, [2] * 4]
+        group.set_task(2)
+        assert [place.sync(place.weights).tasks for place in group._places.values()] == [None, None]
+
+
+def test_an_iteration_that_is_undone_takes_its_tasks_back() -> None:
+    def raises_later(algorithm: Any, result: Any, **kwargs: Any) -> None:
+        by_hand(algorithm)
+        if result["training_iteration"] == 2 and not tried:
+            tried.append(True)
+            raise ValueError("not yet")
+
+    tried: list[bool] = []
+    outcomes = []
+    for num_env_runners in (0, 2):
+        for skip in ([True], []):
+            tried[:] = skip
+            made = config("env_task_fn", num_env_runners)
+            with made.callbacks(Watching, on_train_result=raises_later).build_algo() as algo:
+                algo.train()
+                if not skip:
+                    with pytest.raises(Exception, match="not yet"):
+                        algo.train()
+                    assert algo.env_runner_group.get_tasks() == [1] * 8
+                algo.train()
+                outcomes.append(learnt(algo))
+    assert len(set(outcomes)) == 1
+
+
+def test_a_ladder_goes_up_and_down_through_kills_and_restores(tmp_path: Path) -> None:
+    class Paid(TaskCountdownEnv):
+        """Pays 1 in all for the tasks 0 and 1, nothing for task 2."""
+
+        def step(self, action: int) -> Any:
+            observation, _, terminated, truncated, info = super().step(action)
+            return observation, float(terminated and self.task < 2), terminated, truncated, info
+
+    def made() -> PPOConfig:
+        ladder = TaskLadder([0, 1, 2], promote_at=0.8, demote_below=0.3, min_episodes=15)
+        made = config("foreach_worker", 2).callbacks([ladder, Watching])
+        return made.environment(Paid, env_config={"min_length": 3, "max_length": 6})
+
+    with made().build_algo() as algo:
+        results = iterate(algo, "", 9)
+        levels = [result["curriculum/level"] for result in results]
+        expected = (as_bytes(results[-4:]), learnt(algo))
+        for result in results:
+            assert set(result["env_runners/tasks_played"]) == {result["curriculum/level"]}
+    assert levels[0] == 0
+    assert max(levels) == 2
+    assert levels[levels.index(2) :].count(1), "task 2 is too hard"
+    assert all(abs(after - before) <= 1 for before, after in itertools.pairwise(levels))
+    with made().build_algo() as algo:
+        iterate(algo, "", 5)
+        algo.save_to_path(tmp_path / "checkpoint")
+    with made().build_algo() as other:
+        other.restore_from_path(tmp_path / "checkpoint")
+        os.kill(other.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+        assert (as_bytes(iterate(other, "", 4)), learnt(other)) == expected
+
+
+def test_the_example_reaches_the_longest_corridor(capsys: pytest.CaptureFixture[str]) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "curriculum.py"))
+    levels = example["main"](iterations=12, num_env_runners=0)
+    assert levels[0] == 0
+    assert levels[-1] == 3
+    assert "length 12" in capsys.readouterr().out

@@ -1,0 +1,196 @@
+"""Curricula that go wrong: one clear error each, and nothing is half done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gymnasium.wrappers import TimeLimit
+
+from checkpoints import StateError, encode
+from trainer import Algorithm, ConfigError, PPOConfig, SerializationError, TaskError
+from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.task_envs import TaskCountdownEnv
+
+pytestmark = pytest.mark.process
+
+
+class HalfEnv(CountdownEnv):
+    task = 0
+
+    def set_task(self, task: Any) -> None:
+        self.task = task
+
+
+def wrapped_env(env_config: Any) -> Any:
+    return TimeLimit(TaskCountdownEnv(env_config), 9)
+
+
+def config(num_env_runners: int = 0, env: Any = wrapped_env, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(env, env_config={"refuses": 3})
+        .env_runners(
+            num_env_runners=num_env_runners, num_envs_per_env_runner=4 // max(1, num_env_runners)
+        )
+        .training(
+            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=2)
+    )
+    return made.update_from_dict(settings)
+
+
+def learnt(algo: Algorithm) -> bytes:
+    return encode({k: v for k, v in algo.get_state().items() if k != "config"})
+
+
+def gives(task: Any) -> Callable[..., Any]:
+    return lambda results, env, ctx: task if ctx.worker_index == 2 else 0
+
+
+def fails(results: Any, env: Any, ctx: Any) -> Any:
+    raise KeyError("no such metric")
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (3, "expected None or a callable"),
+        (lambda results, env: 1, "it cannot be called with three arguments. Write it as `def env_"),
+    ],
+)
+def test_a_task_function_that_cannot_be_called_is_a_config_error(
+    function: Any, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(env_task_fn=function).validate()
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_an_env_without_tasks_is_told_of_when_the_algorithm_is_built(num_env_runners: int) -> None:
+    with pytest.raises(
+        TaskError, match=r"env_task_fn needs an env .* 'CountdownEnv' cannot: .*has"
+    ):
+        config(num_env_runners, CountdownEnv, env_task_fn=gives(1)).build_algo()
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_an_env_without_tasks_cannot_be_given_one(num_env_runners: int) -> None:
+    with config(num_env_runners, CountdownEnv).build_algo() as algo:
+        with pytest.raises(TaskError, match=r"set_task\(\) needs an env that can be given tasks"):
+            algo.env_runner_group.set_task(1)
+        with pytest.raises(TaskError, match="CountdownEnv was asked for set_task"):
+            algo.env_runner_group.foreach_env(lambda env: env.set_task(1))
+        assert algo.env_runner_group.get_tasks() == [None] * 4
+        result = algo.train()
+        assert "task_stats" not in result["env_runners"]
+
+
+def test_an_env_that_cannot_tell_its_task_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with config(2, HalfEnv).build_algo() as algo:
+        algo.env_runner_group.foreach_env(lambda env: env.set_task(1))
+        algo.train()
+        assert algo.env_runner_group.foreach_env(lambda env: env.task) == [[1, 1], [1, 1]]
+    warnings = [record.message for record in caplog.records if "get_task" in record.message]
+    assert len(warnings) == 1
+    assert (
+        "has set_task, but no get_task. Tasks that a function of yours sets are lost" in warnings[0]
+    )
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (fails, r"env_task_fn raised KeyError: 'no such metric', for sub-env 0 of env runner"),
+        (lambda *_: 3, r"set_task\(3\) raised ValueError: there is no way to do 3, for sub-env 0"),
+    ],
+)
+def test_what_a_curriculum_raises_comes_out_of_train_which_is_undone(
+    function: Any, message: str, num_env_runners: int
+) -> None:
+    with config(num_env_runners, env_task_fn=function).build_algo() as algo:
+        before = learnt(algo)
+        with pytest.raises(TaskError, match=message) as caught:
+            algo.train()
+        assert f"env runner {min(1, num_env_runners)}" in str(caught.value)
+        assert learnt(algo) == before
+        assert algo.env_runner_group.num_remote_worker_restarts() == 0
+
+
+def test_the_runner_whose_env_refuses_is_named_and_all_others_are_put_back() -> None:
+    with config(2, env_task_fn=gives(3)).build_algo() as algo:
+        with pytest.raises(TaskError, match="for sub-env 0 of env runner 2"):
+            algo.train()
+        assert algo.env_runner_group.get_tasks() == [0] * 4
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+def test_a_broadcast_task_that_envs_refuse_is_an_error_until_another_one_is_set(
+    num_env_runners: int,
+) -> None:
+    with config(num_env_runners).build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.set_task(3)
+        for _ in range(2):
+            with pytest.raises(TaskError, match=r"set_task\(3\) raised ValueError.*for sub-env 0"):
+                algo.train()
+        algo.env_runner_group.set_task(2)
+        algo.train()
+        played = algo.env_runner_group.foreach_env(lambda env: env.task)
+        assert [task for of_runner in played for task in of_runner] == [2] * 4
+
+
+def test_tasks_for_another_number_of_envs_are_refused() -> None:
+    with config(2).build_algo() as algo:
+        with pytest.raises(ConfigError, match="got 3 tasks for 4 sub-envs of 2 env runner"):
+            algo.env_runner_group.set_tasks([1, 2, 4])
+        assert algo.env_runner_group.get_tasks() == [0] * 4
+
+
+def test_a_task_that_cannot_travel_is_refused_at_once() -> None:
+    with config(2).build_algo() as algo:
+        with pytest.raises(SerializationError, match="was not set: the task"):
+            algo.env_runner_group.set_task(threading.Lock())
+        algo.train()
+        assert algo.env_runner_group.get_tasks() == [0] * 4
+
+
+class Level:
+    """A task that is no plain data."""
+
+    def __float__(self) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 1])
+def test_a_task_that_is_no_plain_data_can_be_played_but_not_saved(
+    num_env_runners: int, tmp_path: Path
+) -> None:
+    with config(num_env_runners).build_algo() as algo:
+        algo.env_runner_group.set_task(Level())
+        algo.train()
+        with pytest.raises(
+            StateError, match=r"The task <.*Level.*of sub-env 0 of env runner .*plain"
+        ):
+            algo.save_to_path(tmp_path / "checkpoint")
+        assert not (tmp_path / "checkpoint").exists()
+
+
+def test_saved_tasks_are_dropped_with_a_warning_if_the_env_knows_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with config().build_algo() as algo:
+        state = algo.get_state()
+    with config(env=CountdownEnv).build_algo() as other:
+        other.set_state(state)
+        other.train()
+        assert other.env_runner_group.get_tasks() == [None] * 4
+    assert "The tasks of the saved envs are dropped" in caplog.text
