@@ -38,7 +38,8 @@ class RandomKiller:
 
     The delays and the choices follow from the seed: delays are drawn from an exponential
     distribution, and each time the positions, in what `pids` gives, of one or more processes. What
-    they hit depends on how fast the others are, of course; `kills` says what was hit.
+    they hit depends on how fast the others are, of course; `kills` says what was hit, one that was
+    about to end anyway included.
 
     Attributes:
         kills: what was done so far, in order of time.
