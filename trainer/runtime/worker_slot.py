@@ -68,7 +68,8 @@ class WorkerSlot:
     @property
     def pid(self) -> int | None:
         """The process id of the running worker; None if there is none."""
-        return self._process.pid if self._process is not None else None
+        process = self._process  # looked at once: other threads may ask, too
+        return None if process is None else process.pid
 
     @property
     def is_running(self) -> bool:
