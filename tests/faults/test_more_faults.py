@@ -10,8 +10,8 @@ import pytest
 
 from callbacks import EVENTS, CallbackError
 from tests.faults.fault_run import config, outcome
-from trainer import EnvContractError
-from trainer.testing import Fault, no_leaks
+from trainer import EnvContractError, SerializationError
+from trainer.testing import Fault, InjectedFaultError, Parcel, no_leaks
 
 pytestmark = pytest.mark.process
 
@@ -84,3 +84,20 @@ def test_a_callback_that_raises_in_any_event_is_one_error(event: str, tmp_path: 
     with no_leaks(), pytest.raises(CallbackError, match=rf"FaultyCallback\.{event}"):
         live_through_everything(fault, tmp_path / "saved")
     assert fault.num_fired == 1
+
+
+@pytest.mark.parametrize("place", ["pack", "unpack"])
+def test_what_a_users_function_returns_may_fail_on_its_way(place: str) -> None:
+    broken = Fault(place, times=1)
+    fatal = Fault("pack", way="sigkill", times=1)
+    huge = Fault("pack", way="huge_reply")
+    with no_leaks(), config().build_algo() as algo:
+        group = algo.env_runner_group
+        with pytest.raises((SerializationError, InjectedFaultError), match="fails on purpose"):
+            group.foreach_env_runner(lambda _: Parcel(broken), remote_worker_ids=[1])
+        assert group.num_remote_worker_restarts() == 0, "the runner is not to blame"
+        assert group.foreach_env_runner(lambda _: Parcel(fatal), remote_worker_ids=[1]) == [None]
+        assert group.num_remote_worker_restarts() == 1
+        parcel = Parcel(huge)
+        assert group.foreach_env_runner(lambda _: parcel, remote_worker_ids=[2]) == [None]
+    assert [fault.num_fired for fault in (broken, fatal, huge)] == [1, 1, 1]

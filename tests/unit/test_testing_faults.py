@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -157,6 +158,12 @@ def spoilt_step(way: str, env: gym.Env[Any, Any] | None = None) -> Any:
     return faulty.step(0)
 
 
+@pytest.fixture
+def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
+
+
+@pytest.mark.usefixtures("in_a_worker")
 def test_answers_of_envs_are_spoilt_as_told() -> None:
     assert np.isnan(spoilt_step("nan_observation")[0]).all()
     assert np.isnan(spoilt_step("nan_reward")[1])
@@ -168,6 +175,7 @@ def test_answers_of_envs_are_spoilt_as_told() -> None:
         cloudpickle.dumps(spoilt_step("unpicklable_result")[4])
 
 
+@pytest.mark.usefixtures("in_a_worker")
 def test_a_parcel_fails_when_it_is_packed_and_arrives_as_nothing_otherwise() -> None:
     parcel = Parcel(Fault("pack"))
     with pytest.raises(InjectedFaultError):
@@ -175,6 +183,12 @@ def test_a_parcel_fails_when_it_is_packed_and_arrives_as_nothing_otherwise() -> 
     assert pickle.loads(pickle.dumps([parcel])) == [None]
 
 
+def test_a_parcel_that_is_sent_to_a_runner_arrives_there() -> None:
+    sent = pickle.loads(pickle.dumps(Parcel(Fault("pack"))))
+    assert isinstance(sent, Parcel)
+
+
+@pytest.mark.usefixtures("in_a_worker")
 def test_a_parcel_fails_when_it_is_unpacked() -> None:
     packed = pickle.dumps(Parcel(Fault("unpack", way="unpicklable_error")))
     with pytest.raises(UnpicklableError):

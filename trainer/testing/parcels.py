@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import Any
 
 from trainer.testing.faults import Fault
@@ -10,9 +11,10 @@ from trainer.testing.faults import Fault
 class Parcel:
     """Put anywhere into a reply: nothing happens to it until it is packed, or unpacked.
 
-    It arrives as None. With `place="pack"` the fault happens in the runner's process, with
-    "unpack" in the process that unpacks the reply: the main process. With any other place the
-    reply is spoilt at once ("huge_reply", "unpicklable_result").
+    It arrives as None. (On the way to a runner it travels as it is, so functions may hold one.)
+    With `place="pack"` the fault happens in the runner's process, with "unpack" in the process that
+    unpacks the reply: the main process. With any other place the reply is spoilt at once
+    ("huge_reply", "unpicklable_result").
     """
 
     def __init__(self, fault: Fault) -> None:
@@ -23,6 +25,8 @@ class Parcel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         fault = self.fault
+        if multiprocessing.parent_process() is None:
+            return Parcel, (fault,)
         if fault.place == "unpack":
             return _unpacked, (fault,)
         if fault.place == "pack" and not fault.claim():
