@@ -18,9 +18,10 @@ from checkpoints import encode
 from trainer import Algorithm, PPOConfig, RLModuleSpec
 from trainer.metrics import comparable
 from trainer.modules import ActorCriticModule
+from trainer.runtime.process_start import choose_start_method
 from trainer.testing import CountdownEnv, Fault, FaultyCallback, faulty_module, with_faults
 
-STALL_LIMIT_S = 1.5
+STALL_LIMIT_S = 1.5 if choose_start_method() == "forkserver" else 6.0
 """Long enough for a process to start and be told from one that hangs."""
 
 PATIENCE_S = 60.0
