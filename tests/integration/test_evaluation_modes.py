@@ -251,6 +251,28 @@ def test_auto_plays_whole_episodes_across_its_chunks_and_survives_a_kill() -> No
     assert evaluations[1]["num_remote_worker_restarts"] >= 1
 
 
+class FatalEnv(CountdownEnv):
+    """Ends the process of the second runner."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.is_fatal = config.worker_index == 2
+
+    def step(self, action: Any) -> Any:
+        if self.is_fatal:
+            os._exit(3)
+        return super().step(action)
+
+
+def test_auto_goes_on_without_runners_that_were_given_up() -> None:
+    alone = {"ignore_env_runner_failures": True, "restart_failed_env_runners": False}
+    with config(**AUTO, evaluation_config={"env": FatalEnv, **alone}).build_algo() as algo:
+        for _ in range(3):
+            evaluation = algo.train()["evaluation"]
+            assert evaluation["env_runners/num_env_steps_sampled"] >= 100
+            assert evaluation["num_healthy_workers"] == 1
+
+
 # ---- envs that hang or fail
 
 

@@ -125,6 +125,7 @@ class EnvRunnerGroup(
     def stop(self) -> None:
         """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards."""
         self._is_stopped = True
+        self._abandon_open()
         if self._pool is not None:
             self._pool.stop()
         for place in self._places.values():
@@ -220,11 +221,14 @@ class EnvRunnerGroup(
         self._tell_recreated()
         return self._with_losses(play.sample())
 
-    def abandon_play(self) -> None:
-        """Ends the play that is under way, if there is one; nothing comes of it."""
-        play, self._open = self._open, None
-        if play is not None:
-            play.abandon()
+    def abandon_play(self, *, but: TicketPlay | None = None) -> None:
+        """Ends the play that is under way, if there is one; nothing comes of it.
+
+        Args:
+            but: one that may go on.
+        """
+        if isinstance(self._open, TicketPlay) and self._open is not but:
+            self._abandon_open()
 
     def _healthy_or_raise(self) -> list[int]:
         indices = self.healthy_env_runner_ids()
@@ -300,10 +304,16 @@ class EnvRunnerGroup(
         )
 
     def _finish_open(self) -> None:
-        """Waits for the play that is under way; its outcome stays there for who began it."""
-        play, self._open = self._open, None
-        if play is not None:
-            play.finish()
+        """Waits for what is under way; its outcome stays there for who began it."""
+        under_way, self._open = self._open, None
+        if under_way is not None:
+            under_way.finish()
+
+    def _abandon_open(self) -> None:
+        """Ends what is under way; nothing comes of it."""
+        under_way, self._open = self._open, None
+        if under_way is not None:
+            under_way.abandon()
 
     def _take_over(self, result: RoundResult) -> None:
         if result.reports:

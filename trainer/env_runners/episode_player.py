@@ -332,13 +332,12 @@ class EpisodePlayer:
     def _fire(self, event: str, slot: EnvSlot, **more: Any) -> None:
         emit = self._emitters.get(event)
         if emit is not None:
-            runner = self._runner
             emit(
                 episode=slot.episode,
-                env_runner=runner,
-                metrics_logger=runner.metrics,
-                env=runner.env,
-                rl_module=runner.module,
+                env_runner=self._runner,
+                metrics_logger=self._runner.metrics,
+                env=self._runner.env,
+                rl_module=self._runner.module,
                 env_index=slot.index,
                 **more,
             )
