@@ -140,7 +140,6 @@ def test_a_restore_ends_it_and_begins_what_was_under_way_then(seed: int, gate: P
         evaluation = train_until_evaluated(algo)
         assert evaluation["evaluated_at_iteration"] == 1, "what was under way when it was saved"
         assert evaluation["weights_version"] == 1
-        assert evaluation["num_evaluations_left_out"] == 0
     with config(tmp_path / "open", seed=seed, enable_async_evaluation=False).build_algo() as algo:
         assert numbers(algo.train()["evaluation"]) == numbers(evaluation)
 
