@@ -188,7 +188,8 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         except BaseException:
             with signals_deferred():
                 undo()
-                self._is_undoable, self._is_training = is_nested, is_training
+                self._is_undoable = is_nested
+                self._note_training(is_training=is_training)
             raise
 
     def _mark(self, *, is_nested: bool) -> Callable[[], None]:  # noqa: ARG002 - for subclasses

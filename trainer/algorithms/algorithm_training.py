@@ -36,17 +36,22 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
 
     def _train(self) -> ResultDict:
         """Makes one iteration; whoever calls it undoes it if it raises."""
-        self._is_training = True
+        self._note_training(is_training=True)
         result = self._make_iteration()
-        self._is_training = False
+        self._note_training(is_training=False)
         return result
+
+    def _note_training(self, *, is_training: bool) -> None:
+        self._is_training = self.env_runner_group.is_training = is_training
 
     def _make_iteration(self) -> ResultDict:
         started_at = time.monotonic()
         result = IterationResult(self.counters)
         self.episode_statistics.begin_iteration()
         is_due = self._is_evaluation_due(self.counters.training_iteration + 1)
-        if is_due and self.config.evaluation_parallel_to_training:
+        if self._begins_evaluation_again or (
+            is_due and self.config.evaluation_parallel_to_training
+        ):
             with result.time("evaluation_iteration"):
                 self._begin_evaluation()
         while not self._has_done_enough(result, time.monotonic() - started_at):

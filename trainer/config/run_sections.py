@@ -86,8 +86,8 @@ class RunSections(ConfigValues):
             delay_between_env_runner_restarts_s: wait before a replacement; grows from the second
                 failure on.
             restart_failed_sub_environments: replace a single env that raised instead of its runner.
-            num_consecutive_env_runner_failures_tolerance: failures of one runner in a row, without
-                an answer between them, that are tolerated.
+            num_consecutive_env_runner_failures_tolerance: failures of one runner that are tolerated
+                in a row, without an answer between them, and in excess of its answers.
             env_runner_health_probe_timeout_s: how long a lost runner may take to answer a probe.
             env_runner_restore_timeout_s: how long a runner may take to be made and put to where
                 it stood, without an env step in that time.

@@ -229,6 +229,8 @@ class RequestRound(Round):
         if index not in self._starting:
             self._result.answers[index] = value
             self._troubles.pop(index, None)
+            place = self._places[index]
+            place.num_excess_failures = max(0, place.num_excess_failures - 1)
             return
         self._starting.discard(index)
         if index in self._troubles:
@@ -255,6 +257,7 @@ class RequestRound(Round):
         trouble.add(outcome, was_starting=was_starting, num_signs=num_signs)
         failures = trouble.failures
         self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
+        place.num_excess_failures += 1
         is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
         has_answered = place.has_answered
         if ask is not None and ask.can_be_left_out and not is_tolerated:
@@ -264,10 +267,12 @@ class RequestRound(Round):
             if not was_starting:
                 # The request is to blame, and is given up: the runner begins with a clean slate.
                 failures = trouble.failures = 1
+                place.num_excess_failures -= 1
                 has_answered = True
         if not is_tolerated or not self._policy.may_restart(
             num_restarts=place.num_restarts,
             num_failures_in_a_row=failures,
+            num_excess_failures=place.num_excess_failures,
             has_ever_answered=has_answered,
         ):
             self._give_up(index, outcome, failures, is_last_of=ask if not is_tolerated else None)
@@ -308,6 +313,7 @@ class RequestRound(Round):
         self, index: int, outcome: Failed | Lost, failures: int, *, is_last_of: Ask | None
     ) -> None:
         place = self._places[index]
+        excess, place.num_excess_failures = place.num_excess_failures, 0  # told; it may begin anew
         if self._policy.should_ignore:
             place.is_given_up = True
             self._pool.slots[index].kill()
@@ -321,6 +327,7 @@ class RequestRound(Round):
         rule = self._policy.describe(
             num_restarts=place.num_restarts,
             num_failures_in_a_row=failures,
+            num_excess_failures=excess,
             has_ever_answered=place.has_answered,
         )
         if is_last_of is not None:
