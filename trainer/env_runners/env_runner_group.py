@@ -11,10 +11,12 @@ With no remote runners, the one local runner lives in the main process and runs 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainer.env_runners.crash_files import CrashFiles, replay
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
 from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
 from trainer.env_runners.group_health import GroupHealth
@@ -30,6 +32,7 @@ from trainer.env_runners.shares import share_out
 from trainer.env_runners.spec import (
     Assignment,
     EnvRunnerSpec,
+    SampleReply,
     SampleRequest,
     SlotPosition,
     Weights,
@@ -39,6 +42,9 @@ from trainer.errors import AlgorithmStoppedError, RunnerLostError
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
+from trainer.types import State
+
+_LOGGER = logging.getLogger(__name__)
 
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
@@ -56,6 +62,7 @@ class EnvRunnerGroup(
 
     Attributes:
         num_restarts: runners that were replaced after failures so far.
+        num_sub_env_restarts: sub-envs that were made anew alone so far.
         module_spec: what the runners' modules are made from; complete once they were made.
     """
 
@@ -67,6 +74,7 @@ class EnvRunnerGroup(
         policy: RestartPolicy,
         stall_limit_s: float | None,
         start_limit_s: float | None = None,
+        crash_files: CrashFiles | None = None,
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
     ) -> None:
@@ -78,10 +86,11 @@ class EnvRunnerGroup(
             policy: what to do about failures.
             stall_limit_s: a runner without an env step for so long is replaced; None waits.
             start_limit_s: the same while a runner is made and put to its position.
+            crash_files: where requests that failed are kept; None keeps none.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
         """
-        self.num_restarts = self.num_recorded = 0
+        self.num_restarts = self.num_sub_env_restarts = self.num_recorded = 0
         # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
         self._recreated: list[int] = []
@@ -90,6 +99,7 @@ class EnvRunnerGroup(
         self._failed_calls = None
         self._open = None
         self._is_stopped = False
+        self._crash_files = crash_files or CrashFiles()
         self._on_recreated = on_recreated
         self._on_metrics = on_metrics
         self._policy = policy
@@ -255,14 +265,31 @@ class EnvRunnerGroup(
         creation_metrics = []
         replies = [reply for _, reply in sorted(result.answers.items())]
         for index, reply in sorted(result.answers.items()):
+            if reply.restarts.num_episodes_lost:
+                self._keep_lost(self._places[index], requests[index], reply)
             creation_metrics += self._places[index].take_creation_metrics()
             self._places[index].commit_reply(reply)
         sample = GroupSample.of(replies, repair_s=result.repair_s)
         self._tell_recreated()
         return self._with_losses(replace(sample, metrics=creation_metrics + sample.metrics))
 
+    def _keep_lost(self, place: RunnerPlace, request: SampleRequest, reply: SampleReply) -> None:
+        """Keeps a request in which episodes were given up with their sub-env."""
+        why = "\n".join(reply.restarts.texts)
+        kept = self._crash_files.write(place, self._weights, request, why=why)
+        if kept:
+            _LOGGER.warning("%s gave episodes up.%s", place.name.capitalize(), kept)
+
+    def replay(self, record: State) -> SampleReply | None:
+        """Plays again in this process what a runner of such a group was asked; see `crash_files`.
+
+        The group itself is not touched.
+        """
+        return replay(record, next(iter(self._places.values())).spec)
+
     def _with_losses(self, sample: GroupSample) -> GroupSample:
         """The sample, with what was lost since the last one."""
+        self.num_sub_env_restarts += sample.num_sub_env_restarts
         sample = replace(
             sample,
             num_episodes_lost=sample.num_episodes_lost + self._num_episodes_lost,
@@ -290,13 +317,14 @@ class EnvRunnerGroup(
             )
         self._finish_open()
         if self._pool is None:
-            return LocalRound(self._places, weights=self._weights)
+            return LocalRound(self._places, weights=self._weights, crash_files=self._crash_files)
         return RequestRound(
             self._pool,
             self._places,
             weights=self._weights,
             policy=self._policy,
             start_limit_s=self._start_limit_s,
+            crash_files=self._crash_files,
         )
 
     def _finish_open(self) -> None:

@@ -21,11 +21,13 @@ class GroupParts:
 
     Attributes:
         num_restarts: runners that were replaced after failures so far.
+        num_sub_env_restarts: sub-envs that were made anew alone so far.
         num_recorded: episodes that users' functions let evaluation runners play to the end, since
             the evaluation began.
     """
 
     num_restarts: int
+    num_sub_env_restarts: int
     num_recorded: int
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from callbacks import CallbackError
+from trainer.env_runners.crash_files import CrashFiles
+from trainer.env_runners.last_words import traceback_below, what_happened
 from trainer.env_runners.rounds import Ask, Round, RoundResult, raise_original
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import Weights
@@ -73,8 +75,10 @@ class RequestRound(Round):
         weights: Weights | None,
         policy: RestartPolicy,
         start_limit_s: float | None,
+        crash_files: CrashFiles,
     ) -> None:
         super().__init__()
+        self._crash_files = crash_files
         self._pool = pool
         self._places = places
         self._weights = weights
@@ -225,9 +229,10 @@ class RequestRound(Round):
                 # It may have been killed from outside once; now the function itself is to blame.
                 self._result.failures[index] = outcome
                 ask = self._asks[index] = None
+        happened = what_happened(outcome, place)
         trouble.add(outcome, was_starting=was_starting, now=time.monotonic())
         failures = trouble.failures
-        self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
+        self._raise_what_is_no_fault(index, outcome, was_starting=was_starting)
         is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
         has_answered = place.has_answered
         if ask is not None and ask.can_be_left_out and not is_tolerated:
@@ -245,17 +250,21 @@ class RequestRound(Round):
         ):
             self._give_up(index, outcome, failures, is_last_of=ask if not is_tolerated else None)
             return
+        kept = ""
         if trouble.with_episodes > 1 and ask is not None:
             # The same request failed twice: something in these very episodes kills the runner.
+            kept = self._keep(index, outcome, ask)
             episodes, steps = place.give_up_episodes(ask.max_new_episodes)
             self._result.num_episodes_lost += episodes
             self._result.num_env_steps_lost += steps
         delay_s = self._policy.back_off_s(failures)
         _LOGGER.warning(
-            "%s %s; it is replaced%s.",
+            "%s %s; it is replaced%s.%s%s",
             place.name.capitalize(),
-            outcome.describe(),
+            happened,
             f" in {delay_s:.2f} s" if delay_s else "",
+            kept,
+            traceback_below(outcome),
         )
         place.num_restarts += 1
         self._result.num_restarts += 1
@@ -263,9 +272,16 @@ class RequestRound(Round):
         self._starting.add(index)
         self._due[index] = time.monotonic() + delay_s
 
-    @staticmethod
+    def _keep(self, index: int, outcome: Failed | Lost, ask: Ask | None) -> str:
+        """Keeps what a runner was asked that failed; see `CrashFiles.write`."""
+        if ask is not None and ask.method != "sample":
+            return ""  # a function of the user's
+        place, request = self._places[index], None if ask is None else ask.arguments[0]
+        why = f"{what_happened(outcome, place)}{traceback_below(outcome)}"
+        return self._crash_files.write(place, self._weights, request, why=why)
+
     def _raise_what_is_no_fault(
-        place: RunnerPlace, outcome: Failed | Lost, *, was_starting: bool
+        self, index: int, outcome: Failed | Lost, *, was_starting: bool
     ) -> None:
         """Raises errors that would come again however often the runner is made.
 
@@ -274,21 +290,27 @@ class RequestRound(Round):
         if not isinstance(outcome, Failed):
             return
         error = outcome.failure.unpack_error()
-        is_first_start = was_starting and place.num_starts == 1
+        is_first_start = was_starting and self._places[index].num_starts == 1
         if isinstance(error, (CallbackError, EnvContractError)) or is_first_start:
+            if not is_first_start:
+                kept = self._keep(index, outcome, self._asks[index])
+                _LOGGER.warning("%s failed.%s", self._places[index].name.capitalize(), kept)
             raise error
 
     def _give_up(
         self, index: int, outcome: Failed | Lost, failures: int, *, is_last_of: Ask | None
     ) -> None:
         place = self._places[index]
+        kept = self._keep(index, outcome, self._asks[index])
         if self._policy.should_ignore:
             place.is_given_up = True
             self._pool.slots[index].kill()
             _LOGGER.error(
-                "%s %s; it is not replaced, training goes on without it.",
+                "%s %s; it is not replaced, training goes on without it.%s%s",
                 place.name.capitalize(),
-                outcome.describe(),
+                what_happened(outcome, place),
+                kept,
+                traceback_below(outcome),
             )
             return
         times = "once" if failures == 1 else f"{failures} times in a row"
@@ -299,8 +321,9 @@ class RequestRound(Round):
                 f"{failures} times at most, whatever the tolerance. {rule}"
             )
         summary = (
-            f"{place.name.capitalize()} failed {times}; the last time it {outcome.describe()}. "
-            f"{rule}{'' if place.has_answered else describe_shadows()}"
+            f"{place.name.capitalize()} failed {times}; the last time it "
+            f"{what_happened(outcome, place)}. "
+            f"{rule}{kept}{'' if place.has_answered else describe_shadows()}"
         )
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)
