@@ -54,11 +54,23 @@ def test_the_configured_delay_comes_on_top() -> None:
     assert [policy.back_off_s(n) for n in (1, 2, 3)] == pytest.approx([2.0, 2.05, 2.1])
 
 
+def why(policy: RestartPolicy, *, has_answered: bool, failures: int = 3, restarts: int = 2) -> str:
+    return policy.describe(
+        num_restarts=restarts, num_failures_in_a_row=failures, has_ever_answered=has_answered
+    )
+
+
 def test_the_rule_for_a_newcomer_is_told_where_it_decided() -> None:
     policy = RestartPolicy(tolerance=100)
-    told = policy.describe(has_ever_answered=False)
+    told = why(policy, has_answered=False)
     assert "never answered a request gets 3 tries" in told
     assert "num_consecutive_env_runner_failures_tolerance=100" in told
-    assert "3 tries" not in policy.describe(has_ever_answered=True)
-    assert "3 tries" not in RestartPolicy(tolerance=2).describe(has_ever_answered=False)
-    assert "3 tries" not in RestartPolicy(should_restart=False).describe(has_ever_answered=False)
+    assert "3 tries" not in why(policy, has_answered=True)
+    assert "3 tries" not in why(policy, has_answered=False, failures=1)
+    assert "3 tries" not in why(RestartPolicy(tolerance=2), has_answered=False)
+    assert "3 tries" not in why(RestartPolicy(should_restart=False), has_answered=False)
+
+
+def test_it_is_told_when_a_worker_was_replaced_as_often_as_it_may_be() -> None:
+    told = why(RestartPolicy(max_restarts=5), has_answered=False, restarts=5)
+    assert told.startswith("It was replaced 5 times, as often as it may be.")

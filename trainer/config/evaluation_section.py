@@ -86,13 +86,13 @@ class EvaluationSection(ConfigValues):
                 training step.
             evaluation_duration_unit: "episodes" or "timesteps". Episodes are played exactly; env
                 steps are rounded up to a multiple of the evaluation runners.
-            evaluation_auto_duration_min_env_steps_per_sample: smallest request with duration
-                "auto".
-            evaluation_auto_duration_max_env_steps_per_sample: largest request with duration "auto".
-            evaluation_sample_timeout_s: the longest time an evaluation runner may go without an
-                answer; None waits.
+            evaluation_auto_duration_min_env_steps_per_sample: with duration "auto" a runner plays
+                in chunks; the least env steps of one.
+            evaluation_auto_duration_max_env_steps_per_sample: the most env steps of one.
+            evaluation_sample_timeout_s: a runner that makes no env step for so long is replaced;
+                None waits.
             evaluation_parallel_to_training: evaluate the previous weights while the training step
-                runs.
+                runs; needs evaluation runners that are processes.
             evaluation_force_reset_envs_before_iteration: start every evaluation with fresh
                 episodes.
             evaluation_config: settings that differ in evaluation, e.g. `{"explore": False}`, or a
@@ -100,12 +100,13 @@ class EvaluationSection(ConfigValues):
             evaluation_num_env_runners: processes that evaluate; 0 evaluates in the main process.
             evaluation_seed: the root seed of evaluation episodes; None derives them from `seed`.
             custom_evaluation_function: called as `fn(algorithm, eval_env_runner_group)` instead of
-                playing episodes; gives a dict of metrics.
+                playing episodes; gives a dict of metrics, or (dict, env steps, agent steps).
             off_policy_estimation_methods: estimators on recorded data.
             ope_split_batch_by_episode: how those estimators cut their data.
             always_attach_evaluation_results: keep the last evaluation in every later result; False
                 shows it only in the result of its own iteration.
-            enable_async_evaluation: let fast evaluation runners take over the work of slow ones.
+            enable_async_evaluation: training waits for no evaluation; its result comes with the
+                iteration in which it is over, and runners take over the work of those that hang.
             **old_names: old names of these settings, such as `evaluation_num_workers`.
 
         Raises:

@@ -78,9 +78,13 @@ class AsyncCalls:
         return is_idle
 
     def finish(self) -> None:
-        """Waits until no call is under way."""
-        while not self.advance(_LOOK_EVERY_S):
-            pass
+        """Waits until no call is under way; an interrupt ends them."""
+        try:
+            while not self.advance(_LOOK_EVERY_S):
+                pass
+        except BaseException:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Ends whoever is still at work."""

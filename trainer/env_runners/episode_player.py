@@ -79,13 +79,13 @@ class EpisodePlayer(StepLoop):
         return is_back
 
     def _stream_of(self, slot: EnvSlot) -> int:
-        is_evaluation = self._spec.role is Role.EVALUATION
-        return self.evaluation if is_evaluation else self._spec.first_slot + slot.index
+        spec = self._spec
+        return self.evaluation if spec.in_evaluation else spec.first_slot + slot.index
 
     def own_assignments(self) -> list[Assignment]:
         """For every slot, the one that goes on with its own episodes, without an end."""
         # The slots of an evaluation have one stream in common, so their numbers step over others.
-        stride = self._spec.num_slots if self._spec.role is Role.EVALUATION else 1
+        stride = self._spec.num_slots if self._spec.in_evaluation else 1
         return [Assignment(self._stream_of(slot), stride=stride) for slot in self.slots]
 
     def normalize_with(self, normalization: Normalization) -> None:
@@ -105,6 +105,7 @@ class EpisodePlayer(StepLoop):
         Returns:
             finished episodes and chunks of running ones, ordered by slot, then time.
         """
+        self.tick()  # what fails from now on fails in this request
         if request.force_reset:
             self._give_up_episodes()
         explore = self._spec.explore if request.explore is None else request.explore

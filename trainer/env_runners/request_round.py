@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from callbacks import CallbackError
 from trainer.env_runners.crash_files import CrashFiles
@@ -31,6 +32,9 @@ from trainer.runtime.worker_pool import WorkerPool
 _LOGGER = logging.getLogger(__name__)
 
 
+_STRAY_FAILURES: Final = 5
+
+
 @dataclass
 class _Trouble:
     """What went wrong with one runner in this round.
@@ -38,27 +42,39 @@ class _Trouble:
     Attributes:
         failures: in a row, of any kind.
         while_asked: those that came while it did what it was asked.
-        with_episodes: those that came while it did that or was put back; its episodes may be why.
+        places: how far it was each time: whether it was being made, and its signs of progress.
+        blames_episodes: its running episodes are why, as far as one can tell.
         noticed_at: when the first failure came that is not repaired; seconds, None if all are.
     """
 
     failures: int = 0
     while_asked: int = 0
-    with_episodes: int = 0
+    places: Counter[tuple[bool, int]] = field(default_factory=Counter)
+    blames_episodes: bool = False
     noticed_at: float | None = None
 
-    def add(self, outcome: Failed | Lost, *, was_starting: bool, now: float) -> None:
-        """Notes a failure."""
+    def add(self, outcome: Failed | Lost, *, was_starting: bool, num_signs: int) -> None:
+        """Notes a failure.
+
+        Sampling is pure, so what an episode does to its runner comes again at the very same step,
+        while a process that is killed from outside dies anywhere. Some faults of an env depend on
+        the clock or the memory: after a few failures at different places the episodes are blamed,
+        too.
+        """
         self.failures += 1
         self.while_asked += not was_starting
-        self.with_episodes += not isinstance(outcome, Lost) or outcome.start_error is None
         if self.noticed_at is None:
-            self.noticed_at = now
+            self.noticed_at = time.monotonic()
+        if num_signs or isinstance(outcome, Failed):
+            self.places[was_starting, num_signs] += 1
+            has_come_again = self.places[was_starting, num_signs] > 1
+            is_enough = self.places.total() >= _STRAY_FAILURES
+            self.blames_episodes |= has_come_again or is_enough
 
-    def end(self, now: float) -> float:
+    def end(self) -> float:
         """Notes that the runner is back; returns the seconds that it took, waiting included."""
         begun, self.noticed_at = self.noticed_at, None
-        return 0.0 if begun is None else now - begun
+        return 0.0 if begun is None else time.monotonic() - begun
 
 
 class RequestRound(Round):
@@ -210,7 +226,7 @@ class RequestRound(Round):
             return
         self._starting.discard(index)
         if index in self._troubles:
-            self._result.repair_s += self._troubles[index].end(time.monotonic())
+            self._result.repair_s += self._troubles[index].end()
         self._result.add_report(index, value, place=self._places[index])
         ask = self._asks[index]
         if ask is not None:
@@ -230,7 +246,8 @@ class RequestRound(Round):
                 self._result.failures[index] = outcome
                 ask = self._asks[index] = None
         happened = what_happened(outcome, place)
-        trouble.add(outcome, was_starting=was_starting, now=time.monotonic())
+        num_signs = self._pool.slots[index].num_signs
+        trouble.add(outcome, was_starting=was_starting, num_signs=num_signs)
         failures = trouble.failures
         self._raise_what_is_no_fault(index, outcome, was_starting=was_starting)
         is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
@@ -251,8 +268,7 @@ class RequestRound(Round):
             self._give_up(index, outcome, failures, is_last_of=ask if not is_tolerated else None)
             return
         kept = ""
-        if trouble.with_episodes > 1 and ask is not None:
-            # The same request failed twice: something in these very episodes kills the runner.
+        if trouble.blames_episodes and ask is not None:
             kept = self._keep(index, outcome, ask)
             episodes, steps = place.give_up_episodes(ask.max_new_episodes)
             self._result.num_episodes_lost += episodes
@@ -314,7 +330,11 @@ class RequestRound(Round):
             )
             return
         times = "once" if failures == 1 else f"{failures} times in a row"
-        rule = self._policy.describe(has_ever_answered=place.has_answered)
+        rule = self._policy.describe(
+            num_restarts=place.num_restarts,
+            num_failures_in_a_row=failures,
+            has_ever_answered=place.has_answered,
+        )
         if is_last_of is not None:
             rule = (
                 "Episodes of an evaluation cannot be left out, so they are tried "

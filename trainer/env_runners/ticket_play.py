@@ -115,9 +115,13 @@ class TicketPlay:
     # ---- playing
 
     def finish(self) -> None:
-        """Waits until it is over."""
-        while not self.advance(_LOOK_EVERY_S):
-            pass
+        """Waits until it is over; an interrupt ends it."""
+        try:
+            while not self.advance(_LOOK_EVERY_S):
+                pass
+        except BaseException:
+            self.abandon()
+            raise
 
     def advance(self, timeout_s: float = 0.0) -> bool:
         """Takes the answers that are there and hands out what is left to play.

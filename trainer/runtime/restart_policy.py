@@ -63,16 +63,22 @@ class RestartPolicy:
         growing = _FIRST_BACK_OFF_S * 2.0 ** min(num_failures_in_a_row - 2, 20)
         return self.delay_s + min(growing, _LONGEST_BACK_OFF_S)
 
-    def describe(self, *, has_ever_answered: bool) -> str:
-        """The settings that decide, and the rule for a newcomer if that is what decided."""
-        settings = (
-            f"restart_failed_env_runners={self.should_restart}",
-            f"max_num_env_runner_restarts={self.max_restarts}",
-            f"num_consecutive_env_runner_failures_tolerance={self.tolerance}",
-            f"ignore_env_runner_failures={self.should_ignore}",
+    def describe(
+        self, *, num_restarts: int, num_failures_in_a_row: int, has_ever_answered: bool
+    ) -> str:
+        """Why a worker is not replaced; the arguments are those of `may_restart`."""
+        text = "The settings of fault_tolerance() that decide this: " + ", ".join(
+            (
+                f"restart_failed_env_runners={self.should_restart}",
+                f"max_num_env_runner_restarts={self.max_restarts}",
+                f"num_consecutive_env_runner_failures_tolerance={self.tolerance}",
+                f"ignore_env_runner_failures={self.should_ignore}.",
+            )
         )
-        text = f"The settings of fault_tolerance() that decide this: {', '.join(settings)}."
-        if has_ever_answered or not self.should_restart or self.tolerance < _TRIES_OF_A_NEWCOMER:
+        if self.should_restart and num_restarts >= self.max_restarts:
+            return f"It was replaced {num_restarts} times, as often as it may be. {text}"
+        is_newcomer = not has_ever_answered and num_failures_in_a_row >= _TRIES_OF_A_NEWCOMER
+        if not is_newcomer or not self.should_restart or self.tolerance < _TRIES_OF_A_NEWCOMER:
             return text
         return (
             f"A runner that has never answered a request gets {_TRIES_OF_A_NEWCOMER} tries, even "

@@ -63,7 +63,7 @@ class WorkerSlot:
         self._process: BaseProcess | None = None
         self._context = make_context(start_method, self._keep_process)
         self._signals: Any = self._context.RawValue(worker_main.CallSignals)
-        self._signs_seen = 0
+        self._signs_before = self._signs_seen = 0
         self._signs_seen_at = 0.0
         self._oom_kills_before: int | None = None
         self._has_warned = False
@@ -139,7 +139,7 @@ class WorkerSlot:
         self.pending = future
         self.stall_limit_s = stall_limit_s
         self._has_warned = False
-        self._signs_seen = self._signals.num_signs
+        self._signs_before = self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
 
     def take(self) -> Outcome:
@@ -160,6 +160,11 @@ class WorkerSlot:
         self.is_busy = False
         reply: Reply = cloudpickle.loads(packed)
         return Success(reply.value) if reply.failure is None else Failed(reply.failure)
+
+    @property
+    def num_signs(self) -> int:
+        """Signs of progress in the call that was made last; they stay when its process dies."""
+        return self._signals.num_signs - self._signs_before  # type: ignore[no-any-return]
 
     def tell_to_end(self) -> None:
         """Tells a call that has no end of its own to come to one."""

@@ -1,0 +1,242 @@
+"""Thousands of damaged and forged checkpoints: each is refused by name, or read as it was saved.
+
+Damage leaves the manifest as it was, so hashes find it. A forgery comes with a manifest that fits,
+so that the decoder meets it: it may hold any data, but never runs code, hangs or takes memory that
+its bytes do not account for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ormsgpack
+import pytest
+
+from checkpoints import CheckpointError, encode, pack_code, read_checkpoint, write_checkpoint
+
+Files = dict[str, bytes]
+Rng = np.random.Generator
+
+STATES: dict[str, Any] = {
+    "learner/rl_module": {"w": np.arange(48, dtype=np.float32).reshape(6, 8), "b": np.zeros(2)},
+    "learner/optimizer": {"step": 3, "moments": (1.0, float("nan"), 2**70), "names": {"a", "b"}},
+    "env_runners": {"slots": [{"seed": 5, "actions": [np.arange(4)], 7: None}], "text": "ä" * 40},
+    "counters": {"env_steps": 12, "flag": True, "raw": b"\x00\xff" * 20},
+}
+MANIFEST = "manifest.json"
+MEMORY_SLACK_BYTES = 400_000
+"""What reading any small checkpoint takes: buffers, error texts, parsed JSON."""
+
+
+class Bomb:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self._marker,))
+
+
+class Campaign:
+    """One intact checkpoint, and a folder that holds one mutant after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.marker = folder / "code was run"
+        self.bomb = pickle.dumps(Bomb(self.marker))
+        code = pack_code({"callbacks": Bomb(self.marker)})
+        intact = write_checkpoint(
+            folder / "intact", components=STATES, metadata={"training_iteration": 4}, code=code
+        )
+        self.files = {path.name: path.read_bytes() for path in sorted(intact.iterdir())}
+        self.content = encode(read_checkpoint(intact).components)
+        self.target = folder / "mutant"
+        self.target.mkdir()
+        self._written: Files = {}
+
+    def read(self, files: Files) -> bytes | None:
+        """What is read from a checkpoint of these files, as bytes; None if it is refused."""
+        for name in self._written.keys() - files.keys():
+            (self.target / name).unlink()
+        for name, data in files.items():
+            if self._written.get(name) != data:
+                (self.target / name).write_bytes(data)
+        self._written = dict(files)
+        try:
+            return encode(read_checkpoint(self.target).components)
+        except CheckpointError:
+            return None
+
+    def forged(self, files: Files) -> Files:
+        """The files with a manifest that fits them, as an attacker would write it."""
+        manifest = json.loads(files[MANIFEST])
+        for entry in [*manifest["components"].values(), manifest["code"]]:
+            data = files[entry["file"]]
+            entry["num_bytes"] = len(data)
+            entry["sha256"] = hashlib.sha256(data).hexdigest()
+        manifest.pop("checksum")
+        text = json.dumps(manifest, indent=1) + "\n"
+        manifest["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+        return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
+
+
+# ---- mutations of bytes
+
+
+def flip_bits(data: bytes, rng: Rng) -> bytes:
+    mutant = bytearray(data)
+    for _ in range(rng.integers(1, 4)):
+        if mutant:
+            mutant[rng.integers(len(mutant))] ^= 1 << rng.integers(8)
+    return bytes(mutant)
+
+
+def cut(data: bytes, rng: Rng) -> bytes:
+    return data[: rng.integers(len(data) + 1)]
+
+
+def lengthen(data: bytes, rng: Rng) -> bytes:
+    return data + rng.bytes(int(rng.integers(1, 40)))
+
+
+def exchange_parts(data: bytes, rng: Rng) -> bytes:
+    if len(data) < 4:
+        return data
+    first, second, third = sorted(rng.integers(0, len(data), 3))
+    return data[:first] + data[second:third] + data[first:second] + data[third:]
+
+
+def repeat_a_part(data: bytes, rng: Rng) -> bytes:
+    start = rng.integers(len(data) + 1)
+    return data[:start] + data[start : start + rng.integers(1, 60)] * 2 + data[start:]
+
+
+def plant(part: Callable[[Rng], bytes]) -> Callable[[bytes, Rng], bytes]:
+    """Writes something over a part of the bytes, or between them."""
+
+    def mutate(data: bytes, rng: Rng) -> bytes:
+        start, planted = rng.integers(len(data) + 1), part(rng)
+        skip = len(planted) if rng.random() < 0.5 else 0
+        return data[:start] + planted + data[start + skip :]
+
+    return mutate
+
+
+def huge_header(rng: Rng) -> bytes:
+    """The beginning of a list, map, text, binary or ext of up to 4 GiB."""
+    head = rng.choice([0xDD, 0xDF, 0xDB, 0xC6, 0xC9])
+    size = int(rng.integers(2**16, 2**32))
+    return bytes([head]) + size.to_bytes(4, "big") + (b"\x05" if head == 0xC9 else b"")
+
+
+def some_ext(rng: Rng) -> bytes:
+    content = ormsgpack.packb(["<f8", [int(rng.integers(2**40))] * int(rng.integers(1, 4)), "C"])
+    return ormsgpack.packb(ormsgpack.Ext(int(rng.integers(128)), content))
+
+
+def mutations(bomb: bytes) -> list[Callable[[bytes, Rng], bytes]]:
+    return [
+        flip_bits,
+        cut,
+        lengthen,
+        exchange_parts,
+        repeat_a_part,
+        plant(lambda rng: bomb),
+        plant(huge_header),
+        plant(some_ext),
+        lambda data, rng: bomb,
+        lambda data, rng: b"",
+    ]
+
+
+# ---- mutations of files
+
+
+def mutate_files(campaign: Campaign, rng: Rng) -> Files:
+    """A checkpoint with something wrong about one or two of its files."""
+    files = dict(campaign.files)
+    names = sorted(files)
+    name, other = rng.choice(names, 2, replace=False)
+    kind = rng.integers(12)
+    if kind == 0:
+        del files[name]
+    elif kind == 1:
+        files[name], files[other] = files[other], files[name]
+    elif kind == 2:
+        files[name] = files[other]
+    elif kind == 3:
+        files[f"{rng.integers(100)}.state"] = rng.choice([campaign.bomb, files[name]])
+    else:
+        change = rng.choice(np.array(mutations(campaign.bomb), dtype=object))
+        files[name] = change(files[name], rng)
+    return files
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    # In memory where that is possible: tens of thousands of small files are written.
+    return Campaign(tmp_path_factory.mktemp("campaign"))
+
+
+def samples(few: int, many: int) -> list[Any]:
+    """Seeds and numbers: a small sample, and campaigns of many and of ten times as many."""
+    slow = [(1, many), (2, 10 * many)]
+    return [(0, few), *[pytest.param(*sample, marks=pytest.mark.slow) for sample in slow]]
+
+
+@pytest.mark.parametrize(("seed", "num_mutants"), samples(1_200, 12_000))
+def test_damage_is_refused_or_changes_nothing(
+    seed: int, num_mutants: int, campaign: Campaign
+) -> None:
+    rng = np.random.default_rng(seed)
+    num_refused = 0
+    for number in range(num_mutants):
+        files = mutate_files(campaign, rng)
+        found = campaign.read(files)
+        num_refused += found is None
+        assert found in (None, campaign.content), (seed, number)
+    assert num_refused > 0.9 * num_mutants
+    assert campaign.read(campaign.files) == campaign.content, "the intact one is read"
+    assert not campaign.marker.exists(), "no code was run"
+
+
+@pytest.mark.parametrize(("seed", "num_mutants"), samples(400, 8_000))
+def test_forgeries_run_no_code_and_take_no_more_memory_than_their_size(
+    seed: int, num_mutants: int, campaign: Campaign
+) -> None:
+    rng = np.random.default_rng(seed)
+    names = sorted(name for name in campaign.files if name != MANIFEST)
+    changes = mutations(campaign.bomb)
+    num_read = 0
+    tracemalloc.start()
+    try:
+        for number in range(num_mutants):
+            files = dict(campaign.files)
+            name = names[rng.integers(len(names))]
+            for _ in range(rng.integers(1, 3)):
+                files[name] = changes[rng.integers(len(changes))](files[name], rng)
+            files = campaign.forged(files)
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            num_read += campaign.read(files) is not None
+            _, peak = tracemalloc.get_traced_memory()
+            size = sum(map(len, files.values()))
+            assert peak - before < 2 * size + MEMORY_SLACK_BYTES, (seed, number)
+    finally:
+        tracemalloc.stop()
+    assert 0 < num_read < num_mutants, "some forgeries are data like any other"
+    assert not campaign.marker.exists(), "no code was run"
+
+
+def test_the_campaign_would_see_code_that_runs(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    pickle.loads(campaign.bomb)
+    assert campaign.marker.exists()
+    campaign.marker.unlink()
