@@ -308,8 +308,8 @@ class RequestRound(Round):
         error = outcome.failure.unpack_error()
         is_first_start = was_starting and self._places[index].num_starts == 1
         if isinstance(error, (CallbackError, EnvContractError)) or is_first_start:
-            if not is_first_start:
-                kept = self._keep(index, outcome, self._asks[index])
+            kept = "" if is_first_start else self._keep(index, outcome, self._asks[index])
+            if kept:
                 _LOGGER.warning("%s failed.%s", self._places[index].name.capitalize(), kept)
             raise error
 
