@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -220,3 +221,15 @@ def test_the_command_line_raises_it_again_and_says_what_it_needs(tmp_path: Path)
     wrong = run(tmp_path, file.name, "--config", "my_config:nothing")
     assert wrong.returncode == 1
     assert "--config my_config:nothing: module 'my_config' has no attribute" in wrong.stderr
+
+
+def test_the_random_numbers_of_the_process_go_on_as_if_nothing_was_played(tmp_path: Path) -> None:
+    with config(tmp_path, 0).build_algo() as algo:
+        train_until_it_fails(algo, InjectedFaultError)
+        (file,) = tmp_path.iterdir()
+        random.seed(1)
+        expected = random.random()
+        random.seed(1)
+        with pytest.raises(InjectedFaultError):
+            algo.replay_episode(file)
+        assert random.random() == expected

@@ -320,3 +320,27 @@ def test_failures_while_episodes_are_put_back_are_mended_too(
         assert results[1]["fault_tolerance/num_sub_environment_restarts"] == 1
     caplog.set_level(logging.WARNING)
     assert "was put back" in caplog.text
+
+
+class FailsOften(CountdownEnv):
+    """Every fortieth call of `step` of any env raises."""
+
+    num_calls = 0
+
+    def step(self, action: int) -> Any:
+        type(self).num_calls += 1
+        if type(self).num_calls % 40 == 0:
+            raise OSError("often")
+        return super().step(action)
+
+
+def test_many_repairs_in_one_request_are_told_by_the_first_and_a_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = config(env=FailsOften, train_batch_size=1200)
+    with made.build_algo() as algo:
+        result = algo.train()
+    assert result["fault_tolerance/num_sub_environment_restarts"] > 25
+    assert result["fault_tolerance/num_episodes_lost"] == 0
+    assert len(caplog.records) == 21
+    assert "more messages like these" in caplog.records[-1].getMessage()

@@ -7,8 +7,10 @@ the steps that were lost with a process need not be known: the same runner choos
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +33,8 @@ from trainer.env_runners.spec import (
 )
 from trainer.errors import ConfigError
 from trainer.runtime.blas_threads import single_threaded_blas
+from trainer.runtime.messages import describe_failure
+from trainer.runtime.worker_slot import warn_of_close
 from trainer.seeding import Role
 from trainer.types import State
 
@@ -196,7 +200,9 @@ def replay(record: State, spec: EnvRunnerSpec) -> SampleReply | None:
     bootstrap = RunnerBootstrap(
         spec, sync, is_recreated=record["is_recreated"], number=record["number"]
     )
-    with single_threaded_blas():  # as in a worker process, so that both compute the same bytes
+    # As in a worker process: the same number of BLAS threads gives the same bytes, and the global
+    # generators are seeded.
+    with single_threaded_blas(), _global_generators_kept():
         servant = bootstrap(None)
         try:
             if record["request"] is None:
@@ -204,7 +210,21 @@ def replay(record: State, spec: EnvRunnerSpec) -> SampleReply | None:
             evaluation = Sync(evaluation=record["evaluation"])
             return servant.sample(evaluation, _request(record["request"]))
         finally:
-            servant.close()
+            try:
+                servant.close()
+            except Exception as error:  # noqa: BLE001 - told; what was raised before matters more
+                warn_of_close("the replayed env runner", describe_failure(error))
+
+
+@contextlib.contextmanager
+def _global_generators_kept() -> Iterator[None]:
+    """Afterwards the random numbers of this process go on as if nothing had been played."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
 
 
 def _request(state: State) -> SampleRequest:

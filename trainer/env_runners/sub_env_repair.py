@@ -29,6 +29,9 @@ from trainer.errors import EnvContractError, EnvCreationError
 _MOST_FAILURES_IN_A_ROW: Final = 10
 """Five episodes in a row, each tried twice: it is not the episodes' fault."""
 
+_MOST_TEXTS: Final = 20
+"""Messages per answer: an env that fails all the time tells the same again and again."""
+
 
 class SubEnvRepair:
     """Mends the sub-envs of one runner.
@@ -77,11 +80,15 @@ class SubEnvRepair:
             self._num_episodes_lost,
             self._num_env_steps_lost,
             self._repair_s,
-            tuple(self._texts),
+            tuple(self._texts[:_MOST_TEXTS]) + self._rest(),
         )
         self._begin_report()
         self.forget_failures()
         return report
+
+    def _rest(self) -> tuple[str, ...]:
+        num_more = len(self._texts) - _MOST_TEXTS
+        return (f"and {num_more} more messages like these",) if num_more > 0 else ()
 
     def forget_failures(self) -> None:
         """Whatever fails next is the first failure in a row."""
