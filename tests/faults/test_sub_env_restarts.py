@@ -156,14 +156,17 @@ class FailsLater(CountdownEnv):
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
+@pytest.mark.parametrize("is_a_new_runner", [False, True])
 def test_an_episode_of_several_requests_is_put_back_exactly(
-    num_env_runners: int, tmp_path: Path
+    num_env_runners: int, is_a_new_runner: bool, tmp_path: Path
 ) -> None:
     def run(*, is_disturbed: bool) -> tuple[bytes, int]:
         file = tmp_path / "file"
         made = config({"file": str(file)}, env=FailsLater, num_env_runners=num_env_runners)
         with made.build_algo() as algo:
             results = [algo.train()]
+            if is_a_new_runner:
+                algo.env_runner_group.reset()  # which has not seen the episodes' beginnings
             if is_disturbed:
                 file.touch()
             results += [algo.train() for _ in range(3)]
@@ -344,3 +347,27 @@ def test_many_repairs_in_one_request_are_told_by_the_first_and_a_number(
     assert result["fault_tolerance/num_episodes_lost"] == 0
     assert len(caplog.records) == 21
     assert "more messages like these" in caplog.records[-1].getMessage()
+
+
+class WrongLast(FailingEnv):
+    """The last sub-env shows observations of another shape."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self._is_wrong = env_config.vector_index == 3
+
+    def step(self, action: int) -> Any:
+        observation, *rest = super().step(action)
+        return (observation[:1] if self._is_wrong else observation), *rest
+
+
+def test_the_first_step_of_the_others_is_checked_also_if_one_fails_in_it(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    armed.touch()
+    fault = {"where": "step", "at_step": 0, "armed_file": str(armed)}
+    with (
+        config(fault, env=WrongLast).build_algo() as algo,
+        pytest.raises(EnvContractError, match=r"step\(\)"),
+    ):
+        algo.train()
+    assert not armed.exists()
