@@ -96,7 +96,7 @@ def test_what_killed_a_process_is_played_again_up_to_there(
     assert str(file) in told
 
     def stop(pid: int, number: int) -> None:
-        raise InterruptedError(number)
+        raise InterruptedError(int(number))
 
     monkeypatch.setattr(os, "kill", stop)
     BadEpisode.played.clear()
