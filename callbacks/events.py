@@ -225,6 +225,7 @@ _ENV_RUNNER_EVENTS: Final = (
             "worker": Renamed("env_runner"),
             "module_id": Renamed("policy_id"),
             "rl_module": module_of_trajectory,
+            "policy": module_of_trajectory,
             "pre_batch": batch_before,
             "post_batch": Renamed("postprocessed_batch"),
             "info": trajectory_info,

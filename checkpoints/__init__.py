@@ -31,6 +31,12 @@ Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
 from checkpoints.checkpointable import Checkpointable, HasState
 from checkpoints.code import pack_code, read_code
 from checkpoints.codec import decode, encode
+from checkpoints.comparison import (
+    CheckpointDifference,
+    ComponentDifference,
+    Difference,
+    diff_checkpoints,
+)
 from checkpoints.component_paths import is_selected
 from checkpoints.errors import (
     CheckpointCorruptError,
@@ -52,11 +58,14 @@ from checkpoints.listing import (
 from checkpoints.manifest import FileEntry, Manifest
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
 from checkpoints.retention import Retention, apply_retention
+from checkpoints.versions import version_differences
+from checkpoints.weights import export_weights, load_weights
 from checkpoints.writer import write_checkpoint
 
 __all__ = [
     "CheckpointContents",
     "CheckpointCorruptError",
+    "CheckpointDifference",
     "CheckpointError",
     "CheckpointMismatchError",
     "CheckpointNotFoundError",
@@ -64,6 +73,8 @@ __all__ = [
     "CheckpointWriteError",
     "Checkpointable",
     "CodeNotAllowedError",
+    "ComponentDifference",
+    "Difference",
     "FileEntry",
     "FileSystem",
     "FoundCheckpoint",
@@ -74,14 +85,18 @@ __all__ = [
     "StateError",
     "apply_retention",
     "decode",
+    "diff_checkpoints",
     "encode",
+    "export_weights",
     "find_checkpoints",
     "is_selected",
     "latest_checkpoint",
+    "load_weights",
     "pack_code",
     "read_checkpoint",
     "read_code",
     "read_manifest",
     "verify",
+    "version_differences",
     "write_checkpoint",
 ]

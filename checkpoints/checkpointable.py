@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from checkpoints.codec import decode, encode
 from checkpoints.component_paths import (
@@ -20,9 +21,12 @@ from checkpoints.component_paths import (
 from checkpoints.errors import CheckpointError, CheckpointMismatchError, StateError
 from checkpoints.listing import PathLike
 from checkpoints.manifest import Manifest
+from checkpoints.migrations import NO_MIGRATIONS, Migration, StateMigrations, newest_version
 from checkpoints.reader import read_checkpoint
+from checkpoints.versions import version_differences, written_by_others
 from checkpoints.writer import write_checkpoint
 
+_LOGGER: Final = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="Checkpointable")
 _WHOLE: Final = "state"
 
@@ -58,9 +62,22 @@ class Checkpointable:
     On disk, each part without parts of its own becomes one component, called by its path
     (`learner/rl_module`), and so does each further key of an object with parts (`counters`).
 
-    Life of a restore: `_check_manifest` · every file verified and decoded · names compared ·
-    `set_state` (undone if it raises) · `_on_restored`.
+    A class whose states change keeps what it saved before readable with functions from each version
+    to the next. An object without parts has the one component "state":
+
+        state_migrations = {"state": [add_name]}       # version 2: states have a name
+
+    Life of a restore: `_check_manifest` · every file verified, decoded and migrated · names
+    compared · `set_state` (undone if it raises) · `_on_restored`.
+
+    Attributes:
+        state_migrations: path of a component → pure functions, oldest first, each from a version of
+            its state to the next; may change what it is given. Parts bring their own.
     """
+
+    state_migrations: ClassVar[StateMigrations] = NO_MIGRATIONS
+    _versions_in_metadata: ClassVar[tuple[str, ...]] = ()
+    """Keys of the metadata that name versions which matter to the state."""
 
     def get_state(
         self,
@@ -113,7 +130,15 @@ class Checkpointable:
         code = self._checkpoint_code()
         if path is None:
             path = Path(tempfile.mkdtemp(prefix="checkpoint-")) / "checkpoint"
-        return str(write_checkpoint(path, components=components, metadata=metadata, code=code))
+        migrations = _migrations_of(self)
+        written = write_checkpoint(
+            path,
+            components=components,
+            metadata=metadata,
+            code=code,
+            state_versions={name: newest_version(steps) for name, steps in migrations.items()},
+        )
+        return str(written)
 
     def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
         """Restore the state, or one part of it, from a checkpoint.
@@ -128,11 +153,16 @@ class Checkpointable:
         Raises:
             CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
             CheckpointCorruptError: if a file is missing, unexpected or altered.
-            CheckpointVersionError: if it was written by a newer format.
+            CheckpointVersionError: if it, or a state in it, has a newer version.
             CheckpointMismatchError: if its components are not those of this object, or the object
                 did not accept the state (the cause is chained).
         """
-        contents = read_checkpoint(path, component, check_manifest=self._check_manifest)
+        contents = read_checkpoint(
+            path,
+            component,
+            check_manifest=self._check_before_reading,
+            migrations=_migrations_of(self),
+        )
         before = _flatten(self, self.get_state())
         expected = select(before, component) if component in _reachable(before) else []
         self._check_components(expected=expected, found=list(contents.components), path=path)
@@ -148,6 +178,7 @@ class Checkpointable:
                 f"{path} is intact, but {type(self).__name__}.set_state() did not accept it: "
                 f"{type(error).__name__}: {str(error).rstrip('.')}. The object has its previous "
                 "state back. Restore into an object that was built with the same settings."
+                f"{written_by_others(contents.manifest, self._versions_here())}"
             ) from error
         self._on_restored()
 
@@ -175,6 +206,20 @@ class Checkpointable:
 
     def _check_manifest(self, manifest: Manifest) -> None:
         """Raise to refuse a checkpoint before its payload is read. To be overridden."""
+
+    def _check_before_reading(self, manifest: Manifest) -> None:
+        self._check_manifest(manifest)
+        other = version_differences(manifest, self._versions_here(), only_minor=True)
+        if other:
+            _LOGGER.warning(
+                "The checkpoint was written by %s. It is read all the same; numbers computed from "
+                "here on may differ in their last bits from those of the program that wrote it.",
+                ", ".join(other),
+            )
+
+    def _versions_here(self) -> dict[str, str]:
+        own = self._checkpoint_metadata() if self._versions_in_metadata else {}
+        return {name: str(own[name]) for name in self._versions_in_metadata}
 
     def _check_components(
         self, *, expected: Collection[str], found: Collection[str], path: PathLike
@@ -243,12 +288,30 @@ def _flatten(owner: HasState, state: Any, path: str = "") -> dict[str, Any]:
                 "object with components are single steps of a path. Nest a dict, or use another "
                 "character."
             )
-        inner = f"{path}/{name}" if path else name
+        inner = _joined(path, name)
         if name in parts:
             components |= _flatten(parts[name], value, inner)
         else:
             components[inner] = value
     return components
+
+
+def _migrations_of(owner: HasState, path: str = "") -> dict[str, Sequence[Migration]]:
+    """Return the migrations of an object's components and of those of its parts, by path."""
+    if not isinstance(owner, Checkpointable):
+        return {}
+    parts = dict(owner.get_checkpointable_components())
+    found: dict[str, Sequence[Migration]] = {}
+    for name, steps in owner.state_migrations.items():
+        is_whole = name == _WHOLE and not parts
+        found[(path or _WHOLE) if is_whole else _joined(path, name)] = steps
+    for name, part in parts.items():
+        found |= _migrations_of(part, _joined(path, name))
+    return found
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
 
 
 def _reachable(names: Collection[str]) -> set[str | None]:

@@ -12,22 +12,22 @@ import datetime as dt
 import hashlib
 import json
 import math
-import platform
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-import ormsgpack
 
 from checkpoints import component_paths
 from checkpoints.errors import CheckpointCorruptError, CheckpointVersionError, StateError
+from checkpoints.migrations import FORMAT_MIGRATIONS, migrated, newest_version
 
 FORMAT: Final = "local-trainer-checkpoint"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = newest_version(FORMAT_MIGRATIONS)
 MANIFEST_FILE: Final = "manifest.json"
 CODE_FILE: Final = "code.pkl"
 
+_ENTRY_FIELDS: Final = ("file", "num_bytes", "sha256")
 _FIELDS: Final = ("created_at", "versions", "metadata", "components", "code")
 _MAX_INT_BITS: Final = 1024  # seeds have 128; Python refuses to print much longer ones
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -42,11 +42,18 @@ class FileEntry:
         file: name within the directory; never a path.
         num_bytes: its size.
         sha256: hexadecimal SHA-256 of its content.
+        state_version: of a component's state (`checkpoints.migrations`); written if above 1.
     """
 
     file: str
     num_bytes: int
     sha256: str
+    state_version: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as the manifest has them."""
+        fields = dataclasses.asdict(self)
+        return fields if self.state_version > 1 else {n: fields[n] for n in _ENTRY_FIELDS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Manifest:
         metadata: plain JSON data from the writer, such as `training_iteration`.
         components: name (slash path) to file, in the order in which they were given.
         code: the file with pickled code, or None.
-        format_version: of the layout of the directory.
+        format_version: in which it was written; what an older one said is here in today's terms.
     """
 
     created_at: str
@@ -85,32 +92,27 @@ class Manifest:
         """Return the text of `manifest.json`."""
         fields = {"format": FORMAT, "format_version": self.format_version}
         fields |= {name: getattr(self, name) for name in _FIELDS}
-        fields["components"] = {
-            name: dataclasses.asdict(entry) for name, entry in self.components.items()
-        }
-        fields["code"] = None if self.code is None else dataclasses.asdict(self.code)
+        fields["components"] = {name: entry.to_dict() for name, entry in self.components.items()}
+        fields["code"] = None if self.code is None else self.code.to_dict()
         return _dump(fields | {"checksum": _checksum(fields)})
 
 
 def new_manifest(
     *,
+    versions: Mapping[str, str],
     metadata: Mapping[str, Any],
     components: Mapping[str, FileEntry],
     code: FileEntry | None,
     created_at: dt.datetime,
 ) -> Manifest:
-    """Return the manifest for files that have just been written, with the versions of here.
+    """Return the manifest for files that have just been written.
 
     Raises:
         StateError: if `metadata` is not plain JSON data.
     """
     return Manifest(
         created_at=created_at.astimezone(dt.timezone.utc).isoformat(timespec="microseconds"),
-        versions={
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "ormsgpack": ormsgpack.__version__,
-        },
+        versions=dict(versions),
         metadata=plain_metadata(metadata),
         components=dict(components),
         code=code,
@@ -181,7 +183,10 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
     try:
         if fields.pop("checksum", None) != _checksum(fields):
             raise ValueError("it was changed after it was written (its checksum does not fit)")
-        return _build(fields)
+        version = fields.pop("format_version")
+        fields.pop("format")
+        fields = migrated(fields, FORMAT_MIGRATIONS, version=version, source=source)
+        return _build(fields, version)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError, StateError) as error:
         raise CheckpointCorruptError(
             f"{source} is not a valid manifest: {error}. Nothing was loaded; use another "
@@ -237,10 +242,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _build(fields: dict[str, Any]) -> Manifest:
-    expected = {"format", "format_version", *_FIELDS}
-    if set(fields) != expected:
-        raise ValueError(f"its fields differ from the expected by {sorted(set(fields) ^ expected)}")
+def _build(fields: dict[str, Any], format_version: int) -> Manifest:
+    if set(fields) != set(_FIELDS):
+        different = sorted(set(fields) ^ set(_FIELDS))
+        raise ValueError(f"its fields differ from the expected by {different}")
     versions = fields["versions"]
     if not all(type(value) is str for value in versions.values()):
         raise TypeError("a version is not a text")
@@ -259,7 +264,7 @@ def _build(fields: dict[str, Any]) -> Manifest:
         metadata=plain_metadata(fields["metadata"]),
         components=components,
         code=code,
-        format_version=fields["format_version"],
+        format_version=format_version,
     )
 
 
@@ -269,8 +274,8 @@ def _check_files(components: Mapping[str, FileEntry], code: FileEntry | None) ->
         raise ValueError("two components share a file")
     if not all(name.endswith(component_paths.COMPONENT_SUFFIX) for name in files):
         raise ValueError(f"a component file does not end with {component_paths.COMPONENT_SUFFIX}")
-    if code is not None and code.file != CODE_FILE:
-        raise ValueError(f"the code file is not called {CODE_FILE}")
+    if code is not None and (code.file != CODE_FILE or code.state_version != 1):
+        raise ValueError(f"the code file is not called {CODE_FILE}, or has a version")
 
 
 def _build_entry(fields: dict[str, Any]) -> FileEntry:
@@ -281,6 +286,9 @@ def _build_entry(fields: dict[str, Any]) -> FileEntry:
         raise ValueError(f"{entry.file} has the impossible size {entry.num_bytes!r}")
     if type(entry.sha256) is not str or _SHA256.fullmatch(entry.sha256) is None:
         raise ValueError(f"{entry.file} has no SHA-256")
+    version = fields.get("state_version", 2)  # 1 is never written
+    if type(version) is not int or version < 2:
+        raise ValueError(f"{entry.file} has the impossible state_version {version!r}")
     return entry
 
 

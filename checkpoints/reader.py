@@ -1,7 +1,8 @@
 """Reading a checkpoint: everything is verified and decoded before anything is given out.
 
-The order is: manifest, then sizes, then SHA-256, then decoding. So a damaged checkpoint cannot
-restore half of an object. Decoding never runs code; the code file is only compared with its hash.
+The order is: manifest, versions, sizes, SHA-256, decoding, migrations. So a damaged checkpoint
+cannot restore half of an object. Decoding never runs code; the code file is only compared with its
+hash.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from checkpoints.errors import CheckpointCorruptError, CheckpointError
 from checkpoints.file_system import read_regular_file, regular_file_size
 from checkpoints.listing import PathLike, load_manifest, locate
 from checkpoints.manifest import CODE_FILE, FileEntry, Manifest
+from checkpoints.migrations import ComponentMigrations, StateMigrations
+from checkpoints.versions import written_by_others
 
 _Result = TypeVar("_Result")
 _MAX_ATTEMPTS: Final = 20
@@ -58,7 +61,7 @@ def verify(path: PathLike) -> Manifest:
     def check(directory: Path, manifest: Manifest) -> Manifest:
         _check_listing(directory, manifest)
         for entry in manifest.components.values():
-            _decode_file(directory, entry)
+            _decode_file(directory, entry, manifest)
         if manifest.code is not None:
             _read_file(directory, manifest.code)
         return manifest
@@ -71,6 +74,7 @@ def read_checkpoint(
     only: ComponentNames | None = None,
     *,
     check_manifest: Callable[[Manifest], None] | None = None,
+    migrations: StateMigrations | None = None,
 ) -> CheckpointContents:
     """Return the decoded components of a checkpoint, after verifying all that is returned.
 
@@ -79,25 +83,40 @@ def read_checkpoint(
         only: names to read; `"learner"` stands for `learner` and everything below it. Other files
             are then not looked at.
         check_manifest: called before any payload is read; raises to refuse the checkpoint.
+        migrations: what brings older states up to the present, and says which ones are too new;
+            None gives out every state as it was written, whatever its version.
 
     Raises:
         CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
-        CheckpointVersionError: if it has a newer format.
+        CheckpointVersionError: if it, or a state in it, has a newer version.
         CheckpointCorruptError: if a file is missing, unexpected, cut, or altered.
         CheckpointMismatchError: if `only` names a component that it does not have.
     """
+    known = None if migrations is None else ComponentMigrations(migrations)
 
     def read(directory: Path, manifest: Manifest) -> CheckpointContents:
         if check_manifest is not None:
             check_manifest(manifest)
         names = select(manifest.components, only)
+        entries = {name: manifest.components[name] for name in names}
+        if known is not None:
+            versions = [(name, entry.state_version) for name, entry in entries.items()]
+            source = f"{directory} (written with {dict(manifest.versions)})"
+            known.refuse_newer(versions, source=source)
         if only is None:
             _check_listing(directory, manifest)
-        for name in names:
-            _check_size(directory, manifest.components[name])
+        for entry in entries.values():
+            _check_size(directory, entry)
         if only is None and manifest.code is not None:
             _read_file(directory, manifest.code)
-        components = {name: _decode_file(directory, manifest.components[name]) for name in names}
+        components = {
+            name: _decode_file(directory, entry, manifest) for name, entry in entries.items()
+        }
+        if known is not None:
+            components = {
+                name: known.migrated(name, state, version=entries[name].state_version)
+                for name, state in components.items()
+            }
         return CheckpointContents(directory, manifest, components)
 
     return _steadily(path, read)
@@ -182,9 +201,11 @@ def _read_file(directory: Path, entry: FileEntry) -> bytes:
     return data
 
 
-def _decode_file(directory: Path, entry: FileEntry) -> Any:
+def _decode_file(directory: Path, entry: FileEntry, manifest: Manifest) -> Any:
     data = _read_file(directory, entry)
     try:
         return decode(data)
     except CheckpointCorruptError as error:
-        raise CheckpointCorruptError(f"{directory / entry.file}: {error}") from error
+        raise CheckpointCorruptError(
+            f"{directory / entry.file}: {error}{written_by_others(manifest)}"
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from checkpoints.manifest import (
     new_manifest,
     plain_metadata,
 )
+from checkpoints.versions import current_versions
 
 _Parts = Sequence[bytes | memoryview]
 
@@ -31,6 +33,7 @@ def write_checkpoint(
     components: Mapping[str, Any],
     metadata: Mapping[str, Any],
     code: bytes | None = None,
+    state_versions: Mapping[str, int] | None = None,
     file_system: FileSystem | None = None,
 ) -> Path:
     """Write a checkpoint and return the absolute path of its directory.
@@ -45,6 +48,7 @@ def write_checkpoint(
         metadata: plain JSON data for the manifest; NaN and infinities are written as null.
             `training_iteration` orders checkpoints. Name the producer and its version here.
         code: bytes of a pickle that is loaded only on request (`checkpoints.code.pack_code`).
+        state_versions: of components whose state is not of version 1 (`checkpoints.migrations`).
         file_system: what to write with; tests replace it.
 
     Raises:
@@ -65,7 +69,8 @@ def write_checkpoint(
     try:
         with Replacement(target, files) as replacement:
             writer = _FileWriter(replacement.new, files)
-            writer.write_all(encoded, code=code, metadata=plain)
+            entries = writer.write_components(encoded, state_versions or {})
+            writer.write_rest(entries, code=code, metadata=plain)
             replacement.install()
     except CheckpointWriteError:
         raise
@@ -84,13 +89,24 @@ class _FileWriter:
         self._directory = directory
         self._files = file_system
 
-    def write_all(
-        self, encoded: Mapping[str, _Parts], *, code: bytes | None, metadata: Mapping[str, Any]
+    def write_components(
+        self, encoded: Mapping[str, _Parts], state_versions: Mapping[str, int]
+    ) -> dict[str, FileEntry]:
+        """Write every component and return the entries of their files."""
+        return {
+            name: dataclasses.replace(
+                self._write(file_name(name), parts), state_version=state_versions.get(name, 1)
+            )
+            for name, parts in encoded.items()
+        }
+
+    def write_rest(
+        self, entries: Mapping[str, FileEntry], *, code: bytes | None, metadata: Mapping[str, Any]
     ) -> None:
-        """Write every component, the code and, last of all, the manifest."""
-        entries = {name: self._write(file_name(name), parts) for name, parts in encoded.items()}
+        """Write the code and, last of all, the manifest."""
         code_entry = None if code is None else self._write(CODE_FILE, [code])
         manifest = new_manifest(
+            versions=current_versions(),
             metadata=metadata,
             components=entries,
             code=code_entry,

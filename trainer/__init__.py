@@ -40,6 +40,7 @@ from checkpoints import Checkpointable, CheckpointError, latest_checkpoint  # no
 from trainer import actors  # noqa: E402
 from trainer.algorithms.algorithm import Algorithm  # noqa: E402
 from trainer.algorithms.dqn import DQN, DQNConfig  # noqa: E402
+from trainer.algorithms.onnx_export import export_onnx  # noqa: E402
 from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
 from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
@@ -185,6 +186,7 @@ __all__ = [
     "actors",
     "collect_episodes",
     "compute_advantages",
+    "export_onnx",
     "get_global_worker",
     "latest_checkpoint",
     "load_episode",

@@ -110,6 +110,42 @@ def test_metrics_can_be_taken_with_the_episodes_and_added_up_by_hand() -> None:
     assert evaluation["env_runners/episode_return_mean"] == evaluation["my_length"]
 
 
+@pytest.mark.parametrize("collects", [False, True])
+def test_what_callbacks_log_is_reported_whoever_takes_the_episodes(collects: bool) -> None:
+    def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
+        workers.foreach_env_runner(lambda runner: runner.sample(num_episodes=2))
+        return {"collected": len(collect_episodes(workers)) if collects else 0}
+
+    def log(metrics_logger: Any, env_runner: Any) -> None:
+        if env_runner.config.in_evaluation:
+            metrics_logger.log_value("mine", 1, reduce="sum", clear_on_reduce=True)
+
+    with config(evaluate).callbacks(on_episode_end=log).build_algo() as algo:
+        evaluations = [algo.train()["evaluation"] for _ in range(2)]
+    for evaluation in evaluations:
+        assert evaluation["collected"] == (2 if collects else 0)
+        assert evaluation["env_runners/mine"] == 2
+
+
+def test_the_runner_of_the_main_process_can_be_called_itself() -> None:
+    def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
+        runner = workers.local_worker()
+        episodes = runner.sample(num_episodes=3)
+        lengths = [record.length for record in collect_episodes(workers)]
+        assert lengths == [len(episode) for episode in episodes]
+        return {"lengths": lengths, "version": runner.weights_version}
+
+    def through_the_group(algorithm: Any, workers: Any) -> dict[str, Any]:
+        episodes = workers.foreach_env_runner("sample", kwargs={"num_episodes": 3})[0]
+        return {"lengths": [len(episode) for episode in episodes], "version": 0}
+
+    with config(evaluate).build_algo() as algo, config(through_the_group).build_algo() as other:
+        for iteration in (1, 2):
+            found, expected = algo.train()["evaluation"], other.train()["evaluation"]
+            assert found["version"] == found["weights_version"] == iteration
+            assert found["lengths"] == expected["lengths"]
+
+
 def test_a_killed_runner_plays_the_same_episodes_again() -> None:
     def outcome(*, is_killed: bool) -> bytes:
         def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:

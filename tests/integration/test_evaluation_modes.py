@@ -203,7 +203,7 @@ def test_every_mode_finds_the_same_numbers_whoever_plays_and_whoever_dies(
     assert agree(found(is_killed=is_killed, **settings), expected)
 
 
-def test_other_seeds_find_other_numbers(expected: dict[int, bytes]) -> None:
+def test_other_seeds_find_other_numbers(expected: Expected) -> None:
     assert not agree(found(evaluation_num_env_runners=0, evaluation_seed=77), expected)
 
 
@@ -249,6 +249,28 @@ def test_auto_plays_whole_episodes_across_its_chunks_and_survives_a_kill() -> No
         assert lengths, "episodes that are longer than a chunk come to their end"
         assert all(50 <= length <= 60 for length in lengths)
     assert evaluations[1]["num_remote_worker_restarts"] >= 1
+
+
+class FatalEnv(CountdownEnv):
+    """Ends the process of the second runner."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.is_fatal = config.worker_index == 2
+
+    def step(self, action: Any) -> Any:
+        if self.is_fatal:
+            os._exit(3)
+        return super().step(action)
+
+
+def test_auto_goes_on_without_runners_that_were_given_up() -> None:
+    alone = {"ignore_env_runner_failures": True, "restart_failed_env_runners": False}
+    with config(**AUTO, evaluation_config={"env": FatalEnv, **alone}).build_algo() as algo:
+        for _ in range(3):
+            evaluation = algo.train()["evaluation"]
+            assert evaluation["env_runners/num_env_steps_sampled"] >= 100
+            assert evaluation["num_healthy_workers"] == 1
 
 
 # ---- envs that hang or fail

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
-from trainer import ConfigError, PPOConfig, RunnerLostError
-from trainer.testing.debug_envs import CountdownEnv
+from trainer import CallbackError, ConfigError, PPOConfig, RunnerLostError, SerializationError
+from trainer.testing.debug_envs import CountdownEnv, UnseededEnv
+from trainer.testing.task_envs import TaskCountdownEnv
 from trainer.testing.waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -103,6 +105,85 @@ def test_nothing_is_waited_for_with_a_timeout_of_zero(group: Any, tmp_path: Any)
     assert group.foreach_env_runner(touch, timeout_seconds=0.0) == []
     assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
     assert group.fetch_ready_async_reqs(timeout_seconds=None) == []
+
+
+def test_no_call_is_dropped_that_nobody_waits_for(group: Any, tmp_path: Any) -> None:
+    def mark(name: str) -> Any:
+        return lambda runner: setattr(runner, name, True)
+
+    def wait_for_gate(runner: Any) -> None:
+        assert wait_until((tmp_path / "gate").exists)
+
+    group.foreach_env_runner(mark("first"), timeout_seconds=0)
+    group.foreach_env_runner(mark("second"), timeout_seconds=0)
+    assert group.foreach_env_runner(lambda r: r.first and r.second) == [True, True]
+    assert group.foreach_env_runner_async(wait_for_gate, remote_worker_ids=[1]) == 1
+    assert group.foreach_env_runner_async(mark("third"), remote_worker_ids=[2]) == 1
+    assert wait_until(
+        lambda: group.foreach_env_runner_async(index_of, remote_worker_ids=[2]) == 1
+    ), "who has answered is free, fetched or not"
+    (tmp_path / "gate").touch()
+    found = group.fetch_ready_async_reqs(timeout_seconds=None)
+    assert sorted(found, key=str) == [(1, None), (2, 2), (2, None)]
+
+
+def test_calls_see_the_weights_that_were_set_before_them(algo: Any, group: Any) -> None:
+    def total(runner: Any) -> float:
+        return sum(float(np.abs(array).sum()) for array in runner.get_weights().values())
+
+    group.foreach_env_runner_async(total, remote_worker_ids=[1])
+    zeros = {name: 0 * array for name, array in algo.get_weights()["default_policy"].items()}
+    algo.set_weights({"default_policy": zeros})
+    group.foreach_env_runner_async(total, remote_worker_ids=[2])
+    sums = dict(fetched(group))
+    assert sums[1] > 0
+    assert sums[2] == 0
+
+
+def test_a_call_that_cannot_travel_leaves_those_under_way_alone(group: Any) -> None:
+    with tempfile.TemporaryFile() as file:
+        group.foreach_env_runner_async(index_of, remote_worker_ids=[1])
+        with pytest.raises(SerializationError, match="No env runner was asked"):
+            group.foreach_env_runner_async(lambda runner: file, remote_worker_ids=[2])
+    assert fetched(group) == [(1, 1)]
+    assert group.num_remote_worker_restarts() == 0
+
+
+@pytest.mark.parametrize("made_in_the_iteration", [False, True])
+def test_calls_that_nobody_waits_for_are_undone_with_their_iteration_alone(
+    made_in_the_iteration: bool,
+) -> None:
+    def ask(algorithm: Any) -> None:
+        algorithm.env_runner_group.foreach_env_runner_async(
+            lambda runner: runner.foreach_env(lambda env: env.set_task(7))
+        )
+
+    def fail_once(algorithm: Any) -> None:
+        if algorithm.training_iteration == 2 and not failed:
+            failed.append(2)
+            if made_in_the_iteration:
+                ask(algorithm)
+            raise ValueError("in the second")
+
+    failed: list[int] = []
+    made = config().environment(TaskCountdownEnv).callbacks(on_train_result=fail_once)
+    with made.build_algo() as algo:
+        algo.train()
+        if not made_in_the_iteration:
+            ask(algo)
+        with pytest.raises(CallbackError):
+            algo.train()
+        algo.train()
+        expected = 0 if made_in_the_iteration else 7
+        assert algo.env_runner_group.get_tasks() == [expected] * 4
+
+
+def test_weights_are_sent_without_giving_up_an_episode() -> None:
+    """The env does not repeat its episodes, so that a runner that is put back loses them."""
+    with config().environment(UnseededEnv).build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.sync_weights()
+        assert algo.train()["fault_tolerance/num_episodes_lost_lifetime"] == 0
 
 
 def test_who_does_not_answer_in_time_is_replaced(

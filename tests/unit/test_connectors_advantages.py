@@ -157,3 +157,16 @@ def test_explained_variance_of_known_cases() -> None:
     assert explained_variance(targets, np.zeros(3)) == 0.0
     assert explained_variance(targets, -9.0 * targets) == -1.0
     assert explained_variance(np.ones(3), targets) == 0.0
+
+
+def test_values_may_stand_in_another_column() -> None:
+    columns = {"rewards": [1.0, 2.0], "mine": [0.5, 0.25]}
+    standard = {"rewards": [1.0, 2.0], "vf_preds": [0.5, 0.25]}
+    mine = compute_advantages(dict(columns), 0.0, vf_preds="mine")["advantages"]
+    np.testing.assert_array_equal(mine, compute_advantages(standard, 0.0)["advantages"])
+
+
+@pytest.mark.parametrize("values", [[0.5], [[0.5], [0.25]]])
+def test_columns_of_other_shapes_are_told(values: Any) -> None:
+    with pytest.raises(EpisodeError, match=r"one number per step in both"):
+        compute_advantages({"rewards": [1.0, 2.0], "vf_preds": values}, 0.0)

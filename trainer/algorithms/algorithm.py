@@ -172,13 +172,13 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     def _all_or_nothing(self) -> Iterator[None]:
         """Puts everything back to where the block began if it raises."""
         before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
-        evaluation = self._running_evaluation
+        evaluations = self._note_evaluations()
         try:
             with single_threaded_blas():
                 yield
         except BaseException:
-            self._undo_evaluation(evaluation)
-            self.set_state(before)
+            with self._undoing_evaluations(evaluations):
+                self.set_state(before)
             self._clock = clock
             raise
 

@@ -39,6 +39,7 @@ _Self = TypeVar("_Self", bound="AlgorithmCheckpoints")
 class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
+    _versions_in_metadata = ("producer_version", "gymnasium")
     _restored_time_s: float
     _restores_all: bool
 
@@ -236,7 +237,8 @@ def _restored_config(
         return config.copy(copy_frozen=False).update_from_dict(settings)
     if config is not None:
         return config_class.from_dict(config).update_from_dict(settings)
-    state = read_checkpoint(path, "config").components["config"]
+    contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
+    state = contents.components["config"]
     code: dict[str, Any] = config_class.overrides(**settings)
     missing = sorted(set(state["code"]) - code.keys())
     if missing:

@@ -7,8 +7,11 @@ asynchronously               begun, and ended in whichever iteration it is over
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,21 @@ from trainer.seeding import Role
 from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EvaluationsSoFar:
+    """What there was of evaluations at some moment, apart from the state.
+
+    Attributes:
+        running: the one that was under way; None if none was.
+        num_answers: what of it had come in.
+        last: the metrics of the last one that was over, with those that no state holds.
+    """
+
+    running: RunningEvaluation | None
+    num_answers: int
+    last: dict[str, Any]
 
 
 class AlgorithmEvaluation(AlgorithmParts):
@@ -131,11 +149,25 @@ class AlgorithmEvaluation(AlgorithmParts):
         self._running_evaluation = None
         self._report(evaluator.end(running))
 
-    def _undo_evaluation(self, running: RunningEvaluation | None) -> None:
-        """Goes back to when another evaluation was running, or none."""
-        if self._running_evaluation is not running and self._evaluator is not None:
-            self._evaluator.group.abandon_play()
-        self._running_evaluation = running
+    def _note_evaluations(self) -> EvaluationsSoFar:
+        """What no state holds, for `_undoing_evaluations`."""
+        running = self._running_evaluation
+        num_answers = 0 if running is None else running.play.num_answers
+        return EvaluationsSoFar(running, num_answers, self._last_evaluation)
+
+    @contextlib.contextmanager
+    def _undoing_evaluations(self, before: EvaluationsSoFar) -> Iterator[None]:
+        """In the block, the state is set to what it was then.
+
+        An evaluation that was running then goes on, and what it has found out since stays.
+        """
+        running, self._running_evaluation = before.running, None
+        if self._evaluator is not None:
+            self._evaluator.group.abandon_play(but=None if running is None else running.play)
+        yield
+        self._running_evaluation, self._last_evaluation = running, before.last
+        if running is not None:
+            running.play.commit_again(since=before.num_answers)
 
     def _report(self, found: dict[str, Any]) -> ResultDict:
         """Fires the event, keeps the metrics for results."""
@@ -198,7 +230,13 @@ class AlgorithmEvaluation(AlgorithmParts):
         }
 
     def set_evaluation_state(self, state: State) -> None:
-        """Goes on where `get_evaluation_state` was called; what was running then is left out."""
+        """Goes on where `get_evaluation_state` was called.
+
+        What was running then is left out, and what is running now ends: it is no part of the state.
+        """
+        running, self._running_evaluation = self._running_evaluation, None
+        if running is not None and self._evaluator is not None:
+            self._evaluator.group.abandon_play()
         last = state["last"]
         self._evaluator_state = state["evaluator"]
         self._last_evaluation = copy.deepcopy(last)

@@ -1,4 +1,4 @@
-"""The command line: `local-trainer train | resume | evaluate | inspect`."""
+"""The command line `local-trainer`: train, resume, evaluate; inspect, verify, diff, export."""
 
 from trainer.cli.main import main
 

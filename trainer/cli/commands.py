@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
-import math
-import os
 import re
 import shlex
 from pathlib import Path
@@ -14,9 +12,10 @@ from typing import Any
 
 from callbacks.ready_made.line_output import LineOutput
 from callbacks.ready_made.stop_criteria import StopCriteria
-from checkpoints import latest_checkpoint, read_checkpoint, read_manifest, verify
+from checkpoints import read_checkpoint, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
+from trainer.cli.checkpoint_paths import checkpoint_at
 from trainer.cli.run_directory import RunDirectory
 from trainer.cli.run_lock import RunLock
 from trainer.cli.stops import given_stops, stops_from_dict, stops_to_dict, updated_stops
@@ -45,7 +44,7 @@ def train(arguments: argparse.Namespace) -> int:
 
 def resume(arguments: argparse.Namespace) -> int:
     """`local-trainer resume`."""
-    checkpoint = _checkpoint_at(arguments.path)
+    checkpoint = checkpoint_at(arguments.path)
     read_manifest(checkpoint)  # nothing is made where there is no checkpoint
     directory = _run_directory(_run_directory_of(checkpoint))
     with RunLock(directory.path):
@@ -61,8 +60,10 @@ def resume(arguments: argparse.Namespace) -> int:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """`local-trainer evaluate`."""
-    checkpoint = _checkpoint_at(arguments.path)
-    saved = read_checkpoint(checkpoint, "config").components["config"]["settings"]
+    checkpoint = checkpoint_at(arguments.path)
+    algorithm = algorithm_class(read_manifest(checkpoint).metadata.get("algorithm", ""))
+    contents = read_checkpoint(checkpoint, "config", migrations=algorithm.state_migrations)
+    saved = contents.components["config"]["settings"]
     overrides = {**(saved.get("evaluation_config") or {}), "explore": arguments.explore}
     settings: dict[str, Any] = {
         "evaluation_duration": arguments.episodes,
@@ -82,31 +83,6 @@ def evaluate(arguments: argparse.Namespace) -> int:
         "episode_len_mean",
     ):
         print(f"  {name:<22}{metrics[name]:>12.2f}")
-    return 0
-
-
-def inspect(arguments: argparse.Namespace) -> int:
-    """`local-trainer inspect`."""
-    checkpoint = _checkpoint_at(arguments.path)
-    manifest = verify(checkpoint) if arguments.verify else read_manifest(checkpoint)
-    print(f"{checkpoint}")
-    print(
-        f"  format {manifest.format_version}, saved {manifest.created_at}, "
-        f"{_versions(manifest.versions)}"
-    )
-    for name, value in manifest.metadata.items():
-        print(f"  {name:<32}{value}")
-    print("  components:")
-    for name, entry in manifest.components.items():
-        print(f"    {name:<28}{entry.num_bytes:>12,} bytes  sha256 {entry.sha256[:12]}…")
-    code = (
-        "none"
-        if manifest.code is None
-        else f"{manifest.code.num_bytes:,} bytes, loaded only on request"
-    )
-    print(f"  pickled code: {code}")
-    if arguments.verify:
-        print("  all files are as their hashes say")
     return 0
 
 
@@ -185,41 +161,6 @@ def _new_run_directory(algo: str, env: str) -> Path:
     return Path("runs") / f"{algo}-{re.sub(r'[^A-Za-z0-9._-]+', '_', env)}-{now}"
 
 
-def _checkpoint_at(path: str) -> Path:
-    """The checkpoint at a path: itself, or the newest of a run's directory.
-
-    Raises:
-        ConfigError: nothing is there, or the directory of a run that has not saved anything.
-    """
-    given = Path(path).expanduser()
-    if not os.path.lexists(given):  # which never raises, whatever the name
-        raise ConfigError(
-            f"{given.absolute()} does not exist. Give the directory of a run, such as runs/<run>, "
-            "or one of the checkpoints in it."
-        )
-    for directory in (given / "checkpoints", given):
-        if directory.is_dir() and not (directory / "manifest.json").exists():
-            found = latest_checkpoint(directory)
-            if found is not None:
-                return found
-    if (given / "run.json").is_file():
-        raise ConfigError(
-            f"{given.resolve()} is the directory of a run without a checkpoint: it ended before "
-            "it saved one. Remove the directory, and start again with local-trainer train."
-        )
-    return given
-
-
 def _run_directory_of(checkpoint: Path) -> Path:
     parent = checkpoint.expanduser().resolve().parent
     return parent.parent if parent.name == "checkpoints" else parent
-
-
-def _versions(versions: Any) -> str:
-    return ", ".join(
-        f"{name} {version}" for name, version in versions.items() if not _is_nothing(version)
-    )
-
-
-def _is_nothing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))

@@ -15,16 +15,17 @@ from collections.abc import Sequence
 
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError
-from trainer.cli import commands
+from trainer.cli import checkpoint_commands, commands
 from trainer.cli.arguments import count, count_or_zero, number, seconds, setting
 from trainer.cli.replaying import replay_episode
 from trainer.errors import TrainerError
 
 EXIT_CODES = """\
 exit codes:
-  0    done: a stop criterion was met, or the command has nothing more to do
-  1    an error; one message says what to do (--traceback shows more)
+  0    done: a stop criterion was met, or the command has nothing more to do; diff: they are equal
+  1    an error, one message says what to do (--traceback shows more); verify: one is damaged
   2    wrong arguments
+  3    diff: the checkpoints differ
   130  stopped by Ctrl-C or SIGTERM; train and resume have saved the run, and resume goes on,
        unless it was pressed twice: then the newest checkpoint is the last one saved before
 """
@@ -80,6 +81,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_resume(subparsers)
     _add_evaluate(subparsers)
     _add_inspect(subparsers)
+    _add_verify(subparsers)
+    _add_diff(subparsers)
+    _add_export(subparsers)
     _add_replay(subparsers)
     for subparser in subparsers.choices.values():
         subparser.epilog = EXIT_CODES
@@ -160,13 +164,53 @@ def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 def _add_inspect(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "inspect", help="say what is in a checkpoint, without loading it"
+        "inspect", help="say what is in a checkpoint, and what is not, without loading it"
     )
-    parser.set_defaults(command=commands.inspect)
+    parser.set_defaults(command=checkpoint_commands.inspect)
     parser.add_argument("path", help="a run's directory, or a checkpoint")
     parser.add_argument(
         "--verify", action="store_true", help="also compare all files with their hashes"
     )
+    _add_json(parser)
+
+
+def _add_verify(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "verify", help="compare all files of checkpoints with their hashes"
+    )
+    parser.set_defaults(command=checkpoint_commands.verify_files)
+    parser.add_argument("path", help="a checkpoint, or a run's directory: all checkpoints in it")
+    _add_json(parser)
+
+
+def _add_diff(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("diff", help="say where two checkpoints differ, and by how much")
+    parser.set_defaults(command=checkpoint_commands.diff)
+    parser.add_argument("first", help="a run's directory, or a checkpoint")
+    parser.add_argument("second", help="another one")
+    parser.add_argument("--all", action="store_true", help="show every place, not the first few")
+    _add_json(parser)
+
+
+def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "export", help="write weights for numpy.load (.npz), or the policy for ONNX (.onnx)"
+    )
+    parser.set_defaults(command=checkpoint_commands.export)
+    parser.add_argument("path", help="a run's directory, a checkpoint, or a component in one")
+    parser.add_argument("file", help="where to; its ending, .npz or .onnx, says what")
+    parser.add_argument("--component", metavar="NAME", help=".npz: whose arrays (default: weights)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help=".onnx: run code saved in the checkpoint (if you trust it)",
+    )
+    _add_json(parser)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
 def _add_replay(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

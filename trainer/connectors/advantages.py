@@ -109,6 +109,7 @@ def compute_advantages(
     use_gae: bool = True,
     use_critic: bool = True,
     rewards: str = REWARDS,
+    vf_preds: str = VF_PREDS,
 ) -> MutableMapping[str, Any]:
     """Writes `advantages` and `value_targets` into the columns of one chunk (RLlib's helper).
 
@@ -116,32 +117,38 @@ def compute_advantages(
 
     Args:
         rollout: the columns; needs `rewards`, [T], and with `use_gae` or `use_critic` also
-            `vf_preds`, [T].
+            `vf_preds`, [T], as long as it.
         last_r: value of the observation after the chunk; 0 where its episode terminated.
         gamma: discount per step, in [0, 1].
         lambda_: decay of generalized advantage estimation, in [0, 1].
         use_gae: estimate as in Schulman et al. 2016; False takes discounted returns.
         use_critic: without `use_gae`: subtract `vf_preds` from the returns.
         rewards: the column to take rewards from.
+        vf_preds: the column to take values from.
 
     Returns:
         `rollout` itself.
 
     Raises:
-        EpisodeError: `vf_preds` is needed and not there.
+        EpisodeError: `vf_preds` is needed and not there, or the columns are not [T] each.
     """
     numbers = np.asarray(rollout[rewards], np.float64)
     needs_values = use_gae or use_critic
-    if needs_values and VF_PREDS not in rollout:
+    if needs_values and vf_preds not in rollout:
         raise EpisodeError(
             f"compute_advantages(use_gae={use_gae}, use_critic={use_critic}) needs the values "
-            f"{VF_PREDS!r}, but there are only {', '.join(rollout.keys())}. Add that column, or "
+            f"{vf_preds!r}, but there are only {', '.join(rollout.keys())}. Add that column, or "
             "take plain discounted returns: use_gae=False, use_critic=False."
         )
-    values = rollout[VF_PREDS] if needs_values else np.zeros(len(numbers))
+    values = np.asarray(rollout[vf_preds] if needs_values else 0 * numbers, np.float64)
+    if numbers.ndim != 1 or values.shape != numbers.shape:
+        raise EpisodeError(
+            f"compute_advantages() got {rewards!r} of shape {numbers.shape} and {vf_preds!r} of "
+            f"shape {values.shape}; expected one number per step in both: [T]."
+        )
     chunks = Chunks(
         rewards=numbers,
-        values=np.asarray(values, np.float64),
+        values=values,
         lengths=np.array([len(numbers)]),
         bootstrap_values=np.array([last_r], np.float64),
     )

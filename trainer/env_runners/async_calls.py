@@ -39,6 +39,10 @@ class AsyncCalls:
         """Calls without an answer so far."""
         return len(self._under_way)
 
+    def is_busy(self, indices: Collection[int]) -> bool:
+        """Whether one of these runners has a call under way."""
+        return not self._under_way.isdisjoint(indices)
+
     def ask(self, asks: Mapping[int, Ask], *, keeps_answers: bool) -> int:
         """Makes calls in those runners that have none under way.
 

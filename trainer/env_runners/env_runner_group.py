@@ -11,13 +11,13 @@ With no remote runners, the one local runner lives in the main process and runs 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainer.env_runners.crash_files import CrashFiles, replay
+from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
+from trainer.env_runners.group_crashes import GroupCrashes
 from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
 from trainer.env_runners.group_health import GroupHealth
 from trainer.env_runners.group_sample import GroupSample
@@ -32,7 +32,6 @@ from trainer.env_runners.shares import share_out
 from trainer.env_runners.spec import (
     Assignment,
     EnvRunnerSpec,
-    SampleReply,
     SampleRequest,
     SlotPosition,
     Weights,
@@ -42,9 +41,6 @@ from trainer.errors import AlgorithmStoppedError, RunnerLostError
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
-from trainer.types import State
-
-_LOGGER = logging.getLogger(__name__)
 
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
@@ -54,6 +50,7 @@ class EnvRunnerGroup(
     GroupAsyncCalls,
     GroupTasks,
     GroupUpkeep,
+    GroupCrashes,
     GroupHealth,
     GroupState,
     EnvRunnerGroupNames,
@@ -135,6 +132,7 @@ class EnvRunnerGroup(
     def stop(self) -> None:
         """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards."""
         self._is_stopped = True
+        self._abandon_open()
         if self._pool is not None:
             self._pool.stop()
         for place in self._places.values():
@@ -230,11 +228,14 @@ class EnvRunnerGroup(
         self._tell_recreated()
         return self._with_losses(play.sample())
 
-    def abandon_play(self) -> None:
-        """Ends the play that is under way, if there is one; nothing comes of it."""
-        play, self._open = self._open, None
-        if play is not None:
-            play.abandon()
+    def abandon_play(self, *, but: TicketPlay | None = None) -> None:
+        """Ends the play that is under way, if there is one; nothing comes of it.
+
+        Args:
+            but: one that may go on.
+        """
+        if isinstance(self._open, TicketPlay) and self._open is not but:
+            self._abandon_open()
 
     def _healthy_or_raise(self) -> list[int]:
         indices = self.healthy_env_runner_ids()
@@ -272,20 +273,6 @@ class EnvRunnerGroup(
         sample = GroupSample.of(replies, repair_s=result.repair_s)
         self._tell_recreated()
         return self._with_losses(replace(sample, metrics=creation_metrics + sample.metrics))
-
-    def _keep_lost(self, place: RunnerPlace, request: SampleRequest, reply: SampleReply) -> None:
-        """Keeps a request in which episodes were given up with their sub-env."""
-        why = "\n".join(reply.restarts.texts)
-        kept = self._crash_files.write(place, self._weights, request, why=why)
-        if kept:
-            _LOGGER.warning("%s gave episodes up.%s", place.name.capitalize(), kept)
-
-    def replay(self, record: State) -> SampleReply | None:
-        """Plays again in this process what a runner of such a group was asked; see `crash_files`.
-
-        The group itself is not touched.
-        """
-        return replay(record, next(iter(self._places.values())).spec)
 
     def _with_losses(self, sample: GroupSample) -> GroupSample:
         """The sample, with what was lost since the last one."""
@@ -328,10 +315,16 @@ class EnvRunnerGroup(
         )
 
     def _finish_open(self) -> None:
-        """Waits for the play that is under way; its outcome stays there for who began it."""
-        play, self._open = self._open, None
-        if play is not None:
-            play.finish()
+        """Waits for what is under way; its outcome stays there for who began it."""
+        under_way, self._open = self._open, None
+        if under_way is not None:
+            under_way.finish()
+
+    def _abandon_open(self) -> None:
+        """Ends what is under way; nothing comes of it."""
+        under_way, self._open = self._open, None
+        if under_way is not None:
+            under_way.abandon()
 
     def _take_over(self, result: RoundResult) -> None:
         if result.reports:

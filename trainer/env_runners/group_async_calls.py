@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from callbacks import PackingError
+from callbacks.packing import pack_object
 from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.rounds import Ask, RoundResult
 from trainer.env_runners.servant import ApplyReply
+from trainer.errors import SerializationError
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.5
@@ -71,15 +74,8 @@ class GroupAsyncCalls(GroupParts):
                 calls have ended. The answers of the others can be fetched afterwards.
         """
         until = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
-        while isinstance(self._open, AsyncCalls):
-            try:
-                is_over = self._open.advance(min(_LOOK_EVERY_S, max(0.0, until - time.monotonic())))
-            except BaseException:
-                self._open = None
-                raise
-            if is_over:
-                self._open = None
-            elif time.monotonic() >= until:
+        while not self._take_calls(min(_LOOK_EVERY_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until:
                 break
         self._tell_recreated()
         failed, self._failed_calls = self._failed_calls, None
@@ -92,7 +88,26 @@ class GroupAsyncCalls(GroupParts):
         """How many calls of `foreach_env_runner_async` have no answer yet."""
         return self._open.num_under_way if isinstance(self._open, AsyncCalls) else 0
 
+    def _take_calls(self, timeout_s: float) -> bool:
+        """Takes what has come in; whether no call is under way."""
+        calls = self._open
+        if not isinstance(calls, AsyncCalls):
+            return True
+        try:
+            is_over = calls.advance(timeout_s)
+        except BaseException:
+            self._abandon_open()
+            raise
+        if is_over:
+            self._open = None
+        return is_over
+
     def _ask_without_waiting(self, asks: Mapping[int, Ask], *, keeps_answers: bool) -> int:
+        for ask in asks.values() if self._pool is not None else ():
+            _require_that_it_travels(ask)
+        self._take_calls(0.0)
+        if not keeps_answers and isinstance(self._open, AsyncCalls) and self._open.is_busy(asks):
+            self._finish_open()  # nobody would hear that a runner had no time
         if not isinstance(self._open, AsyncCalls):
             self._open = AsyncCalls(self._new_round(), self._take_ready, self._end_calls)
         healthy = self.healthy_env_runner_ids()
@@ -117,3 +132,11 @@ class GroupAsyncCalls(GroupParts):
                     index,
                     outcome.describe(),
                 )
+
+
+def _require_that_it_travels(ask: Ask) -> None:
+    """Refuses a call before it is made: one that fails ends all others that are under way."""
+    try:
+        pack_object(ask.arguments, name="the arguments of a call")
+    except PackingError as error:
+        raise SerializationError(f"No env runner was asked: {error}") from error

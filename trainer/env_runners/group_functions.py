@@ -30,6 +30,9 @@ class GroupFunctions(GroupParts):
 
         They are ordered by call, then runner, then slot, then time.
         """
+        local = self._places.get(0)
+        if local is not None and local.runner is not None and local.runner.has_played:
+            self.foreach_env_runner("ping")  # it was called itself: fetches what it has played
         records, self._records = self._records, []
         return records
 
@@ -59,8 +62,8 @@ class GroupFunctions(GroupParts):
             remote_worker_ids: numbers of the remote runners to ask; None asks all, an empty list
                 none.
             timeout_seconds: a remote runner that makes no env step for so long is replaced, and its
-                result is None. 0 waits for no answer of remote runners: what they return is
-                dropped. None waits.
+                result is None. 0 waits for no answer of remote runners, except to calls before
+                this one: what they return is dropped. None waits.
             return_obj_refs: must be False; `foreach_env_runner_async` is there for answers to come.
             mark_healthy: no effect.
 

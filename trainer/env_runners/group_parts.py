@@ -64,6 +64,10 @@ class GroupParts:
         """Waits for what is under way; its outcome stays there for who began it."""
         raise NotImplementedError
 
+    def _abandon_open(self) -> None:
+        """Ends what is under way; nothing comes of it."""
+        raise NotImplementedError
+
     def _chosen(
         self, *, local_env_runner: bool, remote_worker_ids: Sequence[int] | None
     ) -> list[int]:
@@ -77,7 +81,7 @@ class GroupParts:
         raise NotImplementedError
 
     def _ask_without_waiting(self, asks: Mapping[int, Ask], *, keeps_answers: bool) -> int:
-        """Makes calls in those runners that have none under way; how many."""
+        """Makes calls in runners without waiting for the answers; how many."""
         raise NotImplementedError
 
     def _commit_applied(self, answers: Mapping[int, ApplyReply]) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from trainer.curriculum import TaskInForce, same_task
+from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.spec import SlotPosition
 from trainer.types import State
@@ -22,19 +23,31 @@ class GroupState(GroupParts):
         return sum(place.spec.num_envs for place in self._places.values())
 
     def get_state(self) -> State:
-        """Where all slots stand, and the state of every runner's callbacks: plain data."""
+        """Where all slots stand, and the state of every runner's callbacks: plain data.
+
+        Calls of users' functions that nobody waits for are waited for: what they change belongs to
+        it.
+        """
+        if isinstance(self._open, AsyncCalls):
+            self._finish_open()
         slots = [
             position.to_state() for place in self._places.values() for position in place.positions
         ]
-        states = {str(max(1, index)): place.callbacks for index, place in self._places.items()}
         return {
             "slots": slots,
-            "callbacks": {index: state for index, state in states.items() if state is not None},
+            "callbacks": self.get_callback_states(),
             "is_continued": any(place.is_continued for place in self._places.values()),
         }
 
+    def get_callback_states(self) -> State:
+        """The state of every runner's callbacks, by the runner's number; 1 for a local one."""
+        states = {str(max(1, index)): place.callbacks for index, place in self._places.items()}
+        return {index: state for index, state in states.items() if state is not None}
+
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request.
+
+        Calls of users' functions that nobody waits for are ended: they are no part of the state.
 
         The slots are taken in order, however many runners there were. If there were fewer slots
         than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
@@ -42,6 +55,8 @@ class GroupState(GroupParts):
         that is one, else the first one of their env. Callback state goes to the runner of the same
         number; a warning names the numbers that there is no runner for.
         """
+        if isinstance(self._open, AsyncCalls):
+            self._abandon_open()
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
         self._warn_of_dropped_callbacks(state["callbacks"])
         fresh = max((position.episode_number + 1 for position in positions), default=0)

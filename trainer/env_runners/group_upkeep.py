@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainer.connectors import Normalization
+from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.rounds import Ask
 from trainer.env_runners.spec import Weights
@@ -19,6 +20,8 @@ class GroupUpkeep(GroupParts):
 
     def set_weights(self, weights: Weights) -> None:
         """Gives every runner new weights, with the next thing it is asked."""
+        if isinstance(self._open, AsyncCalls):
+            self._finish_open()  # calls to come would have those that these began with
         self._weights = weights
 
     def set_normalization(self, normalization: Normalization) -> None:
@@ -62,7 +65,15 @@ class GroupUpkeep(GroupParts):
         chosen = [index for index in indices if index in self._places]
         for index in chosen:
             self._places[index].weights = None
-        self._run({index: Ask("apply", ("ping", {})) for index in chosen})
+        self._bring_up_to_date(chosen)
+
+    def bring_up_to_date(self) -> None:
+        """Lets every runner hold at once what it is to hold: weights, normalisation, positions."""
+        self._bring_up_to_date(self._places)
+
+    def _bring_up_to_date(self, indices: Collection[int]) -> None:
+        result = self._run({index: Ask("apply", ("ping", {})) for index in indices})
+        self._commit_applied(result.answers)
         self._tell_recreated()
 
     def _weights_of(self, source: Any) -> Weights:
@@ -133,10 +144,14 @@ class GroupUpkeep(GroupParts):
         self._run(dict.fromkeys(self._places))
 
     def set_root_seed(self, root_seed: int) -> None:
-        """Changes the seed of all randomness; runners with another one are made anew."""
+        """Changes the seed of all randomness; runners with another one are made anew.
+
+        What they are at is ended, and nothing comes of it.
+        """
         for index, place in self._places.items():
             if place.spec.root_seed == root_seed:
                 continue
+            self._abandon_open()
             place.spec = replace(place.spec, root_seed=root_seed)
             place.had_runner = False  # the next one does not replace it: nothing failed
             if self._pool is not None:

@@ -99,10 +99,13 @@ class TicketPlay:
         self._waits_for_all = waits_for_all
         self._waiting: deque[_Share] = deque()
         self._hands: dict[int, _Share] = {}
-        self._replies: list[tuple[int, SampleReply]] = []
+        # By runner and first ticket, in the order in which they came.
+        self._replies: list[tuple[int, int, SampleReply]] = []
         self._creation_metrics: dict[int, list[Any]] = {}
         self._result: RoundResult | None = None
         indices = healthy()
+        if request.steps_per_chunk is not None:  # a ticket for each sub-env that there is
+            tickets = tickets[: sum(places[index].spec.num_envs for index in indices)]
         shares = [tuple(tickets[number :: len(indices)]) for number in range(len(indices))]
         self._waiting.extend(_Share(share) for share in shares if share)
         round_.begin({})
@@ -156,6 +159,26 @@ class TicketPlay:
         self._is_told_to_end = True
         if isinstance(self._round, RequestRound):
             self._round.tell_to_end()
+
+    @property
+    def num_answers(self) -> int:
+        """How many requests were answered."""
+        return len(self._replies)
+
+    def commit_again(self, *, since: int) -> None:
+        """Takes over where runners stood after answers, when the places were put back to before.
+
+        Those answers are there, whatever else is undone: nobody will play these tickets again.
+
+        Args:
+            since: how many had been answered then.
+        """
+        if self.is_abandoned:
+            return
+        for index, _, reply in self._replies[since:]:
+            place = self._places[index]
+            place.commit(reply.positions, reply.callbacks)
+            place.has_answered = place.is_continued = place.is_ahead = True
 
     def abandon(self) -> None:
         """Ends whoever plays; nothing more will come of it."""
@@ -215,7 +238,7 @@ class TicketPlay:
             place = self._places[index]
             self._creation_metrics.setdefault(index, place.take_creation_metrics())
             place.commit_reply(reply)
-            self._replies.append((share.tickets[0].ticket or 0, reply))
+            self._replies.append((index, share.tickets[0].ticket or 0, reply))
 
     def _take_failures(self) -> None:
         for index in self._round.take_failures():
@@ -261,7 +284,7 @@ class TicketPlay:
         """What was played, in the order of the tickets."""
         if self._result is None:
             raise RuntimeError("The tickets are still being played.")
-        replies = [reply for _, reply in sorted(self._replies, key=lambda pair: pair[0])]
+        replies = [reply for *_, reply in sorted(self._replies, key=lambda answer: answer[1])]
         sample = GroupSample.of(replies, repair_s=self._result.repair_s)
         created = [
             metrics for _, made in sorted(self._creation_metrics.items()) for metrics in made

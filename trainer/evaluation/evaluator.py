@@ -114,10 +114,11 @@ class Evaluator:
     def prepare(self, subject: Subject) -> None:
         """Brings the runners up to what is evaluated next; they hold it when this returns."""
         group = self.group
+        group.begin_evaluation(self._stream(subject))  # first: it waits for the one under way
         group.set_weights(subject.weights)
         group.set_normalization(subject.normalization)
-        group.begin_evaluation(self._stream(subject))
         group.start()
+        group.bring_up_to_date()
 
     # ---- playing
 
@@ -161,8 +162,14 @@ class Evaluator:
         self._metrics.aggregate(sample.metrics)
         # By ticket, so that sums and windows do not depend on who played what.
         by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=_first)
+        records = [record for _, record in by_number]
+        self.num_evaluations += 1
         return {
-            **self._metrics_of([record for _, record in by_number], sample.num_env_steps),
+            "env_runners": {
+                **self._take_logged(),
+                **self._statistics(records, sample.num_env_steps),
+            },
+            "num_episodes": len(records),
             **self._date(evaluation.subject),
             **({} if self.settings.waits_for_all else self._missing(play.missing)),
         }
@@ -176,11 +183,13 @@ class Evaluator:
                 function let the runners play.
         """
         num_episodes, records = self.group.num_recorded, self.group.take_records()
-        # What the function took for itself it reports as it likes.
-        num_env_steps = sum(record.length for record in records)
-        played = self._metrics_of(records, num_env_steps) if records else {}
+        self.num_evaluations += 1
+        played = self._take_logged()
+        if records:  # what the function took for itself it reports as it likes
+            played |= self._statistics(records, sum(record.length for record in records))
+        found = {"env_runners": played} if played else {}
         counted = {"num_episodes": num_episodes} if num_episodes else {}
-        return overlaid({**played, **counted, **self._date(subject)}, metrics)
+        return overlaid({**found, **counted, **self._date(subject)}, metrics)
 
     def tickets(self, subject: Subject) -> list[Assignment]:
         """The tickets of an evaluation.
@@ -210,13 +219,16 @@ class Evaluator:
 
     # ---- reporting
 
-    def _metrics_of(self, records: Sequence[Any], num_env_steps: int) -> dict[str, Any]:
-        self.num_evaluations += 1
+    def _take_logged(self) -> dict[str, Any]:
+        """What was logged in the runners since the last evaluation."""
+        logged, self._metrics = self._metrics.compile(), MetricsLogger()
+        return dict(logged)
+
+    @staticmethod
+    def _statistics(records: Sequence[Any], num_env_steps: int) -> dict[str, Any]:
         statistics = EpisodeStatistics(smoothing=None)
         statistics.add(records)
-        logged, self._metrics = self._metrics.compile(), MetricsLogger()
-        played = {**statistics.result(), "num_env_steps_sampled": num_env_steps}
-        return {"env_runners": {**logged, **played}, "num_episodes": len(records)}
+        return {**statistics.result(), "num_env_steps_sampled": num_env_steps}
 
     @staticmethod
     def _date(subject: Subject) -> dict[str, int]:
@@ -258,7 +270,7 @@ class Evaluator:
             "num_evaluations": self.num_evaluations,
             "num_left_out": self.num_left_out,
             "metrics": self._metrics.get_state(),
-            "callbacks": self.group.get_state()["callbacks"],
+            "callbacks": self.group.get_callback_states(),
             "slots": self.group.get_task_positions(),
         }
 

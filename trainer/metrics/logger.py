@@ -228,13 +228,18 @@ class MetricsLogger(MetricsLoggerNames):
 
     # Results and hand-over.
 
-    def reduce(self) -> dict[Any, Any]:
+    def reduce(self, key: Key | None = None) -> Any:
         """Ends a result; keys that clear are empty afterwards, the others go on.
+
+        Args:
+            key: gives what is under this key alone, and ends nothing: `peek(key)`.
 
         Returns:
             a root logger: the reduced values as a nested dict, in order of keys. Any other: the
             same as `drain()`, which `peek_results` turns into plain values.
         """
+        if key is not None:
+            return self.peek(key)
         return self._result({}) if self._is_root else self.drain()
 
     def compile(self) -> dict[Any, Any]:

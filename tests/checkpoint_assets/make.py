@@ -1,0 +1,87 @@
+"""Writes golden checkpoints of this release: `python -m tests.checkpoint_assets.make 0.2.0`.
+
+Run it once for each release, before it is tagged, and commit what it wrote. Releases that are here
+are never written again: their checkpoints are what users have on their disks.
+
+For each algorithm there is a checkpoint and a file `<algorithm>.json` that says what must come out
+of it: how far training was, and what the network answers to some observations.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+
+from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer.config import AlgorithmConfig
+
+ASSETS: Final = Path(__file__).parent
+_NET: Final = {"fcnet_hiddens": [4], "head_fcnet_hiddens": []}
+_REPLAY: Final = {"capacity": 60}
+
+
+def golden_configs() -> dict[str, AlgorithmConfig]:
+    """Small runs that put something into every component."""
+    ppo = PPOConfig().training(train_batch_size=32, minibatch_size=16, num_epochs=1)
+    ppo.update_from_dict({"observation_filter": "MeanStdFilter", "normalize_rewards": True})
+    off_policy = {
+        "num_steps_sampled_before_learning_starts": 8,
+        "rollout_fragment_length": 4,
+        "train_batch_size": 8,
+        "replay_buffer_config": {"type": "PrioritizedReplayBuffer", **_REPLAY},
+        "min_sample_timesteps_per_iteration": 24,
+    }
+    configs: dict[str, AlgorithmConfig] = {
+        "ppo": ppo.environment("CartPole-v1"),
+        "dqn": DQNConfig().environment("CartPole-v1").update_from_dict(off_policy),
+        "sac": SACConfig().environment("Pendulum-v1").update_from_dict(off_policy),
+        "pg": PGConfig().environment("CartPole-v1").training(train_batch_size=32),
+    }
+    for config in configs.values():
+        config.env_runners(num_env_runners=0, num_envs_per_env_runner=2).debugging(seed=7)
+        config.training(model=_NET)
+    return configs
+
+
+def golden_observations(obs_size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """What the networks are asked, float32 [3, D]."""
+    return np.linspace(-1.0, 1.0, 3 * obs_size, dtype=np.float32).reshape(3, obs_size)
+
+
+def make(folder: Path) -> None:
+    """Writes all golden checkpoints into a folder that must not exist yet.
+
+    Raises:
+        FileExistsError: it exists; a release is never written twice.
+    """
+    folder.mkdir()
+    for name, config in golden_configs().items():
+        # Whose machine it was belongs into no repository.
+        with mock.patch.object(platform, "platform", return_value="some machine"):
+            _make_one(folder, name, config)
+
+
+def _make_one(folder: Path, name: str, config: AlgorithmConfig) -> None:
+    with config.build_algo() as algo:
+        for _ in range(2):
+            algo.train()
+        algo.save_to_path(folder / name)
+        module = algo.learner.module
+        obs = golden_observations(module.obs_size)
+        expected = {
+            "training_iteration": algo.training_iteration,
+            "num_env_steps_sampled": algo.counters.num_env_steps_sampled,
+            "action_dist_inputs": module.forward_acting(obs).tolist(),
+        }
+    text = json.dumps(expected, indent=1) + "\n"
+    (folder / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    make(ASSETS / sys.argv[1])

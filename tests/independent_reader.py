@@ -1,0 +1,107 @@
+"""Another implementation of docs/checkpoint-format.md, written from that page alone.
+
+It uses ormsgpack, NumPy, hashlib and json, and nothing of ours, so that a change of what we write
+cannot pass unseen because our own reader changed with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ormsgpack
+
+TUPLE, SET, FROZENSET, MAP, ARRAY, SCALAR, NUMPY_TEXT, BIG_INT, COMPLEX, TEXT = range(1, 11)
+CONTAINERS = {TUPLE: tuple, SET: set, FROZENSET: frozenset, MAP: None}
+
+
+class Ext:
+    def __init__(self, tag: int, payload: bytes) -> None:
+        self.tag, self.payload = tag, payload
+
+
+def read(directory: Path) -> dict[str, Any]:
+    """The states of all components by name, after comparing every size and hash."""
+    text = (directory / "manifest.json").read_text("ascii")
+    manifest = json.loads(text)
+    assert manifest["format"] == "local-trainer-checkpoint"
+    assert manifest["format_version"] == 1
+    checksum = manifest.pop("checksum")
+    unsigned = json.dumps(manifest, indent=1) + "\n"
+    assert hashlib.sha256(unsigned.encode("ascii")).hexdigest() == checksum
+    states = {}
+    for name, entry in manifest["components"].items():
+        data = (directory / entry["file"]).read_bytes()
+        assert len(data) == entry["num_bytes"]
+        assert hashlib.sha256(data).hexdigest() == entry["sha256"]
+        states[name] = decode(data)
+    return states
+
+
+def decode(data: bytes) -> Any:
+    assert data[:8] == bytes.fromhex("4c54737461746501")
+    (size,) = struct.unpack("<Q", data[8:16])
+    tree = ormsgpack.unpackb(data[16 : 16 + size], ext_hook=Ext)
+    memory = Memory(data[16 + size :])
+    value = understood(tree, memory)
+    assert not memory.rest
+    return value
+
+
+class Memory:
+    def __init__(self, rest: bytes) -> None:
+        self.rest = rest
+
+    def take(self, num_bytes: int) -> bytes:
+        assert num_bytes <= len(self.rest)
+        taken, self.rest = self.rest[:num_bytes], self.rest[num_bytes:]
+        return taken
+
+
+def understood(tree: Any, memory: Memory) -> Any:
+    if isinstance(tree, dict):
+        return {key: understood(value, memory) for key, value in tree.items()}
+    if isinstance(tree, Ext):
+        return leaf(tree, memory)
+    if not isinstance(tree, list):
+        return tree
+    if not (tree and isinstance(tree[0], Ext) and tree[0].tag in CONTAINERS):
+        return [understood(item, memory) for item in tree]
+    items = [understood(item, memory) for item in tree[1:]]
+    make = CONTAINERS[tree[0].tag]
+    return dict(zip(items[::2], items[1::2], strict=True)) if make is None else make(items)
+
+
+def leaf(ext: Ext, memory: Memory) -> Any:
+    payload = ext.payload
+    if ext.tag == ARRAY:
+        description, shape, order = ormsgpack.unpackb(payload)
+        dtype = dtype_of(description)
+        raw = memory.take(dtype.itemsize * math.prod(shape))
+        return np.ndarray(tuple(shape), dtype, raw, order=order)
+    if ext.tag == SCALAR:
+        description, raw, _ = ormsgpack.unpackb(payload)
+        return np.ndarray((), dtype_of(description), raw)[()]
+    if ext.tag == NUMPY_TEXT:
+        return np.str_(payload[1:].decode()) if payload[:1] == b"U" else np.bytes_(payload[1:])
+    if ext.tag == BIG_INT:
+        return int.from_bytes(payload, "little", signed=True)
+    if ext.tag == COMPLEX:
+        return complex(*struct.unpack("<dd", payload))
+    assert ext.tag == TEXT
+    return payload.decode("utf-8", "surrogatepass")
+
+
+def dtype_of(description: Any) -> np.dtype[Any]:
+    if isinstance(description, str):
+        return np.dtype(description)
+    if "base" in description:
+        return np.dtype((dtype_of(description["base"]), tuple(description["shape"])))
+    fields: Any = {**description, "formats": [dtype_of(part) for part in description["formats"]]}
+    dtype: np.dtype[Any] = np.dtype(fields, align=fields.pop("align"))
+    return dtype

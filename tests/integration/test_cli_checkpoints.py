@@ -1,0 +1,179 @@
+"""`inspect`, `verify`, `diff` and `export`, on checkpoints that are kept in the repository."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import load_weights, pack_code, write_checkpoint
+from tests.checkpoint_assets.make import ASSETS
+from tests.command_line import run
+from trainer import Algorithm, DQNConfig
+
+GOLDEN = sorted(ASSETS.glob("*/ppo"))[-1]
+
+
+HOSTILE = {"slots": [3, {"env_seed": 1, "actions": 7, "episode_number": b"x"}]}
+
+
+class Bomb:
+    """Whoever unpickles it, fails."""
+
+    def __reduce__(self) -> Any:
+        return (pytest.fail, ("code of a checkpoint was run",))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The directory of a run with two checkpoints, the second one changed in two components."""
+    first = tmp_path / "run" / "checkpoints" / "000001"
+    shutil.copytree(GOLDEN, first)
+    with Algorithm.from_checkpoint(first) as algo:
+        algo.learner.module.parameters.views["pi/1/bias"][1] = 0.5
+        algo.counters.num_episodes += 3
+        algo.save_to_path(first.with_name("000002"))
+    return tmp_path
+
+
+def damage(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def test_inspect_says_what_is_there_and_what_is_not(folder: Path) -> None:
+    text = run("inspect", "run", folder=folder).stdout
+    assert text.splitlines()[0].endswith("000002")
+    for line in (
+        "learner/rl_module",
+        "running episodes: 2 of 2 env slots",
+        "by replay: reset with the same seed",
+        "exploration               the strategy has learnt and adapted nothing",
+    ):
+        assert line in text
+    assert "connectors                observations" not in text  # they are there
+    report = json.loads(run("inspect", "run/checkpoints/000001", "--json", folder=folder).stdout)
+    assert report["components"]["learner/rl_module"]["num_bytes"] == (
+        (GOLDEN / "learner.rl_module.state").stat().st_size
+    )
+    assert report["metadata"]["training_iteration"] == 2
+    assert [episode["env_slot"] for episode in report["running_episodes"]] == [0, 1]
+    assert set(report["not_included"]) == {"exploration", "actors"}
+
+
+def test_inspect_names_a_buffer_and_code_that_were_left_out(tmp_path: Path) -> None:
+    config = DQNConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.training(store_buffer_in_checkpoints=False, model={"fcnet_hiddens": [4]})
+    config.callbacks(on_episode_end=lambda **_: None)
+    with config.build_algo() as algo:
+        algo.save_to_path(tmp_path / "c")
+    text = run("inspect", "c", folder=tmp_path).stdout
+    assert "replay_buffer             left out (store_buffer_in_checkpoints=False)" in text
+    assert "plain settings            callbacks_on_episode_end: code; give them" in text
+    assert "loaded only on request" in text
+    assert "running episodes: none" in text
+
+
+def test_nothing_is_run_and_nothing_steers_the_terminal(tmp_path: Path) -> None:
+    write_checkpoint(
+        tmp_path / "c",
+        components={"config": {"code": ["\x1b[2J"]}, "env_runners": HOSTILE, "evaluation": 1},
+        metadata={"note\x1b[2J": "\x1b]0;mine\x07"},
+        code=pack_code(Bomb()),
+    )
+    shutil.copytree(tmp_path / "c", tmp_path / "d")
+    for words in (
+        ["inspect", "c", "--verify"],
+        ["inspect", "c", "--json"],
+        ["verify", "c"],
+        ["diff", "c", "d"],
+    ):
+        out = run(*words, folder=tmp_path).stdout
+        assert "\x1b" not in out
+        assert "\x07" not in out
+    write_checkpoint(tmp_path / "e", components={"config": {"code": 5}}, metadata={})
+    run("inspect", "e", folder=tmp_path)
+    refused = run("export", "c", "w.npz", folder=tmp_path, code=1).stderr
+    assert "which of its components are weights" in refused
+    assert run("export", "c", "w.onnx", folder=tmp_path, code=1).stderr
+
+
+def test_inspect_of_a_damaged_checkpoint_names_the_damage(folder: Path) -> None:
+    damage(folder / "run" / "checkpoints" / "000002" / "env_runners.state")
+    text = run("inspect", "run", folder=folder).stdout
+    assert "problem: env_runners: " in text
+    assert "was altered" in text
+
+
+def test_verify_judges_every_checkpoint_of_a_run(folder: Path) -> None:
+    out = run("verify", "run", folder=folder).stdout.splitlines()
+    assert [line.split()[0] for line in out] == ["whole", "whole"]
+    damage(folder / "run" / "checkpoints" / "000001" / "learner.rl_module.state")
+    out = run("verify", "run", folder=folder, code=1).stdout.splitlines()
+    assert [line.split()[0] for line in out] == ["DAMAGED", "whole"]
+    assert "CheckpointCorruptError" in out[0]
+    (folder / "run" / "checkpoints" / "000002" / "manifest.json").write_text("{")
+    found = json.loads(run("verify", "run", "--json", folder=folder, code=1).stdout)
+    assert [outcome["is_whole"] for outcome in found] == [False, False]
+    run("verify", "nowhere", folder=folder, code=1)
+
+
+def test_diff_says_where_and_by_how_much(folder: Path) -> None:
+    first, second = "run/checkpoints/000001", "run/checkpoints/000002"
+    same = run("diff", first, first, folder=folder).stdout
+    assert same.splitlines()[-1] == "equal"
+    out = run("diff", first, second, folder=folder, code=3).stdout
+    distance = abs(0.5 - float(load_weights(GOLDEN)["pi/1/bias"][1]))
+    place = f"at most {distance:.6g} at pi/1/bias"
+    assert f"learner/rl_module           differs   1 place, {place}" in out
+    assert f"pi/1/bias: 1 of 2 numbers   |difference| {distance:.6g}" in out
+    assert "learner/optimizer           equal" in out
+    assert "num_episodes: " in out
+    assert out.splitlines()[-1] == "different"
+    found = json.loads(run("diff", first, second, "--json", folder=folder, code=3).stdout)
+    differing = {n for n, part in found["components"].items() if part["status"] != "equal"}
+    assert differing == {"learner/rl_module", "counters"}
+    assert found["components"]["learner/rl_module"]["differences"][0]["max_abs"] == distance
+
+
+def test_diff_shows_the_first_places_unless_all_are_wanted(folder: Path) -> None:
+    other = sorted(ASSETS.glob("*/pg"))[-1]
+    short = run("diff", GOLDEN, other, folder=folder, code=3).stdout
+    whole = run("diff", GOLDEN, other, "--all", folder=folder, code=3).stdout
+    assert "more (--all shows them)" in short
+    assert "more (--all shows them)" not in whole
+    assert len(whole.splitlines()) > len(short.splitlines())
+    assert "connectors                  only in the first" in short
+
+
+def test_export_writes_arrays_of_the_weights_or_of_a_component(folder: Path) -> None:
+    out = run("export", "run", "w.npz", folder=folder).stdout
+    weights = load_weights(folder / "run" / "checkpoints" / "000002")
+    assert f"{len(weights)} arrays" in out
+    with np.load(folder / "w.npz", allow_pickle=False) as archive:
+        assert set(archive) == set(weights)
+        assert all(np.array_equal(archive[name], weights[name]) for name in weights)
+    assert "--overwrite" in run("export", "run", "w.npz", folder=folder, code=1).stderr
+    words = ["--component", "learner/optimizer", "--overwrite", "--json"]
+    found = json.loads(run("export", "run", "w.npz", *words, folder=folder).stdout)
+    assert found["arrays"] == 2 * len(weights)
+    with np.load(folder / "w.npz", allow_pickle=False) as archive:
+        assert "first_moment/pi/0/kernel" in archive
+    run("export", "run/checkpoints/000001/connectors", "c.npz", folder=folder)
+    assert "ends with .npz" in run("export", "run", "w.txt", folder=folder, code=1).stderr
+    run("export", "run", "w.onnx", "--component", "x", folder=folder, code=1)
+
+
+def test_export_without_the_package_onnx_says_how_to_install_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    refused = run("export", "run", "w.onnx", folder=folder, code=1).stderr
+    assert 'pip install "local-trainer[onnx]"' in refused
+    assert not (folder / "w.onnx").exists()

@@ -1,0 +1,235 @@
+"""What else may happen while an asynchronous evaluation is under way: it keeps to its weights.
+
+The evaluation runners wait at a gate, so that it is under way for as long as a test wants.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.envs.classic_control import PendulumEnv
+
+from callbacks import RLlibCallback
+from checkpoints import encode
+from trainer import AlgorithmStoppedError, CallbackError, PPOConfig
+from trainer.metrics import comparable
+from trainer.testing.waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+
+class Gated(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Steps wait while the gate is closed: those of one runner, if it is named."""
+
+    def __init__(self, config: Any) -> None:
+        # Its rewards follow from actions to the last digit.
+        super().__init__(gymnasium.wrappers.TimeLimit(PendulumEnv(), 20))
+        self.gate = Path(config.get("gate", "no gate"))
+        self.task = 0
+        self.is_gated = config.get("only", config.worker_index) == config.worker_index
+
+    def get_task(self) -> int:
+        return self.task
+
+    def set_task(self, task: int) -> None:
+        self.task = task
+
+    def step(self, action: Any) -> Any:
+        if self.is_gated and self.gate.exists():
+            assert wait_until(lambda: not self.gate.exists(), within_s=60)
+        return super().step(action)
+
+
+class Counting(RLlibCallback):
+    """Counts the episodes of its runner."""
+
+    def __init__(self) -> None:
+        self.num_episodes = 0
+
+    def on_episode_end(self, **kwargs: Any) -> None:
+        self.num_episodes += 1
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    path = tmp_path / "gate"
+    path.touch()
+    return path
+
+
+def config(gate: Path, *, seed: int = 5, only: int | None = None, **settings: Any) -> PPOConfig:
+    env_config = {"gate": str(gate), **({} if only is None else {"only": only})}
+    made = (
+        PPOConfig()
+        .environment(Gated)
+        .env_runners(num_env_runners=0, observation_filter="MeanStdFilter")
+        .training(
+            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .evaluation(
+            evaluation_interval=1,
+            evaluation_num_env_runners=2,
+            evaluation_duration=4,
+            enable_async_evaluation=True,
+            evaluation_config={"env_config": env_config, "callbacks_class": Counting},
+        )
+        .debugging(seed=seed)
+    )
+    return made.update_from_dict(settings)
+
+
+def numbers(metrics: Any) -> bytes:
+    found = comparable({"evaluation": metrics})["evaluation"]
+    return encode({key: found[key] for key in ("env_runners", "num_episodes")})
+
+
+def train_until_evaluated(algo: Any) -> Any:
+    """The first evaluation that is over."""
+    shown: list[Any] = []
+
+    def is_there() -> bool:
+        shown.append(algo.train().get("evaluation"))
+        return shown[-1] is not None
+
+    assert wait_until(is_there, within_s=30)
+    return shown[-1]
+
+
+def test_an_evaluation_by_hand_leaves_it_its_weights_and_statistics(
+    gate: Path, tmp_path: Path
+) -> None:
+    with config(tmp_path / "open", enable_async_evaluation=False).build_algo() as algo:
+        expected = numbers(algo.train()["evaluation"])
+    found: list[Any] = []
+    with (
+        config(gate)
+        .callbacks(on_evaluate_end=lambda evaluation_metrics: found.append(evaluation_metrics))
+        .build_algo() as algo
+    ):
+        for _ in range(3):
+            algo.train()
+        for pid in algo.eval_env_runner_group.env_runner_pids().values():
+            os.kill(pid, signal.SIGKILL)  # who is made again needs the statistics of then
+        gate.unlink()
+        assert algo.evaluate()["evaluated_at_iteration"] == 3
+        algo.train()
+    by_hand, begun_first = found[:2]
+    assert by_hand["evaluated_at_iteration"] == 3
+    assert begun_first["evaluated_at_iteration"] == 1
+    assert begun_first["num_remote_worker_restarts"] >= 2
+    assert numbers(begun_first) == expected
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_restore_ends_it(seed: int, gate: Path, tmp_path: Path) -> None:
+    with config(tmp_path / "open", seed=seed).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+    with config(gate, evaluation_interval=2).build_algo() as algo:
+        algo.train()
+        algo.train()
+        algo.restore_from_path(path)
+        assert algo.training_iteration == 1
+        gate.unlink()
+        evaluation = train_until_evaluated(algo)
+        assert evaluation["evaluated_at_iteration"] == 2
+        assert evaluation["weights_version"] == 2
+        assert evaluation["num_evaluations_left_out"] == 0
+    with config(tmp_path / "open", seed=seed, enable_async_evaluation=False).build_algo() as algo:
+        algo.train()
+        assert numbers(algo.train()["evaluation"]) == numbers(evaluation)
+
+
+def _counted(algo: Any) -> list[int]:
+    states = algo.get_state(components="evaluation")["evaluation"]["evaluator"]["callbacks"]
+    return [state["objects"][0]["state"]["num_episodes"] for _, state in sorted(states.items())]
+
+
+def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) -> None:
+    """Only runner 2 waits: what runner 1 has played arrives in the iteration that fails."""
+    evaluations: list[Any] = []
+    undone: list[int] = []
+
+    def fail_when_half_is_there(algorithm: Any) -> None:
+        if algorithm.training_iteration == 2 and not undone:
+            group = algorithm.eval_env_runner_group
+
+            def has_answered() -> bool:
+                algorithm._look_after_evaluation()
+                return bool(group._places[1].has_answered)
+
+            assert wait_until(has_answered)
+            undone.append(2)
+            raise ValueError("at the worst moment")
+
+    made = config(gate, only=2).callbacks(on_train_result=fail_when_half_is_there)
+    with made.build_algo() as algo:
+        algo.train()
+        with pytest.raises(CallbackError):
+            algo.train()
+        algo.train()
+        assert _counted(algo) == [2, 0]
+        gate.unlink()
+        evaluations.append(train_until_evaluated(algo))
+        assert _counted(algo) == [2, 2]
+    with config(gate, enable_async_evaluation=False).build_algo() as algo:
+        assert numbers(algo.train()["evaluation"]) == numbers(evaluations[0])
+
+
+def test_what_was_asked_of_its_runners_afterwards_outlives_it_as_well(gate: Path) -> None:
+    def fail_once(algorithm: Any) -> None:
+        if algorithm.training_iteration == 2 and not failed:
+            failed.append(2)
+            raise ValueError("in the second")
+
+    failed: list[int] = []
+    with config(gate).callbacks(on_train_result=fail_once).build_algo() as algo:
+        algo.train()
+        gate.unlink()
+        group = algo.eval_env_runner_group
+        group.foreach_env(lambda env: env.set_task(5))
+        with pytest.raises(CallbackError):
+            algo.train()
+        assert group.get_tasks() == [5, 5]
+        train_until_evaluated(algo)
+        assert group.get_tasks() == [5, 5]
+
+
+def test_an_undone_iteration_leaves_the_last_evaluation_as_it_was(tmp_path: Path) -> None:
+    def fail(algorithm: Any) -> None:
+        if algorithm.training_iteration == 3 and not failed:
+            failed.append(3)
+            raise ValueError("in the third")
+
+    failed: list[int] = []
+    made = config(tmp_path / "open", enable_async_evaluation=False, evaluation_interval=2)
+    with made.callbacks(on_train_result=fail).build_algo() as algo:
+        algo.train()
+        before = algo.train()["evaluation"]
+        with pytest.raises(CallbackError):
+            algo.train()
+        assert algo.train()["evaluation"] == before
+        assert "num_healthy_workers" in before
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda group: group.foreach_env_runner(len),
+        lambda group: group.add_workers(1),
+        lambda group: group.sync_weights(),
+    ],
+)
+def test_after_a_stop_nobody_waits_for_it(ask: Callable[[Any], Any], gate: Path) -> None:
+    algo = config(gate).build_algo()
+    algo.train()
+    group = algo.eval_env_runner_group
+    algo.stop()
+    with pytest.raises(AlgorithmStoppedError):
+        ask(group)

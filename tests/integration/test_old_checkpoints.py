@@ -1,0 +1,113 @@
+"""What earlier releases saved is read, goes on training, and is what the page of the format says.
+
+The checkpoints in tests/checkpoint_assets are never written again; `make.py` there adds new ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import encode, load_weights, read_checkpoint
+from tests import independent_reader
+from tests.checkpoint_assets.make import ASSETS, golden_configs, golden_observations, make
+from trainer import Algorithm
+
+GOLDEN = sorted(path.parent for path in ASSETS.glob("*/*/manifest.json"))
+NAMES = [f"{path.parent.name}/{path.name}" for path in GOLDEN]
+
+golden = pytest.mark.parametrize("path", GOLDEN, ids=NAMES)
+
+
+def test_every_release_has_every_algorithm() -> None:
+    algorithms = {"dqn", "pg", "ppo", "sac"}
+    releases = {path.parent for path in GOLDEN}
+    assert releases
+    for release in releases:
+        assert {path.name for path in GOLDEN if path.parent == release} >= algorithms
+    assert sum(file.stat().st_size for file in ASSETS.rglob("*") if file.is_file()) < 200_000
+
+
+@golden
+def test_an_old_checkpoint_is_restored_and_goes_on_training(path: Path) -> None:
+    expected = json.loads(path.with_name(f"{path.name}.json").read_text("utf-8"))
+    with Algorithm.from_checkpoint(path) as algo:
+        assert algo.training_iteration == expected["training_iteration"]
+        assert algo.counters.num_env_steps_sampled == expected["num_env_steps_sampled"]
+        module = algo.learner.module
+        answers = module.forward_acting(golden_observations(module.obs_size))
+        np.testing.assert_allclose(answers, expected["action_dist_inputs"], rtol=1e-4, atol=1e-6)
+        before = module.parameters.flat.copy()
+        result = algo.train()
+        assert result["training_iteration"] == expected["training_iteration"] + 1
+        assert result["num_env_steps_sampled_lifetime"] > expected["num_env_steps_sampled"]
+        assert not np.array_equal(module.parameters.flat, before)
+
+
+@golden
+def test_another_implementation_reads_the_same(path: Path) -> None:
+    ours = read_checkpoint(path).components
+    others = independent_reader.read(path)
+    assert list(others) == list(ours)
+    for name, state in ours.items():
+        assert encode(others[name]) == encode(state), name
+    weights = others["learner/rl_module"]
+    assert weights.keys() == load_weights(path).keys()
+    assert all(np.array_equal(array, load_weights(path)[name]) for name, array in weights.items())
+
+
+def test_the_independent_reader_reads_every_kind_of_value() -> None:
+    structure = np.dtype([("a", "<i2"), ("b", "<f8", (2,))], align=True)
+    value: Any = {
+        "plain": [None, True, -1, 2**70, -(2**70), 1.5, "é", "\ud800", b"\x00"],
+        "containers": ((1, {2}), frozenset({"x", (3,)}), {1: {"a": []}, (2,): ()}),
+        "numbers": [1 + 2j, np.float32(0.1), np.int8(-3), np.str_("u\x00"), np.bytes_(b"b\x00")],
+        "arrays": [np.arange(6, dtype=">i4").reshape(2, 3).T, np.zeros((0, 2)), np.ones((), "?")],
+        "times": np.array(["2026-01-01"], "M8[ns]"),
+        "structure": np.ones(2, structure),
+    }
+    read = independent_reader.decode(encode(value))
+    assert encode(read) == encode(value)
+
+
+@golden
+def test_the_page_of_the_format_names_every_component_and_key(path: Path) -> None:
+    page = (ASSETS.parents[1] / "docs" / "checkpoint-format.md").read_text("utf-8")
+    names_of_their_own = {"learner/rl_module", "learner/target", "counters"}  # tensors and counts
+    for name, state in read_checkpoint(path).components.items():
+        assert f"| `{name}` |" in page
+        if name not in names_of_their_own:
+            assert [key for key in state if f"`{key}`" not in page] == [], name
+
+
+def test_a_release_is_never_written_twice(tmp_path: Path) -> None:
+    (tmp_path / "0.0.1").mkdir()
+    with pytest.raises(FileExistsError):
+        make(tmp_path / "0.0.1")
+    assert list((tmp_path / "0.0.1").iterdir()) == []
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.glob("*.state")}
+
+
+@pytest.fixture(params=sorted(golden_configs()))
+def saved(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    with golden_configs()[request.param].build_algo() as algo:
+        algo.train()
+        yield Path(algo.save_to_path(tmp_path / "first"))
+
+
+def test_save_restore_save_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
+    with Algorithm.from_checkpoint(saved) as algo:
+        again = Path(algo.save_to_path(tmp_path / "again"))
+        assert files_of(again) == files_of(saved)
+        algo.train()  # the negative control
+        later = Path(algo.save_to_path(tmp_path / "later"))
+    differing = {name for name, data in files_of(later).items() if files_of(saved)[name] != data}
+    assert differing >= {"counters.state", "learner.rl_module.state", "env_runners.state"}

@@ -1,0 +1,123 @@
+"""What differs between two checkpoints is named by place, and measured where it can be."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import Difference, diff_checkpoints, pack_code, write_checkpoint
+from checkpoints.comparison import differences
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": [1, 2]}, {"a": [1, 5]}, [("a/1", "2 -> 5", 3.0)]),
+        ({"a": 1}, {"a": 1.0}, [("a", "int 1 -> float 1.0", None)]),
+        ({"a": True}, {"a": False}, [("a", "True -> False", None)]),
+        ({"a": NAN}, {"a": NAN}, []),
+        (0.0, -0.0, [("", "0.0 -> -0.0", 0.0)]),
+        ([1], [1, 2], [("", "1 items -> 2 items", None)]),
+        ({"a": 1, "b": 2}, {"b": 2}, [("a", "1 -> (missing)", None)]),
+        ({"b": 2}, {"a": 1, "b": 2}, [("a", "(missing) -> 1", None)]),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, [("", "the same keys in another order", None)]),
+        ("x", "y", [("", "'x' -> 'y'", None)]),
+        ({(1, 2): 3}, {(1, 2): 4}, [("(1, 2)", "3 -> 4", 1.0)]),
+        (2**1030, 2**1030, []),
+    ],
+)
+def test_differences_of_plain_data(first: Any, second: Any, expected: list[Any]) -> None:
+    found = [(item.path, item.text, item.max_abs) for item in differences(first, second)]
+    assert found == expected
+
+
+def test_whole_numbers_beyond_floats_have_no_distance() -> None:
+    (found,) = differences(2**2000, 2**2001)
+    assert found.max_abs is None
+    assert len(found.text) < 140
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text", "max_abs"),
+    [
+        (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.5, 1.0]), "2 of 3 numbers", 2.0),
+        (np.array([np.inf, 1.0]), np.array([np.inf, 1.5]), "1 of 2 numbers", 0.5),
+        (np.array([NAN, 1.0]), np.array([NAN, 4.0]), "1 of 2 numbers", 3.0),
+        (np.array([NAN, 1.0]), np.array([0.0, 4.0]), "2 of 2 numbers", NAN),
+        (np.array(["a"]), np.array(["b"]), "1 of 1 numbers", None),
+        (np.array([0], "u1"), np.array([255], "u1"), "1 of 1 numbers", 255.0),
+        (np.ones(2), np.ones(3), "array float64 [2] -> array float64 [3]", None),
+        (np.ones(1), np.ones(1, "f4"), "array float64 [1] -> array float32 [1]", None),
+        (
+            np.ones((2, 2)),
+            np.asfortranarray(np.ones((2, 2))),
+            "the same numbers in another m",
+            None,
+        ),
+    ],
+)
+def test_differences_of_arrays(first: Any, second: Any, text: str, max_abs: float | None) -> None:
+    (found,) = differences({"w": first}, {"w": second})
+    assert found.path == "w"
+    assert found.text.startswith(text)
+    if max_abs is not None and math.isnan(max_abs):
+        assert found.max_abs is not None
+        assert math.isnan(found.max_abs)
+    else:
+        assert found.max_abs == max_abs
+    assert list(differences(first, first.copy(order="A"))) == []
+
+
+def test_checkpoints_are_compared_component_by_component(tmp_path: Path) -> None:
+    same = {"a": np.ones(2)}
+    first = write_checkpoint(
+        tmp_path / "first",
+        components={"same": same, "other": {"x": 1}, "gone": 1},
+        metadata={"it": 1},
+        code=pack_code(1),
+    )
+    second = write_checkpoint(
+        tmp_path / "second",
+        components={"same": same, "other": {"x": 2}, "new": 2},
+        metadata={"it": 2},
+        code=pack_code(2),
+    )
+    found = diff_checkpoints(first, second)
+    assert {name: part.status for name, part in found.components.items()} == {
+        "same": "equal",
+        "other": "differs",
+        "gone": "only in the first",
+        "new": "only in the second",
+        "code.pkl": "differs",
+    }
+    assert found.components["other"].differences == (Difference("x", "1 -> 2", 1.0),)
+    assert found.components["gone"].num_bytes[1] is None
+    assert found.metadata == (Difference("it", "1 -> 2", 1.0),)
+    assert not found.is_equal
+
+
+def test_metadata_alone_do_not_make_a_difference(tmp_path: Path) -> None:
+    paths = [
+        write_checkpoint(tmp_path / str(time), components={"a": 1}, metadata={"time": time})
+        for time in (1, 2)
+    ]
+    found = diff_checkpoints(*paths)
+    assert found.is_equal
+    assert found.metadata == (Difference("time", "1 -> 2", 1.0),)
+
+
+def test_equal_bytes_of_another_state_version_differ(tmp_path: Path) -> None:
+    paths = [
+        write_checkpoint(
+            tmp_path / str(version), components={"a": 1}, metadata={}, state_versions={"a": version}
+        )
+        for version in (1, 2)
+    ]
+    assert diff_checkpoints(*paths).components["a"].differences[0].text == "state version 1 -> 2"

@@ -1,0 +1,144 @@
+"""Commands that look at checkpoints. None of them runs code from one, unless that is allowed.
+
+Each takes the parsed arguments and returns an exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from checkpoints import (
+    CheckpointCorruptError,
+    CheckpointError,
+    diff_checkpoints,
+    export_weights,
+    load_weights,
+    verify,
+)
+from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.onnx_export import export_onnx
+from trainer.cli.checkpoint_paths import all_checkpoints_at, checkpoint_at
+from trainer.cli.comparing import comparison, comparison_lines
+from trainer.cli.inspection import inspection, inspection_lines
+from trainer.errors import ConfigError
+
+DIFFERENT: Final = 3
+"""The exit code of `diff` for checkpoints that differ."""
+
+_TO_ACT_ONLY: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "num_env_runners": 0,
+        "num_envs_per_env_runner": 1,
+        "evaluation_num_env_runners": 0,
+    }
+)
+
+
+def inspect(arguments: argparse.Namespace) -> int:
+    """`local-trainer inspect`."""
+    checkpoint = checkpoint_at(arguments.path)
+    if arguments.verify:
+        verify(checkpoint)
+    report = inspection(checkpoint)
+    if arguments.json:
+        _print_json(report)
+        return 0
+    print("\n".join(inspection_lines(report)))
+    if arguments.verify:
+        print("  all files are as their hashes say")
+    return 0
+
+
+def verify_files(arguments: argparse.Namespace) -> int:
+    """`local-trainer verify`: every checkpoint that is there, one line each."""
+    outcomes = [_verified(path) for path in all_checkpoints_at(arguments.path)]
+    if arguments.json:
+        _print_json(outcomes)
+    else:
+        for outcome in outcomes:
+            print(f"{'whole' if outcome['is_whole'] else 'DAMAGED':<9}{outcome['text']}")
+    return 0 if all(outcome["is_whole"] for outcome in outcomes) else 1
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    """`local-trainer diff`."""
+    first, second = checkpoint_at(arguments.first), checkpoint_at(arguments.second)
+    found = diff_checkpoints(first, second)
+    if arguments.json:
+        _print_json({"first": str(first), "second": str(second), **comparison(found)})
+    else:
+        print(f"- {first}\n+ {second}")
+        print("\n".join(comparison_lines(found, show_all=arguments.all)))
+        print("equal" if found.is_equal else "different")
+    return 0 if found.is_equal else DIFFERENT
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """`local-trainer export`: weights as .npz, or the policy as .onnx."""
+    kind = Path(arguments.file).suffix.lower()
+    if kind not in (".npz", ".onnx"):
+        raise ConfigError(
+            f"{arguments.file!r} does not say what to write. Give a file that ends with .npz (the "
+            "weights, for numpy.load) or .onnx (the policy, for ONNX runtimes)."
+        )
+    checkpoint, component = arguments.path, arguments.component
+    if Path(checkpoint).expanduser().is_dir():  # and not a component in one
+        checkpoint = str(checkpoint_at(checkpoint))
+    if kind == ".npz":
+        file = export_weights(
+            checkpoint, arguments.file, component=component, overwrite=arguments.overwrite
+        )
+        arrays = load_weights(checkpoint, component=component)
+        what: dict[str, Any] = {
+            "arrays": len(arrays),
+            "numbers": sum(array.size for array in arrays.values()),
+        }
+    else:
+        if component is not None:
+            raise ConfigError(
+                "--component chooses arrays for .npz; .onnx is the policy. Leave out one."
+            )
+        file = _export_policy(checkpoint, arguments)
+        what = {"bytes": file.stat().st_size}
+    if arguments.json:
+        _print_json({"file": str(file), **what})
+    else:
+        print(f"{file}: {', '.join(f'{count:,} {name}' for name, count in what.items())}")
+    return 0
+
+
+def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
+    with Algorithm.from_checkpoint(
+        checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY
+    ) as algo:
+        try:
+            return export_onnx(algo, arguments.file, overwrite=arguments.overwrite)
+        except ImportError as error:
+            raise ConfigError(str(error)) from error
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    try:
+        manifest = verify(path)
+    except CheckpointError as error:
+        kind = type(error).__name__
+        is_damage = isinstance(error, CheckpointCorruptError)
+        text = str(error) if str(path) in str(error) else f"{path}: {error}"
+        return {
+            "path": str(path),
+            "is_whole": False,
+            "is_damage": is_damage,
+            "text": f"{kind}: {text}",
+        }
+    num_bytes = sum(entry.num_bytes for entry in manifest.files)
+    text = f"{path}: {len(manifest.files)} files, {num_bytes:,} bytes, as their hashes say"
+    return {"path": str(path), "is_whole": True, "is_damage": False, "text": text}
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, allow_nan=False))

@@ -1,0 +1,59 @@
+"""Which checkpoint the user means: a directory of a run stands for its newest one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from checkpoints import latest_checkpoint
+from trainer.errors import ConfigError
+
+
+def checkpoint_at(path: str) -> Path:
+    """The checkpoint at a path: itself, or the newest of a run's directory.
+
+    Raises:
+        ConfigError: nothing is there, or the directory of a run that has not saved anything.
+    """
+    given = _existing(path)
+    for directory in (given / "checkpoints", given):
+        if directory.is_dir() and not (directory / "manifest.json").exists():
+            found = latest_checkpoint(directory)
+            if found is not None:
+                return found
+    if (given / "run.json").is_file():
+        raise ConfigError(
+            f"{given.resolve()} is the directory of a run without a checkpoint: it ended before "
+            "it saved one. Remove the directory, and start again with local-trainer train."
+        )
+    return given
+
+
+def all_checkpoints_at(path: str) -> list[Path]:
+    """The checkpoint at a path, or all of a run's directory, damaged ones included, by name.
+
+    Raises:
+        ConfigError: nothing is there, or the directory of a run that has not saved anything.
+    """
+    given = _existing(path)
+    for directory in (given, given / "checkpoints"):
+        if not directory.is_dir() or (directory / "manifest.json").exists():
+            continue
+        found = sorted(
+            entry
+            for entry in directory.iterdir()
+            if not entry.name.startswith(".") and os.path.lexists(entry / "manifest.json")
+        )
+        if found:
+            return found
+    return [checkpoint_at(path)]
+
+
+def _existing(path: str) -> Path:
+    given = Path(path).expanduser()
+    if not os.path.lexists(given):  # which never raises, whatever the name
+        raise ConfigError(
+            f"{given.absolute()} does not exist. Give the directory of a run, such as runs/<run>, "
+            "or one of the checkpoints in it."
+        )
+    return given
