@@ -13,7 +13,7 @@ import pytest
 from trainer import PPOConfig, RunnerLostError
 from trainer.config.specs import restart_policy
 from trainer.runtime.restart_policy import RestartPolicy
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv, InjectedFaultError
+from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError
 
 OLD_NAMES = {
     "recreate_failed_env_runners": ("restart_failed_env_runners", False),

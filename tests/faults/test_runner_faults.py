@@ -14,7 +14,8 @@ import pytest
 from checkpoints import encode
 from trainer import EnvCreationError, PPOConfig, RunnerFailedError, RunnerLostError
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import FailingEnv, InjectedFaultError, UnseededEnv
+from trainer.testing.debug_envs import FailingEnv, UnseededEnv
+from trainer.testing.faults import InjectedFaultError
 from trainer.testing.waiting import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
@@ -59,7 +60,7 @@ def undisturbed() -> bytes:
 
 
 ENDINGS = {
-    "raise": "raised trainer.testing.debug_envs.InjectedFaultError: this env fails on purpose",
+    "raise": "raised trainer.testing.faults.InjectedFaultError: this fails on purpose at",
     "exit": "ended with exit code 7",
     "kill": "was killed by signal 9",
     "segfault": "was killed by signal 11",

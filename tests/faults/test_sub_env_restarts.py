@@ -12,7 +12,7 @@ import pytest
 from checkpoints import encode
 from trainer import EnvContractError, PPOConfig, RunnerFailedError
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv, InjectedFaultError
+from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError
 
 ON = {"restart_failed_sub_environments": True}
 

@@ -25,7 +25,8 @@ from trainer import (
     UnknownSettingError,
     UnsupportedSpaceError,
 )
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv, InjectedFaultError
+from trainer.testing.debug_envs import CountdownEnv, FailingEnv
+from trainer.testing.faults import InjectedFaultError
 
 SMALL: dict[str, Any] = {
     "train_batch_size": 40,
@@ -128,12 +129,12 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
     "env whose constructor raises": (
         lambda: config(FailingEnv, env_config={"where": "init"}).build_algo(),
         EnvCreationError,
-        ["Could not make env 'FailingEnv'", "this env fails on purpose", "env_config={'where'"],
+        ["Could not make env 'FailingEnv'", "this fails on purpose", "env_config={'where'"],
     ),
     "env whose reset raises": (
         lambda: train(config(FailingEnv, env_config={"where": "reset"})),
         InjectedFaultError,
-        ["this env fails on purpose"],
+        ["this fails on purpose"],
     ),
     "env of the old gym API": (
         lambda: train(config(OldStyle)),

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from checkpoints import encode
-from trainer import ConfigError, EvaluationError, PPOConfig, collect_episodes, summarize_episodes
+from trainer import (
+    ConfigError,
+    EvaluationError,
+    PPOConfig,
+    TrainerError,
+    collect_episodes,
+    summarize_episodes,
+)
 from trainer.metrics import comparable
 from trainer.testing.debug_envs import CorridorEnv, CountdownEnv
 
@@ -183,6 +190,7 @@ def test_it_does_not_disturb_training() -> None:
         (None, "returned None, a NoneType"),
         ({}, "returned {}, a dict"),
         (3.5, "returned 3.5, a float"),
+        ({"a": object()}, "something that no checkpoint can hold"),
         (({"a": 1}, 3), "a tuple of 2"),
         (({"a": 1}, None, 3), "returned None as num_env_steps_sampled"),
         (({"a": 1}, 2, -1), "returned -1 as num_agent_steps_sampled"),
@@ -191,6 +199,13 @@ def test_it_does_not_disturb_training() -> None:
 def test_a_wrong_answer_is_told_and_the_iteration_undone(returned: Any, told: str) -> None:
     with config(lambda algorithm, workers: returned).build_algo() as algo:
         with pytest.raises(EvaluationError, match=told):
+            algo.train()
+        assert algo.training_iteration == 0
+
+
+def test_an_evaluation_that_calls_for_another_one_is_told() -> None:
+    with config(lambda algorithm, workers: algorithm.evaluate()).build_algo() as algo:
+        with pytest.raises(TrainerError, match="would call itself for ever"):
             algo.train()
         assert algo.training_iteration == 0
 

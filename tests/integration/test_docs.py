@@ -104,7 +104,9 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert not broken
 
 
-@pytest.mark.parametrize("script", ["make_settings.py", "make_callback_events.py"])
+@pytest.mark.parametrize(
+    "script", ["make_settings.py", "make_callback_events.py", "make_fault_matrix.py"]
+)
 def test_the_pages_that_are_made_are_up_to_date(script: str) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / script), "--check"],

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
-from trainer import CallbackError, ConfigError, PPOConfig, RunnerLostError, SerializationError
+from trainer import (
+    CallbackError,
+    ConfigError,
+    PPOConfig,
+    RunnerLostError,
+    SerializationError,
+    TrainerError,
+)
 from trainer.testing.debug_envs import CountdownEnv, UnseededEnv
 from trainer.testing.task_envs import TaskCountdownEnv
 from trainer.testing.waiting import wait_until
@@ -296,3 +303,18 @@ def test_a_function_that_kills_its_process_is_tried_twice(group: Any) -> None:
     group.foreach_env_runner_async(die, remote_worker_ids=[1])
     with pytest.raises(RunnerLostError, match="exit code 3"):
         fetched(group)
+
+
+def test_the_number_of_runners_stays_while_an_iteration_may_be_undone(algo: Any) -> None:
+    group = algo.env_runner_group
+    group.is_training = True
+    with pytest.raises(TrainerError, match="while train"):
+        group.add_workers(1)
+    with pytest.raises(TrainerError, match="while train"):
+        group.reset()
+    group.is_training = False
+
+
+def test_an_answer_that_cannot_travel_is_named(group: Any) -> None:
+    with pytest.raises(SerializationError, match="`value`, a SingleAgentEnvRunner"):
+        group.foreach_env_runner(lambda runner: runner)

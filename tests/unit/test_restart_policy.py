@@ -8,10 +8,18 @@ from trainer.runtime.restart_policy import RestartPolicy
 
 
 def may_restart(
-    policy: RestartPolicy, *, restarts: int = 0, failures: int = 1, answered: bool = True
+    policy: RestartPolicy,
+    *,
+    restarts: int = 0,
+    failures: int = 1,
+    excess: int | None = None,
+    answered: bool = True,
 ) -> bool:
     return policy.may_restart(
-        num_restarts=restarts, num_failures_in_a_row=failures, has_ever_answered=answered
+        num_restarts=restarts,
+        num_failures_in_a_row=failures,
+        num_excess_failures=failures if excess is None else excess,
+        has_ever_answered=answered,
     )
 
 
@@ -36,6 +44,11 @@ def test_failures_in_a_row_are_tolerated_up_to_the_tolerance() -> None:
     assert not may_restart(RestartPolicy(tolerance=0))
 
 
+def test_a_worker_may_not_fail_much_more_often_than_it_answers() -> None:
+    policy = RestartPolicy(tolerance=10)
+    assert [may_restart(policy, excess=n) for n in (1, 10, 11)] == [True, True, False]
+
+
 def test_a_newcomer_gets_three_tries_however_large_the_tolerance() -> None:
     policy = RestartPolicy(tolerance=100)
     tried = [may_restart(policy, failures=n, answered=False) for n in (1, 2, 3, 4)]
@@ -54,9 +67,19 @@ def test_the_configured_delay_comes_on_top() -> None:
     assert [policy.back_off_s(n) for n in (1, 2, 3)] == pytest.approx([2.0, 2.05, 2.1])
 
 
-def why(policy: RestartPolicy, *, has_answered: bool, failures: int = 3, restarts: int = 2) -> str:
+def why(
+    policy: RestartPolicy,
+    *,
+    has_answered: bool,
+    failures: int = 3,
+    restarts: int = 2,
+    excess: int = 3,
+) -> str:
     return policy.describe(
-        num_restarts=restarts, num_failures_in_a_row=failures, has_ever_answered=has_answered
+        num_restarts=restarts,
+        num_failures_in_a_row=failures,
+        num_excess_failures=excess,
+        has_ever_answered=has_answered,
     )
 
 
@@ -74,3 +97,9 @@ def test_the_rule_for_a_newcomer_is_told_where_it_decided() -> None:
 def test_it_is_told_when_a_worker_was_replaced_as_often_as_it_may_be() -> None:
     told = why(RestartPolicy(max_restarts=5), has_answered=False, restarts=5)
     assert told.startswith("It was replaced 5 times, as often as it may be.")
+
+
+def test_it_is_told_when_a_worker_fails_more_often_than_it_answers() -> None:
+    told = why(RestartPolicy(tolerance=5), has_answered=True, failures=2, excess=6)
+    assert told.startswith("It has failed 6 times more often than it has answered")
+    assert "more often" not in why(RestartPolicy(tolerance=5), has_answered=True, failures=6)

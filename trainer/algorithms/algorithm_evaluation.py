@@ -20,6 +20,7 @@ from trainer.algorithms.building import evaluation_settings, make_group
 from trainer.env_runners import EnvRunnerGroup
 from trainer.env_runners.crash_files import read_crash
 from trainer.episodes import SingleAgentEpisode
+from trainer.errors import TrainerError
 from trainer.evaluation import Evaluator, RunningEvaluation, Subject, call_evaluation_function
 from trainer.metrics import ResultDict, comparable
 from trainer.seeding import Role
@@ -36,17 +37,21 @@ class EvaluationsSoFar:
         running: the one that was under way; None if none was.
         num_answers: what of it had come in.
         last: the metrics of the last one that was over, with those that no state holds.
+        begins_again: one that a checkpoint left under way is still to begin.
     """
 
     running: RunningEvaluation | None
     num_answers: int
     last: dict[str, Any]
+    begins_again: bool
 
 
 class AlgorithmEvaluation(AlgorithmParts):
     """Adds evaluation to an algorithm."""
 
     _running_evaluation: RunningEvaluation | None = None
+    _begins_evaluation_again: bool = False
+    _is_evaluating: bool = False
 
     @property
     def eval_env_runner_group(self) -> EnvRunnerGroup | None:
@@ -83,15 +88,35 @@ class AlgorithmEvaluation(AlgorithmParts):
     # ---- evaluating
 
     def _evaluate(self) -> ResultDict:
-        """Evaluates the newest weights, and waits for it."""
-        evaluator, subject = self._prepare_evaluation()
-        function = self.config.custom_evaluation_function
-        if function is not None:
-            returned = call_evaluation_function(function, self, evaluator.group)
-            return self._report(evaluator.end_function(subject, returned))
-        evaluation = evaluator.begin(subject, is_beside_training=False)
-        evaluation.play.finish()
-        return self._report(evaluator.end(evaluation))
+        """Evaluates the newest weights, and waits for it.
+
+        Raises:
+            TrainerError: an evaluation called for another one.
+        """
+        with self._no_other_evaluation():
+            evaluator, subject = self._prepare_evaluation()
+            function = self.config.custom_evaluation_function
+            if function is not None:
+                returned = call_evaluation_function(function, self, evaluator.group)
+                return self._report(evaluator.end_function(subject, returned))
+            evaluation = evaluator.begin(subject, is_beside_training=False)
+            evaluation.play.finish()
+            return self._report(evaluator.end(evaluation))
+
+    @contextlib.contextmanager
+    def _no_other_evaluation(self) -> Iterator[None]:
+        if self._is_evaluating:
+            raise TrainerError(
+                "evaluate() was called while an evaluation begins, is made, or is reported (by a "
+                "custom evaluation function, or a callback for on_evaluate_start or "
+                "on_evaluate_end); it would call itself for ever. Let the runners sample instead: "
+                "`algorithm.eval_env_runner_group.foreach_env_runner(lambda r: r.sample())`."
+            )
+        self._is_evaluating = True
+        try:
+            yield
+        finally:
+            self._is_evaluating = False
 
     def _evaluate_after_training_step(self, *, is_due: bool) -> None:
         """Ends what was begun, and evaluates the newest weights if that is due now."""
@@ -108,12 +133,16 @@ class AlgorithmEvaluation(AlgorithmParts):
         evaluator = self._get_evaluator()
         evaluator.start(self.env_runner_group)
         subject = Subject(self._weights(), self.normalization, self.counters.training_iteration)
-        evaluator.prepare(subject)
+        is_looked_at = self.callbacks.listens_to("on_evaluate_start")
+        has_function = self.config.custom_evaluation_function is not None
+        evaluator.prepare(subject, waits=is_looked_at or has_function)
         self.callbacks.fire("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
         return evaluator, subject
 
     def _begin_evaluation(self) -> None:
         """Lets the runners evaluate the newest weights while training goes on."""
+        self._begins_evaluation_again = False
+        self._end_evaluation_if_over(shown_in=self.counters.training_iteration + 1)
         if self._running_evaluation is not None:
             self._get_evaluator().leave_out()
             return
@@ -127,7 +156,7 @@ class AlgorithmEvaluation(AlgorithmParts):
             return
         if running.play.is_abandoned:  # with an error that somebody else was told
             evaluator = self._get_evaluator()
-            evaluator.prepare(running.subject)
+            evaluator.prepare(running.subject, waits=False)
             running = self._running_evaluation = evaluator.begin(
                 running.subject, is_beside_training=True
             )
@@ -137,23 +166,27 @@ class AlgorithmEvaluation(AlgorithmParts):
         """Reports what was begun; with asynchronous evaluation only if it is over."""
         self._look_after_evaluation()
         running = self._running_evaluation
-        if running is None:
-            return
-        evaluator = self._get_evaluator()
-        if evaluator.settings.is_auto:
+        if running is not None and self._get_evaluator().settings.is_auto:
             running.play.tell_to_end()
-        if not self.config.enable_async_evaluation:
+        if running is not None and not self.config.enable_async_evaluation:
             running.play.finish()
-        elif not running.play.advance():
-            return
-        self._running_evaluation = None
-        self._report(evaluator.end(running))
+        self._end_evaluation_if_over(shown_in=self.counters.training_iteration)
+
+    def _end_evaluation_if_over(self, *, shown_in: int) -> None:
+        self._look_after_evaluation()
+        running = self._running_evaluation
+        if running is not None and running.play.advance():
+            self._running_evaluation = None
+            with self._no_other_evaluation():
+                self._report(self._get_evaluator().end(running), shown_in=shown_in)
 
     def _note_evaluations(self) -> EvaluationsSoFar:
         """What no state holds, for `_undoing_evaluations`."""
         running = self._running_evaluation
         num_answers = 0 if running is None else running.play.num_answers
-        return EvaluationsSoFar(running, num_answers, self._last_evaluation)
+        return EvaluationsSoFar(
+            running, num_answers, self._last_evaluation, self._begins_evaluation_again
+        )
 
     @contextlib.contextmanager
     def _undoing_evaluations(self, before: EvaluationsSoFar) -> Iterator[None]:
@@ -166,11 +199,17 @@ class AlgorithmEvaluation(AlgorithmParts):
             self._evaluator.group.abandon_play(but=None if running is None else running.play)
         yield
         self._running_evaluation, self._last_evaluation = running, before.last
+        self._begins_evaluation_again = before.begins_again
         if running is not None:
             running.play.commit_again(since=before.num_answers)
 
-    def _report(self, found: dict[str, Any]) -> ResultDict:
-        """Fires the event, keeps the metrics for results."""
+    def _report(self, found: dict[str, Any], *, shown_in: int | None = None) -> ResultDict:
+        """Fires the event, keeps the metrics for results.
+
+        Args:
+            found: the metrics.
+            shown_in: the iteration whose result shows them as fresh; None is the present one.
+        """
         group = self._get_evaluator().group
         metrics = ResultDict(found)
         metrics["num_healthy_workers"] = group.num_healthy_remote_workers()
@@ -183,7 +222,8 @@ class AlgorithmEvaluation(AlgorithmParts):
             evaluation_metrics=metrics,
         )
         self._last_evaluation = copy.deepcopy(metrics)
-        self._evaluation_reported_at = self.counters.training_iteration
+        iteration = self.counters.training_iteration
+        self._evaluation_reported_at = iteration if shown_in is None else shown_in
         return metrics
 
     # ---- when
@@ -232,12 +272,14 @@ class AlgorithmEvaluation(AlgorithmParts):
     def set_evaluation_state(self, state: State) -> None:
         """Goes on where `get_evaluation_state` was called.
 
-        What was running then is left out, and what is running now ends: it is no part of the state.
+        What is running now ends. What was running then begins again with the next iteration if it
+        was of these weights; else it is left out.
         """
         running, self._running_evaluation = self._running_evaluation, None
         if running is not None and self._evaluator is not None:
             self._evaluator.group.abandon_play()
-        last = state["last"]
+        last, iteration = state["last"], self.counters.training_iteration
+        self._begins_evaluation_again = state.get("running_of") == iteration
         self._evaluator_state = state["evaluator"]
         self._last_evaluation = copy.deepcopy(last)
         self._evaluation_reported_at = state.get("reported_at", last.get("evaluated_at_iteration"))

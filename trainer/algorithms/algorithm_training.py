@@ -37,18 +37,20 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
                 "train() was called by a callback while train() runs; an iteration cannot be a "
                 "part of another one. Leave a note in the callback, and call it in your own loop."
             )
-        self._is_training = True
+        self._is_training = self.env_runner_group.is_training = True
         try:
             return self._make_iteration()
         finally:
-            self._is_training = False
+            self._is_training = self.env_runner_group.is_training = False
 
     def _make_iteration(self) -> ResultDict:
         started_at = time.monotonic()
         result = IterationResult(self.counters)
         self.episode_statistics.begin_iteration()
         is_due = self._is_evaluation_due(self.counters.training_iteration + 1)
-        if is_due and self.config.evaluation_parallel_to_training:
+        if self._begins_evaluation_again or (
+            is_due and self.config.evaluation_parallel_to_training
+        ):
             with result.time("evaluation_iteration"):
                 self._begin_evaluation()
         while not self._has_done_enough(result, time.monotonic() - started_at):

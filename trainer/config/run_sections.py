@@ -90,8 +90,9 @@ class RunSections(ConfigValues):
                 failure on.
             restart_failed_sub_environments: if `reset` or `step` of a single env raises, replace
                 that env alone; its runner only if that does not help.
-            num_consecutive_env_runner_failures_tolerance: failures of one runner in a row, without
-                an answer between them, that are tolerated; of a single env, this or 10.
+            num_consecutive_env_runner_failures_tolerance: failures of one runner that are tolerated
+                in a row, without an answer between them, and in excess of its answers; failures in
+                a row of a single env: this or 10.
             env_runner_health_probe_timeout_s: how long a lost runner may take to answer a probe.
             env_runner_restore_timeout_s: how long a runner may take to be made and put to where
                 it stood, without an env step in that time.

@@ -17,14 +17,18 @@ class AsyncCalls:
     """One call at most under way per runner; what comes in is kept until it is fetched."""
 
     def __init__(
-        self, round_: Round, on_answers: OnAnswers, on_over: Callable[[RoundResult], None]
+        self,
+        round_: Round,
+        on_answers: OnAnswers,
+        on_over: Callable[[RoundResult, Collection[int]], None],
     ) -> None:
         """Begins without a call.
 
         Args:
             round_: the round in which they are made.
             on_answers: told the answers.
-            on_over: told what came out of the round, once nobody owes an answer.
+            on_over: told what came out of the round, once nobody owes an answer, and whose last
+                answer somebody will fetch.
         """
         self._round = round_
         self._on_answers = on_answers
@@ -78,7 +82,7 @@ class AsyncCalls:
         if is_idle:
             self._under_way.clear()  # who was given up will not answer
             self._is_over = True
-            self._on_over(self._round.end())
+            self._on_over(self._round.end(), self._to_be_fetched)
         return is_idle
 
     def finish(self) -> None:

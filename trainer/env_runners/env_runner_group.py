@@ -88,12 +88,13 @@ class EnvRunnerGroup(
             on_metrics: called with what the functions of `foreach_env_runner` logged.
         """
         self.num_restarts = self.num_sub_env_restarts = self.num_recorded = 0
+        self.is_training = False
         # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
         self._recreated: list[int] = []
         self._records = []
         self._ready = []
-        self._failed_calls = None
+        self._failed_calls = RoundResult()
         self._open = None
         self._is_stopped = False
         self._crash_files = crash_files or CrashFiles()
@@ -240,9 +241,11 @@ class EnvRunnerGroup(
     def _healthy_or_raise(self) -> list[int]:
         indices = self.healthy_env_runner_ids()
         if not indices:
+            first = next(iter(self._places.values()))
+            what = "evaluation env runners" if first.spec.in_evaluation else "env runners"
             raise RunnerLostError(
-                f"All {len(self._places)} env runners failed and may not be replaced, so there is "
-                "nobody left to sample. The log has the failures. Correct the env, or let runners "
+                f"All {len(self._places)} {what} failed and may not be replaced, so there is "
+                "nobody left to play. The log has the failures. Correct the env, or let runners "
                 "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
             )
         return indices

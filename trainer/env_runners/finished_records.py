@@ -21,6 +21,7 @@ class FinishedRecords:
         self.records: list[EpisodeRecord] = []
         self.numbers: list[int] = []
         self._slots: list[int] = []
+        self._new: list[EpisodeRecord] = []
 
     def __len__(self) -> int:
         return len(self.records)
@@ -31,3 +32,9 @@ class FinishedRecords:
         self._slots.insert(place, slot_index)
         self.records.insert(place, record)
         self.numbers.insert(place, number)
+        self._new.append(record)
+
+    def take_new(self) -> list[EpisodeRecord]:
+        """The records that were added since this was last called, in order of time."""
+        new, self._new = self._new, []
+        return new

@@ -78,9 +78,8 @@ class GroupAsyncCalls(GroupParts):
             if time.monotonic() >= until:
                 break
         self._tell_recreated()
-        failed, self._failed_calls = self._failed_calls, None
-        if failed is not None:
-            failed.raise_first_failure(doing="ran the function given to foreach_env_runner_async()")
+        failed, self._failed_calls = self._failed_calls, RoundResult()
+        failed.raise_first_failure(doing="ran the function given to foreach_env_runner_async()")
         ready, self._ready = self._ready, []
         return ready
 
@@ -122,11 +121,12 @@ class GroupAsyncCalls(GroupParts):
             (index, reply.value) for index, reply in answers.items() if index in to_be_fetched
         ]
 
-    def _end_calls(self, result: RoundResult) -> None:
+    def _end_calls(self, result: RoundResult, to_be_fetched: Collection[int]) -> None:
         self._take_over(result)
-        if result.failures:
-            self._failed_calls = result
-            for index, outcome in sorted(result.failures.items()):
+        for index, outcome in sorted(result.failures.items()):
+            if index in to_be_fetched:
+                self._failed_calls.failures.setdefault(index, outcome)
+            else:
                 _LOGGER.warning(
                     "Env runner %d %s in a function that nobody waits for.",
                     index,

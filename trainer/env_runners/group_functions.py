@@ -161,17 +161,17 @@ class GroupFunctions(GroupParts):
     def _chosen(
         self, *, local_env_runner: bool, remote_worker_ids: Sequence[int] | None
     ) -> list[int]:
-        if self._pool is None:
-            return [0] if local_env_runner else []
+        remote = [] if self._pool is None else list(self._places)
+        local = [0] if self._pool is None and local_env_runner else []
         if remote_worker_ids is None:
-            return list(self._places)
-        unknown = sorted(set(remote_worker_ids) - set(self._places))
+            return local + remote
+        unknown = sorted(set(remote_worker_ids) - set(remote))
         if unknown:
+            there_are = f"there are 1 … {len(remote)}" if remote else "all runs in the main process"
             raise ConfigError(
-                f"remote_worker_ids={list(remote_worker_ids)}: there is no {unknown}; "
-                f"there are 1 … {len(self._places)}."
+                f"remote_worker_ids={list(remote_worker_ids)}: there is no {unknown}; {there_are}."
             )
-        return list(remote_worker_ids)
+        return local + list(remote_worker_ids)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ class GroupHealth(GroupParts):
     def env_runner_pids(self) -> dict[int, int]:
         """Process ids of the remote runners that have a process, by number."""
         slots = self._pool.slots if self._pool is not None else {}
-        return {index: slot.pid for index, slot in slots.items() if slot.pid is not None}
+        pids = {index: slot.pid for index, slot in slots.items()}
+        return {index: pid for index, pid in pids.items() if pid is not None}
 
     def is_policy_to_train(self, policy_id: str = DEFAULT_MODULE_ID, batch: object = None) -> bool:
         """Whether the module of that id learns: the one that there is does."""

@@ -24,11 +24,14 @@ class GroupParts:
         num_sub_env_restarts: sub-envs that were made anew alone so far.
         num_recorded: episodes that users' functions let evaluation runners play to the end, since
             the evaluation began.
+        is_training: an iteration is under way, which may have to be undone.
     """
 
     num_restarts: int
     num_sub_env_restarts: int
     num_recorded: int
+    is_training: bool
+    _stall_limit_s: float | None
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None
     _weights: Weights | None
@@ -38,7 +41,8 @@ class GroupParts:
     _records: list[EpisodeRecord]
     # Answers that nobody has fetched.
     _ready: list[tuple[int, Any]]
-    _failed_calls: RoundResult | None
+    # Calls that raised, until somebody fetches their answers.
+    _failed_calls: RoundResult
 
     def _make_places(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
         """Makes empty places, and a pool for them unless the one runner is that of this process."""

@@ -11,7 +11,7 @@ from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.rounds import Ask
 from trainer.env_runners.spec import Weights
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, TrainerError
 from trainer.types import DEFAULT_MODULE_ID
 
 
@@ -72,7 +72,8 @@ class GroupUpkeep(GroupParts):
         self._bring_up_to_date(self._places)
 
     def _bring_up_to_date(self, indices: Collection[int]) -> None:
-        result = self._run({index: Ask("apply", ("ping", {})) for index in indices})
+        ask = Ask("apply", ("ping", {}), is_repeatable=False, stall_limit_s=self._stall_limit_s)
+        result = self._run(dict.fromkeys(indices, ask))
         self._commit_applied(result.answers)
         self._tell_recreated()
 
@@ -108,7 +109,7 @@ class GroupUpkeep(GroupParts):
         self._tell_recreated()
         return [index for index in given_up if not self._places[index].is_given_up]
 
-    def add_workers(self, num_workers: int) -> None:
+    def add_workers(self, num_workers: int, **_: Any) -> None:
         """Adds runners, as processes; the running episodes of the others go on.
 
         All runners are made anew, as after a restore into another number of them: episodes that
@@ -116,18 +117,33 @@ class GroupUpkeep(GroupParts):
 
         Args:
             num_workers: how many, ≥ 0.
+            _: RLlib's further arguments, which mean nothing here.
 
         Raises:
             ConfigError: the number is negative.
+            TrainerError: an iteration is under way.
         """
+        self._refuse_while_training("add_workers")
         if num_workers < 0:
             raise ConfigError(f"add_workers({num_workers}): expected a number from 0 on.")
         now = len(self._places) if self._pool is not None else 0
         self._make_anew(now + num_workers)
 
     def reset(self, *_: Any) -> None:
-        """Makes all runners anew; their running episodes go on."""
+        """Makes all runners anew; their running episodes go on.
+
+        Raises:
+            TrainerError: an iteration is under way.
+        """
+        self._refuse_while_training("reset")
         self._make_anew(len(self._places) if self._pool is not None else 0)
+
+    def _refuse_while_training(self, what: str) -> None:
+        if self.is_training:
+            raise TrainerError(
+                f"{what}() was called while train() runs. An iteration that fails is undone, and "
+                "processes cannot be. Call it between two calls of train()."
+            )
 
     def _make_anew(self, num_env_runners: int) -> None:
         self._finish_open()

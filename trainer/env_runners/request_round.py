@@ -12,10 +12,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from callbacks import CallbackError
 from trainer.env_runners.crash_files import CrashFiles
@@ -23,6 +21,7 @@ from trainer.env_runners.last_words import traceback_below, what_happened
 from trainer.env_runners.rounds import Ask, Round, RoundResult, raise_original
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import Weights
+from trainer.env_runners.trouble import Trouble
 from trainer.errors import EnvContractError, RunnerLostError
 from trainer.runtime.import_path import describe_shadows
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
@@ -30,51 +29,6 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
-
-
-_STRAY_FAILURES: Final = 5
-
-
-@dataclass
-class _Trouble:
-    """What went wrong with one runner in this round.
-
-    Attributes:
-        failures: in a row, of any kind.
-        while_asked: those that came while it did what it was asked.
-        places: how far it was each time: whether it was being made, and its signs of progress.
-        blames_episodes: its running episodes are why, as far as one can tell.
-        noticed_at: when the first failure came that is not repaired; seconds, None if all are.
-    """
-
-    failures: int = 0
-    while_asked: int = 0
-    places: Counter[tuple[bool, int]] = field(default_factory=Counter)
-    blames_episodes: bool = False
-    noticed_at: float | None = None
-
-    def add(self, outcome: Failed | Lost, *, was_starting: bool, num_signs: int) -> None:
-        """Notes a failure.
-
-        Sampling is pure, so what an episode does to its runner comes again at the very same step,
-        while a process that is killed from outside dies anywhere. Some faults of an env depend on
-        the clock or the memory: after a few failures at different places the episodes are blamed,
-        too.
-        """
-        self.failures += 1
-        self.while_asked += not was_starting
-        if self.noticed_at is None:
-            self.noticed_at = time.monotonic()
-        if num_signs or isinstance(outcome, Failed):
-            self.places[was_starting, num_signs] += 1
-            has_come_again = self.places[was_starting, num_signs] > 1
-            is_enough = self.places.total() >= _STRAY_FAILURES
-            self.blames_episodes |= has_come_again or is_enough
-
-    def end(self) -> float:
-        """Notes that the runner is back; returns the seconds that it took, waiting included."""
-        begun, self.noticed_at = self.noticed_at, None
-        return 0.0 if begun is None else time.monotonic() - begun
 
 
 class RequestRound(Round):
@@ -103,7 +57,7 @@ class RequestRound(Round):
         self._is_told_to_end = False
         self._asks: dict[int, Ask | None] = {}
         self._starting: set[int] = set()
-        self._troubles: dict[int, _Trouble] = {}
+        self._troubles: dict[int, Trouble] = {}
         # Runners that wait for their replacement, and since when it may start.
         self._due: dict[int, float] = {}
 
@@ -223,6 +177,8 @@ class RequestRound(Round):
         if index not in self._starting:
             self._result.answers[index] = value
             self._troubles.pop(index, None)
+            place = self._places[index]
+            place.num_excess_failures = max(0, place.num_excess_failures - 1)
             return
         self._starting.discard(index)
         if index in self._troubles:
@@ -234,7 +190,7 @@ class RequestRound(Round):
 
     def _mend(self, index: int, outcome: Failed | Lost) -> None:
         place, ask = self._places[index], self._asks[index]
-        trouble = self._troubles.setdefault(index, _Trouble())
+        trouble = self._troubles.setdefault(index, Trouble())
         was_starting = index in self._starting
         if ask is not None and not ask.is_repeatable and not was_starting:
             if isinstance(outcome, Failed):
@@ -250,6 +206,7 @@ class RequestRound(Round):
         trouble.add(outcome, was_starting=was_starting, num_signs=num_signs)
         failures = trouble.failures
         self._raise_what_is_no_fault(index, outcome, was_starting=was_starting)
+        place.num_excess_failures += 1
         is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
         has_answered = place.has_answered
         if ask is not None and ask.can_be_left_out and not is_tolerated:
@@ -259,10 +216,12 @@ class RequestRound(Round):
             if not was_starting:
                 # The request is to blame, and is given up: the runner begins with a clean slate.
                 failures = trouble.failures = 1
+                place.num_excess_failures -= 1
                 has_answered = True
         if not is_tolerated or not self._policy.may_restart(
             num_restarts=place.num_restarts,
             num_failures_in_a_row=failures,
+            num_excess_failures=place.num_excess_failures,
             has_ever_answered=has_answered,
         ):
             self._give_up(index, outcome, failures, is_last_of=ask if not is_tolerated else None)
@@ -318,6 +277,7 @@ class RequestRound(Round):
     ) -> None:
         place = self._places[index]
         kept = self._keep(index, outcome, self._asks[index])
+        excess, place.num_excess_failures = place.num_excess_failures, 0  # told; it may begin anew
         if self._policy.should_ignore:
             place.is_given_up = True
             self._pool.slots[index].kill()
@@ -333,6 +293,7 @@ class RequestRound(Round):
         rule = self._policy.describe(
             num_restarts=place.num_restarts,
             num_failures_in_a_row=failures,
+            num_excess_failures=excess,
             has_ever_answered=place.has_answered,
         )
         if is_last_of is not None:

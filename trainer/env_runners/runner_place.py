@@ -49,6 +49,7 @@ class RunnerPlace:
         creation_metrics: what the first runner logged while it was made.
         num_starts: how often a runner was made here.
         num_restarts: how often it was made again after a failure.
+        num_excess_failures: failures that no answer has made good; an answer does so for one.
         is_given_up: it failed and may not be replaced.
         had_runner: a runner was complete here; who comes after it replaces it.
         is_replacement_untold: it was replaced since a round last told who was.
@@ -72,6 +73,7 @@ class RunnerPlace:
     creation_metrics: Any = None
     num_starts: int = 0
     num_restarts: int = 0
+    num_excess_failures: int = 0
     is_given_up: bool = False
     had_runner: bool = False
     is_replacement_untold: bool = False

@@ -242,13 +242,13 @@ class SingleAgentEnvRunner(EnvRunner):
         return records
 
     def get_metrics(self) -> dict[str, Any]:
-        """What was logged since it was last taken, and the statistics of finished episodes.
+        """What was logged since it was last taken, and the statistics of episodes ended since then.
 
         For functions given to `foreach_env_runner`, after `sample()`: the main process adds it up
         with `algorithm.metrics.aggregate(list_of_these, key=("evaluation", "env_runners"))`. What
-        is taken here is reported nowhere else.
+        was logged is reported nowhere else; the episodes are, as usual.
         """
-        for record in self.take_records():
+        for record in self._player.finished.take_new():
             self.metrics.log_value("episode_return_mean", record.episode_return)
             self.metrics.log_value("episode_len_mean", record.length)
             self.metrics.log_value("num_episodes", 1, reduce="sum", clear_on_reduce=True)

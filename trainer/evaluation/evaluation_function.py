@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from checkpoints import StateError, encode
 from trainer.errors import EvaluationError
 
 _EXPECTED = (
@@ -57,4 +58,11 @@ def call_evaluation_function(
             f"custom_evaluation_function {name} returned {metrics!r:.80}, a "
             f"{type(metrics).__name__}. {_EXPECTED}"
         )
+    try:
+        encode(metrics, name="it")
+    except StateError as error:
+        raise EvaluationError(
+            f"custom_evaluation_function {name} returned something that no checkpoint can hold: "
+            f"{error}"
+        ) from error
     return {**counts, **metrics}

@@ -111,14 +111,21 @@ class Evaluator:
         check_same_spaces(training_group, self.group)
         self._is_started = True
 
-    def prepare(self, subject: Subject) -> None:
-        """Brings the runners up to what is evaluated next; they hold it when this returns."""
+    def prepare(self, subject: Subject, *, waits: bool) -> None:
+        """Brings the runners up to what is evaluated next.
+
+        Args:
+            subject: what that is.
+            waits: the runners hold it when this returns. Else it goes along with what they are
+                asked first, and those that have to be made anew are not waited for.
+        """
         group = self.group
         group.begin_evaluation(self._stream(subject))  # first: it waits for the one under way
         group.set_weights(subject.weights)
         group.set_normalization(subject.normalization)
-        group.start()
-        group.bring_up_to_date()
+        if waits:
+            group.start()
+            group.bring_up_to_date()
 
     # ---- playing
 

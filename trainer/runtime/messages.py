@@ -8,6 +8,7 @@ that can say what it was.
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
 from dataclasses import dataclass
 from typing import Any
@@ -41,12 +42,16 @@ class Failure:
         Returns:
             a `RemoteError` with its text if it could not travel, or is no `Exception`.
         """
+        stand_in = RemoteError(f"{self.type_name}: {self.message}\n\n{self.traceback_text}")
         if self.packed_error is None:
-            return RemoteError(f"{self.type_name}: {self.message}\n\n{self.traceback_text}")
-        error, cause = cloudpickle.loads(self.packed_error)
+            return stand_in
+        try:
+            error, cause = cloudpickle.loads(self.packed_error)
+        except Exception:  # noqa: BLE001 - it loads in the worker; here it may miss something
+            return stand_in
         if not isinstance(error, Exception):
             # A SystemExit of user code in a worker is no reason to end the main process.
-            return RemoteError(f"{self.type_name}: {self.message}\n\n{self.traceback_text}")
+            return stand_in
         remote = RemoteTraceback(self.traceback_text)
         if cause is None:
             error.__cause__ = remote
@@ -82,21 +87,29 @@ def pack(value: object) -> bytes:
     except Exception as error:
         # Pickling runs user code (__reduce__, __getstate__), which may raise anything.
         raise SerializationError(
-            f"A {type(value).__name__} cannot be sent to another process: "
-            f"{type(error).__name__}: {error}"
+            f"{_culprit(value)} cannot be sent to another process: {type(error).__name__}: {error}"
         ) from error
+
+
+def _culprit(value: Any) -> str:
+    """What of an answer cannot be pickled, as a phrase."""
+    if isinstance(value, Reply):
+        value = value.value
+    for field in dataclasses.fields(value) if dataclasses.is_dataclass(value) else ():
+        part = getattr(value, field.name)
+        try:
+            cloudpickle.dumps(part)
+        except Exception:  # noqa: BLE001 - whatever it is, this is the part
+            return f"Of the answer, `{field.name}`, a {type(part).__name__},"
+    return f"A {type(value).__name__}"
 
 
 def describe_failure(error: BaseException, context: dict[str, Any] | None = None) -> Failure:
     """Puts an error into a form that always travels; what cannot be pickled is left out."""
     cls = type(error)
-    try:
-        # Pickle leaves the cause of an error out.
-        packed: bytes | None = cloudpickle.dumps((error, error.__cause__))
-        # Some errors pickle but do not unpickle: those with other constructor arguments.
-        cloudpickle.loads(packed)
-    except Exception:  # noqa: BLE001 - any failure means that the error itself stays behind
-        packed = None
+    # Pickle leaves the cause of an error out. One that cannot travel stays behind by itself: the
+    # error keeps its own type, which decides what is done about it.
+    packed = _packed_error(error, error.__cause__) or _packed_error(error, None)
     try:
         message = str(error)
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may fail in any way
@@ -108,3 +121,14 @@ def describe_failure(error: BaseException, context: dict[str, Any] | None = None
         packed_error=packed,
         context=dict(context or {}),
     )
+
+
+def _packed_error(error: BaseException, cause: BaseException | None) -> bytes | None:
+    """An error and its cause as bytes that are known to load again; None if there are none."""
+    try:
+        packed: bytes = cloudpickle.dumps((error, cause))
+        # Some errors pickle but do not unpickle: those with other constructor arguments.
+        cloudpickle.loads(packed)
+    except Exception:  # noqa: BLE001 - any failure means that the error itself stays behind
+        return None
+    return packed

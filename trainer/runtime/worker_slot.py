@@ -31,7 +31,7 @@ from trainer.errors import SerializationError
 from trainer.runtime import worker_main
 from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
 from trainer.runtime.import_path import ImportPath
-from trainer.runtime.messages import Failure, Reply, pack
+from trainer.runtime.messages import Failure, Reply, describe_failure, pack
 from trainer.runtime.oom_kills import num_oom_kills
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import make_context, starting
@@ -71,7 +71,8 @@ class WorkerSlot:
     @property
     def pid(self) -> int | None:
         """The process id of the running worker; None if there is none."""
-        return self._process.pid if self._process is not None else None
+        process = self._process  # looked at once: other threads may ask, too
+        return None if process is None else process.pid
 
     @property
     def is_running(self) -> bool:
@@ -158,7 +159,10 @@ class WorkerSlot:
         except BrokenProcessPool:
             return self._lost(self._reap())
         self.is_busy = False
-        reply: Reply = cloudpickle.loads(packed)
+        try:
+            reply: Reply = cloudpickle.loads(packed)
+        except Exception as error:  # noqa: BLE001 - unpickling runs the user's code; told like its other errors
+            return Failed(describe_failure(error, {"while": "its answer was unpacked"}))
         return Success(reply.value) if reply.failure is None else Failed(reply.failure)
 
     @property

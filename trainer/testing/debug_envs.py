@@ -13,12 +13,8 @@ actions alone (`UnseededEnv` breaks that rule on purpose).
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
 import os
-import signal
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,14 +23,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from trainer.testing.faults import Fault
 from trainer.types import Array
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _WAYS: Final = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]])
-
-
-class InjectedFaultError(Exception):
-    """What a `FailingEnv` raises."""
 
 
 class CountdownEnv(gymnasium.Env[Array, Any]):
@@ -255,11 +248,13 @@ class UnseededEnv(CountdownEnv):
 
 
 class FailingEnv(CountdownEnv):
-    """A CountdownEnv that fails at a stated place, once or always.
+    """A CountdownEnv that fails at a stated place, once or always, by its settings alone.
+
+    `with_faults` does more, with any env.
 
     Settings (`env_config`), beside those of CountdownEnv:
         where: "init", "reset" or "step"; "never" is the default.
-        how: one of `FAULTS`; "raise".
+        how: one of `trainer.testing.faults.WAYS`, or "kill" for "sigkill"; "raise".
         at_step: in "step", fails when so many steps of the episode are made; 2.
         armed_file: fails only if this file exists, and removes it first: once. None fails always.
         worker_index: fails in this env runner only; None fails in all.
@@ -270,7 +265,8 @@ class FailingEnv(CountdownEnv):
     def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
         super().__init__(env_config)
         self._where: str = env_config.get("where", "never")
-        self._fail: Callable[[], None] = FAULTS[env_config.get("how", "raise")]
+        how: str = env_config.get("how", "raise")
+        self._how = "sigkill" if how == "kill" else how
         self._at_step: int = env_config.get("at_step", 2)
         armed_file = env_config.get("armed_file")
         self._armed_file = None if armed_file is None else Path(armed_file)
@@ -299,32 +295,4 @@ class FailingEnv(CountdownEnv):
                 self._armed_file.unlink()
             except FileNotFoundError:
                 return  # another process was first, or it is over
-        self._fail()
-
-
-def _raise() -> None:
-    raise InjectedFaultError("this env fails on purpose")
-
-
-def _exit() -> None:
-    os._exit(7)
-
-
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _segfault() -> None:
-    faulthandler.disable()
-    ctypes.string_at(0)
-
-
-def _hang() -> None:
-    while True:
-        time.sleep(60.0)
-
-
-FAULTS: Final[Mapping[str, Callable[[], None]]] = MappingProxyType(
-    {"raise": _raise, "exit": _exit, "kill": _kill, "segfault": _segfault, "hang": _hang}
-)
-"""Ways for a process to fail, by name: all but "raise" end or block the process they run in."""
+        Fault(where, way=self._how, times="always").act()
