@@ -36,6 +36,10 @@ class GroupHealth(GroupParts):
         """How many remote runners were replaced so far."""
         return self.num_restarts
 
+    def num_sub_environment_restarts(self) -> int:
+        """How many sub-envs were made anew alone so far (`restart_failed_sub_environments`)."""
+        return self.num_sub_env_restarts
+
     @property
     def env_name(self) -> str:
         """What messages call the env."""
