@@ -157,7 +157,8 @@ _ENV_RUNNER_EVENTS: Final = (
         old_arguments={"worker": Renamed("env_runner"), "base_env": Renamed("env")},
         fired="after an env runner made all its sub-envs; a runner that replaces a lost one does "
         "too",
-        not_fired="for single sub-envs: see `on_sub_environment_created`",
+        not_fired="for single sub-envs, also when one is made anew: see "
+        "`on_sub_environment_created`",
     ),
     Event(
         name="on_sub_environment_created",
@@ -170,7 +171,9 @@ _ENV_RUNNER_EVENTS: Final = (
             "env_index",
         ),
         old_arguments={"worker": Renamed("env_runner")},
-        fired="after each sub-env was made, in order of its index, before `on_environment_created`",
+        fired="after each sub-env was made, in order of its index, before "
+        "`on_environment_created`; again when a single one failed and was made anew "
+        "(`restart_failed_sub_environments`)",
         not_fired="at a reset",
     ),
     Event(
@@ -237,7 +240,8 @@ _ENV_RUNNER_EVENTS: Final = (
         arguments=(*_EPISODE_ARGUMENTS, "prev_episode_chunks"),
         old_arguments=_EPISODE_OLD,
         fired="once per episode, after its last step event, before conversion to arrays",
-        not_fired="when an episode is only cut into chunks, or is dropped before its end",
+        not_fired="when an episode is only cut into chunks, or is dropped or given up before its "
+        "end",
     ),
     Event(
         name="on_sample_end",

@@ -82,7 +82,7 @@ def test_a_fault_in_a_runner_ends_as_the_matrix_says(
             assert (restarts[cell.in_evaluation] > 0) is is_repaired
     assert fault.num_fired == 1
     texts = [record.getMessage() for record in caplog.records]
-    replacements = [text for text in texts if text.endswith("it is replaced.")]
+    replacements = [text for text in texts if "; it is replaced." in text]
     assert len(replacements) == (cell.outcome is Outcome.REPAIRED)
     closings = [text for text in texts if "closing it raised" in text or "did not close" in text]
     assert len(closings) == (cell.outcome is Outcome.WARNED)

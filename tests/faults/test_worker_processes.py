@@ -163,7 +163,7 @@ ENDINGS: dict[str, tuple[Callable[[], None], type[Outcome], str]] = {
     "raise unpicklable": (_raise_unpicklable, Failed, "_UnpicklableError"),
     "exit": (_exit, Lost, "exit code 7"),
     "segfault": (_segfault, Lost, "SIGSEGV"),
-    "sigkill": (_sigkill, Lost, "SIGKILL, probably out of memory"),
+    "sigkill": (_sigkill, Lost, "SIGKILL, "),
 }
 PLACES: dict[str, Callable[[WorkerPool, Callable[[], None]], Outcome]] = {
     "running": lambda pool, act: ask(pool, "act", act),

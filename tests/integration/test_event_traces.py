@@ -25,6 +25,7 @@ from tests.event_trace import (
     without_trajectories,
 )
 from trainer import PPO, PPOConfig
+from trainer.env_runners.episode_events import EpisodeEvents
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.testing.debug_envs import CountdownEnv
 
@@ -297,12 +298,12 @@ _ORDER = "order and number of events"
 def test_an_engine_that_errs_is_found_out(
     errs: Callable[..., None], problem: str, golden: Traces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fire = EpisodePlayer._fire
+    fire = EpisodeEvents.fire
 
-    def wrong(player: EpisodePlayer, event: str, slot: Any, **more: Any) -> None:
-        errs(fire.__get__(player), event, slot, **more)
+    def wrong(events: EpisodeEvents, event: str, slot: Any, **more: Any) -> None:
+        errs(fire.__get__(events), event, slot, **more)
 
-    monkeypatch.setattr(EpisodePlayer, "_fire", wrong)
+    monkeypatch.setattr(EpisodeEvents, "fire", wrong)
     traces = traces_of_run(config(0))
     assert traces != golden
     assert problem in problems_of(traces)

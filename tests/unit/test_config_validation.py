@@ -107,7 +107,6 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
         ("policies_to_train", print),
         ("env_to_module_connector", print),
         ("learner_class", object),
-        ("restart_failed_sub_environments", True),
         ("checkpoint_trainable_policies_only", True),
         ("_validate_config", False),
         ("episodes_to_numpy", False),

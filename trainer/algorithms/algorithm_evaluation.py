@@ -12,11 +12,14 @@ import copy
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.building import evaluation_settings, make_group
 from trainer.env_runners import EnvRunnerGroup
+from trainer.env_runners.crash_files import read_crash
+from trainer.episodes import SingleAgentEpisode
 from trainer.errors import TrainerError
 from trainer.evaluation import Evaluator, RunningEvaluation, Subject, call_evaluation_function
 from trainer.metrics import ResultDict, comparable
@@ -54,6 +57,33 @@ class AlgorithmEvaluation(AlgorithmParts):
     def eval_env_runner_group(self) -> EnvRunnerGroup | None:
         """The evaluation runners; None until evaluation is configured or used."""
         return self._evaluator.group if self._evaluator is not None else None
+
+    # ---- playing again what failed
+
+    def replay_episode(self, crash_file: str | Path) -> list[SingleAgentEpisode]:
+        """Plays again, in this process, a request to an env runner that failed.
+
+        Set a breakpoint, or call this in a debugger: the same episodes are played with the same
+        seeds and actions, so what was raised is raised again, and what crashed crashes again. The
+        algorithm itself stays as it is. Sub-envs are not restarted here.
+
+        Args:
+            crash_file: written where `config.fault_tolerance(crash_dir=…)` says, by a run with the
+                same settings; its log names the file.
+
+        Returns:
+            what was played, if nothing failed this time. Then the failure does not follow from
+            seeds and actions: look for clocks, other processes, memory.
+
+        Raises:
+            ConfigError: there is no such file.
+            Exception: what the env or a callback raised.
+        """
+        record = read_crash(crash_file)
+        is_evaluation = record["role"] == Role.EVALUATION.name
+        group = self._get_evaluator().group if is_evaluation else self.env_runner_group
+        reply = group.replay(record)
+        return [] if reply is None else list(reply.episodes)
 
     # ---- evaluating
 
@@ -184,6 +214,7 @@ class AlgorithmEvaluation(AlgorithmParts):
         metrics = ResultDict(found)
         metrics["num_healthy_workers"] = group.num_healthy_remote_workers()
         metrics["num_remote_worker_restarts"] = group.num_remote_worker_restarts()
+        metrics["num_sub_environment_restarts"] = group.num_sub_environment_restarts()
         self.callbacks.fire(
             "on_evaluate_end",
             algorithm=self,

@@ -11,6 +11,7 @@ from callbacks import CallbackChain
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import env_runner_spec, module_spec, restart_policy
 from trainer.env_runners import EnvRunnerGroup, TrajectoryPostprocessing
+from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.group_functions import OnMetrics
 from trainer.env_runners.rounds import OnRecreated
 from trainer.errors import ConfigError
@@ -108,6 +109,13 @@ def make_group(
         policy=restart_policy(config),
         stall_limit_s=limit_s,
         start_limit_s=config.env_runner_restore_timeout_s,
+        crash_files=CrashFiles(
+            config.crash_dir,
+            about={
+                "algorithm": getattr(config.algo_class, "__name__", ""),
+                "config": config.get_state(),
+            },
+        ),
         on_recreated=on_recreated,
         on_metrics=on_metrics,
     )

@@ -66,6 +66,7 @@ class IterationResult:
         self._health = {
             "num_healthy_workers": group.num_healthy_remote_workers(),
             "num_remote_worker_restarts": group.num_remote_worker_restarts(),
+            "num_sub_environment_restarts": group.num_sub_environment_restarts(),
         }
 
     def compile(

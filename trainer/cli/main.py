@@ -19,6 +19,7 @@ from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError
 from trainer.cli import checkpoint_commands, commands
 from trainer.cli.arguments import count, count_or_zero, number, seconds, setting
+from trainer.cli.replaying import replay_episode
 from trainer.errors import TrainerError
 
 EXIT_CODES = """\
@@ -100,6 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_verify(subparsers)
     _add_diff(subparsers)
     _add_export(subparsers)
+    _add_replay(subparsers)
     for subparser in subparsers.choices.values():
         subparser.epilog = EXIT_CODES
         subparser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -226,6 +228,20 @@ def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def _add_replay(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "replay-episode",
+        help="play again, in this process, what an env runner was asked when it failed",
+    )
+    parser.set_defaults(command=replay_episode)
+    parser.add_argument("path", help="a .crash file; fault_tolerance(crash_dir=…) says where")
+    parser.add_argument(
+        "--config", metavar="MODULE:NAME", help="the run's config, if it holds code; default: saved"
+    )
+    parser.add_argument("--env", help="dotted path of the env class, if that is all that is code")
+    parser.add_argument("--pdb", action="store_true", help="debug what is raised")
 
 
 def _add_stops(parser: argparse.ArgumentParser) -> None:

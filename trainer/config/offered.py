@@ -73,10 +73,6 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "policies_to_train": NotOffered(_ONE_AGENT, _trains_one_module),
         "observation_fn": NotOffered(_ONE_AGENT),
         "off_policy_estimation_methods": NotOffered("Learning from recorded data is not offered."),
-        "restart_failed_sub_environments": NotOffered(
-            "Leave it out: with `restart_failed_env_runners=True` the runner is replaced "
-            "and its episodes continue."
-        ),
         "checkpoint_trainable_policies_only": NotOffered("Leave it out: everything is saved."),
         "logger_creator": NotOffered(_LOGGERS),
         "logger_config": NotOffered(_LOGGERS),

@@ -16,6 +16,7 @@ from trainer.config.checks import (
     number,
     one_of,
     optional,
+    text,
 )
 from trainer.config.config_values import ConfigValues, section
 from trainer.config.setting import Merge, NotProvided, Setting
@@ -36,6 +37,7 @@ class RunSections(ConfigValues):
     num_consecutive_env_runner_failures_tolerance = Setting(100, integer(0))
     env_runner_health_probe_timeout_s = Setting[float](30.0, number(above=0), unit="s")
     env_runner_restore_timeout_s = Setting[float](1800.0, number(above=0), unit="s")
+    crash_dir = Setting[str | None](None, optional(text()))
 
     keep_per_episode_custom_metrics = Setting(False, boolean())
     metrics_episode_collection_timeout_s = Setting[float](60.0, number(0), unit="s")
@@ -73,6 +75,7 @@ class RunSections(ConfigValues):
         num_consecutive_env_runner_failures_tolerance: int = NotProvided,
         env_runner_health_probe_timeout_s: float = NotProvided,
         env_runner_restore_timeout_s: float = NotProvided,
+        crash_dir: str | None = NotProvided,
         **old_names: Any,
     ) -> ConfigT:
         """Say what happens when an env runner fails.
@@ -85,12 +88,16 @@ class RunSections(ConfigValues):
                 final.
             delay_between_env_runner_restarts_s: wait before a replacement; grows from the second
                 failure on.
-            restart_failed_sub_environments: replace a single env that raised instead of its runner.
+            restart_failed_sub_environments: if `reset` or `step` of a single env raises, replace
+                that env alone; its runner only if that does not help.
             num_consecutive_env_runner_failures_tolerance: failures of one runner that are tolerated
-                in a row, without an answer between them, and in excess of its answers.
+                in a row, without an answer between them, and in excess of its answers; failures in
+                a row of a single env: this or 10.
             env_runner_health_probe_timeout_s: how long a lost runner may take to answer a probe.
             env_runner_restore_timeout_s: how long a runner may take to be made and put to where
                 it stood, without an env step in that time.
+            crash_dir: directory for files from which requests that failed can be played again
+                (`local-trainer replay-episode`); None keeps none.
             **old_names: old names of these settings, such as `recreate_failed_workers`.
 
         Raises:

@@ -66,6 +66,11 @@ def env_runner_spec(
         episodes_to_numpy=config.episodes_to_numpy,
         checks_env=not config.disable_env_checking,
         exploration=exploration_spec(config),
+        sub_env_tolerance=(
+            config.num_consecutive_env_runner_failures_tolerance
+            if config.restart_failed_sub_environments
+            else None
+        ),
     )
 
 

@@ -11,10 +11,10 @@ from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
     Assignment,
     EnvRunnerSpec,
-    TrajectoryPostprocessing,
     Weights,
 )
 from trainer.env_runners.ticket_play import TicketPlay
+from trainer.env_runners.trajectory_postprocessing import TrajectoryPostprocessing
 
 __all__ = [
     "Assignment",

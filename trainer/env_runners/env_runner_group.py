@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
+from trainer.env_runners.group_crashes import GroupCrashes
 from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
 from trainer.env_runners.group_health import GroupHealth
 from trainer.env_runners.group_sample import GroupSample
@@ -48,6 +50,7 @@ class EnvRunnerGroup(
     GroupAsyncCalls,
     GroupTasks,
     GroupUpkeep,
+    GroupCrashes,
     GroupHealth,
     GroupState,
     EnvRunnerGroupNames,
@@ -56,6 +59,7 @@ class EnvRunnerGroup(
 
     Attributes:
         num_restarts: runners that were replaced after failures so far.
+        num_sub_env_restarts: sub-envs that were made anew alone so far.
         module_spec: what the runners' modules are made from; complete once they were made.
     """
 
@@ -67,6 +71,7 @@ class EnvRunnerGroup(
         policy: RestartPolicy,
         stall_limit_s: float | None,
         start_limit_s: float | None = None,
+        crash_files: CrashFiles | None = None,
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
     ) -> None:
@@ -78,10 +83,11 @@ class EnvRunnerGroup(
             policy: what to do about failures.
             stall_limit_s: a runner without an env step for so long is replaced; None waits.
             start_limit_s: the same while a runner is made and put to its position.
+            crash_files: where requests that failed are kept; None keeps none.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
         """
-        self.num_restarts = self.num_recorded = 0
+        self.num_restarts = self.num_sub_env_restarts = self.num_recorded = 0
         self.is_training = False
         # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
@@ -91,6 +97,7 @@ class EnvRunnerGroup(
         self._failed_calls = RoundResult()
         self._open = None
         self._is_stopped = False
+        self._crash_files = crash_files or CrashFiles()
         self._on_recreated = on_recreated
         self._on_metrics = on_metrics
         self._policy = policy
@@ -131,12 +138,6 @@ class EnvRunnerGroup(
             self._pool.stop()
         for place in self._places.values():
             place.stop_runner()
-
-    def kill(self) -> None:
-        """Ends all processes at once; like `stop`, but no env is closed."""
-        self._is_stopped = True
-        if self._pool is not None:
-            self._pool.kill()
 
     # ---- sampling
 
@@ -268,6 +269,8 @@ class EnvRunnerGroup(
         creation_metrics = []
         replies = [reply for _, reply in sorted(result.answers.items())]
         for index, reply in sorted(result.answers.items()):
+            if reply.restarts.num_episodes_lost:
+                self._keep_lost(self._places[index], requests[index], reply)
             creation_metrics += self._places[index].take_creation_metrics()
             self._places[index].commit_reply(reply)
         sample = GroupSample.of(replies, repair_s=result.repair_s)
@@ -276,6 +279,7 @@ class EnvRunnerGroup(
 
     def _with_losses(self, sample: GroupSample) -> GroupSample:
         """The sample, with what was lost since the last one."""
+        self.num_sub_env_restarts += sample.num_sub_env_restarts
         sample = replace(
             sample,
             num_episodes_lost=sample.num_episodes_lost + self._num_episodes_lost,
@@ -303,13 +307,14 @@ class EnvRunnerGroup(
             )
         self._finish_open()
         if self._pool is None:
-            return LocalRound(self._places, weights=self._weights)
+            return LocalRound(self._places, weights=self._weights, crash_files=self._crash_files)
         return RequestRound(
             self._pool,
             self._places,
             weights=self._weights,
             policy=self._policy,
             start_limit_s=self._start_limit_s,
+            crash_files=self._crash_files,
         )
 
     def _finish_open(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.observations import is_same
+from trainer.env_runners.replay import replayed
 from trainer.env_runners.slot_tasks import SlotTasks
 from trainer.env_runners.spec import Assignment, SlotPosition
 from trainer.episodes import SingleAgentEpisode, nested
@@ -48,10 +49,12 @@ class EnvSlot:
         noise: NoiseStream,
         *,
         runner: str = "a runner",
+        keeps_actions: bool = False,
     ) -> None:
         self.index = index
         self.env = env
-        self.tasks = SlotTasks.of(env, where=f"sub-env {index} of {runner}")
+        self._where = f"sub-env {index} of {runner}"
+        self.tasks = SlotTasks.of(env, where=self._where)
         self.noise = noise
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
@@ -65,6 +68,8 @@ class EnvSlot:
         self.earlier_chunks: list[SingleAgentEpisode] = []
         self._new_actions: list[Any] = []
         self._new_chunks: list[SingleAgentEpisode] = []
+        # Of the running episode's finished chunks, if it may have to be played again in here.
+        self._old_actions: list[Any] | None = [] if keeps_actions else None
         self._continues = False
 
     @property
@@ -140,9 +145,23 @@ class EnvSlot:
         self.earlier_chunks = []
         self._new_actions = []
         self._new_chunks = []
+        if self._old_actions:
+            self._old_actions = []
         self._continues = False
         if self.tasks is not None:
             self.tasks.end_episode()
+
+    def give_up(self) -> int:
+        """Abandons the running episode; the next one gets the next number.
+
+        Returns:
+            how many of its steps were made for the assignment, which therefore asks for them again.
+        """
+        num_steps = 0 if self.episode is None else len(self.episode)
+        self.steps_left += num_steps
+        self.drop()
+        self.episode_number += self.assignment.stride
+        return num_steps
 
     def reset(self) -> Any:
         """Resets the env with the episode's seed; gives what it answers."""
@@ -191,7 +210,10 @@ class EnvSlot:
             keep_chunk: `on_episode_end` will want to see it.
         """
         # A copy, because `on_sample_end` may rewrite actions, and a replay needs those played.
-        self._new_actions.append(nested.batch_copy(chunk.get_actions(), name=ACTIONS))
+        actions = nested.batch_copy(chunk.get_actions(), name=ACTIONS)
+        self._new_actions.append(actions)
+        if self._old_actions is not None:
+            self._old_actions.append(actions)
         if keep_chunk:
             self.earlier_chunks.append(chunk)
             self._new_chunks.append(chunk)
@@ -250,7 +272,9 @@ class EnvSlot:
         if position.env_seed is None or position.episode is None:
             self._put_tasks_back(position.task_now)
             return True
-        observation = self.first_answer = self._replay(position, to_env, on_step)
+        observation = self.first_answer = replayed(
+            self.env, position, self.tasks, to_env, on_step=on_step
+        )
         self._put_tasks_back(position.tasks, position.num_steps)
         if not is_same(observation, position.observation):
             self.episode_number += 1
@@ -262,8 +286,38 @@ class EnvSlot:
         self.earlier_chunks = [self._episode_from(state) for state in position.earlier_chunks]
         self.noise.start(stream, position.episode_number)
         self.noise.skip(position.num_steps)
+        if self._old_actions is not None:
+            self._old_actions = list(position.actions)
         self._continues = True
         return True
+
+    def take_env(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Gets another env in place of one that failed; it has the task of that one."""
+        before, self.env = self.tasks, env
+        self.tasks = SlotTasks.of(env, where=self._where)
+        if before is not None:
+            self._put_tasks_back(before.in_force, self.num_steps_played)
+
+    def replay_running(
+        self, to_env: Callable[[Any], Any], *, on_step: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Brings another env to where the running episode stands; the episode itself goes on.
+
+        Returns:
+            whether the env came to the same observation.
+        """
+        episode, old = self.episode, self._old_actions
+        if episode is None or old is None:
+            raise RuntimeError("There is no episode to play again, or its actions were not kept.")
+        new = [nested.batch_copy(episode.get_actions(), name=ACTIONS)] if len(episode) else []
+        position = SlotPosition(
+            env_seed=self.env_seed,
+            actions=(*old, *new),
+            tasks=() if self.tasks is None else self.tasks.in_force,
+        )
+        self.first_answer = replayed(self.env, position, self.tasks, to_env, on_step=on_step)
+        self._put_tasks_back(position.tasks, self.num_steps_played)
+        return is_same(self.first_answer, self.observation)
 
     def _episode_from(self, state: State) -> SingleAgentEpisode:
         return SingleAgentEpisode.from_state(
@@ -271,36 +325,6 @@ class EnvSlot:
             observation_space=self.env.observation_space,
             action_space=self.env.action_space,
         )
-
-    def _replay(
-        self, position: SlotPosition, to_env: Callable[[Any], Any], on_step: Callable[[], None]
-    ) -> Any:
-        """The newest observation of the replayed episode; None if the episode ended too early."""
-        self._enter_due(position.tasks[:1], 0)
-        observation, _ = self.env.reset(seed=position.env_seed)
-        is_done = False
-        num_steps, due = 0, self._enter_due(position.tasks[1:], 0)
-        for chunk in position.actions:
-            for action in nested.unstack(chunk, nested.batch_length(chunk)):
-                if is_done:
-                    return None
-                observation, _, terminated, truncated, _ = self.env.step(to_env(action))
-                is_done = bool(terminated or truncated)
-                num_steps += 1
-                if due:
-                    due = self._enter_due(due, num_steps)
-                on_step()
-        return None if is_done else observation
-
-    def _enter_due(
-        self, changes: tuple[TaskInForce, ...], num_steps: int
-    ) -> tuple[TaskInForce, ...]:
-        """Sets the tasks that were set after so many steps; returns those to come."""
-        while changes and changes[0].step <= num_steps:
-            if self.tasks is not None:
-                self.tasks.enter(changes[0].task)
-            changes = changes[1:]
-        return changes
 
     def _put_tasks_back(self, tasks: tuple[TaskInForce, ...], num_steps: int = 0) -> None:
         if self.tasks is not None:

@@ -1,4 +1,4 @@
-"""The loop that makes every env step of a run: plays assignments in the slots of one runner.
+"""Plays assignments in the slots of one runner: begins and ends episodes, fires their events.
 
 What one slot experiences does not depend on its neighbours: its seeds and noise come from its own
 position, and the module's acting forward computes each row with the same bits whatever the other
@@ -8,21 +8,23 @@ rows are. So it makes no difference how slots are spread over runners.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from trainer.connectors import Normalization
-from trainer.env_runners.action_source import ActionSource
 from trainer.env_runners.endless_episodes import EndlessEpisodes
 from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.episode_events import EpisodeEvents
 from trainer.env_runners.finished_records import FinishedRecords
-from trainer.env_runners.misshapen_answers import blame_step, parts_of_reset
-from trainer.env_runners.observations import copied, shares_memory
+from trainer.env_runners.misshapen_answers import parts_of_reset
+from trainer.env_runners.observations import copied
 from trainer.env_runners.runner_parts import RunnerParts
 from trainer.env_runners.spec import Assignment, SampleRequest, SlotPosition
+from trainer.env_runners.step_loop import StepLoop
 from trainer.env_runners.trajectories import Rewrite
+from trainer.env_runners.trajectory_event import EVENT as TRAJECTORY_EVENT
 from trainer.env_runners.trajectory_event import TrajectoryEvent
-from trainer.envs.env_checks import check_reset, check_step
+from trainer.env_runners.whereabouts import PUTTING_BACK, STEPPING
+from trainer.envs.env_checks import check_reset
 from trainer.envs.episode_checks import check_rewards
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
@@ -30,10 +32,8 @@ from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
 
-_EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
-
-class EpisodePlayer:
+class EpisodePlayer(StepLoop):
     """Steps the sub-envs of a runner side by side: one forward pass for all of them per step.
 
     Order of events per vector step: all sub-envs step; then, slot by slot: `on_episode_step`, and
@@ -42,10 +42,7 @@ class EpisodePlayer:
     all has been played: `on_postprocess_trajectory` of the running episodes, slot by slot.
 
     Attributes:
-        slots: one per sub-env.
-        actions: where actions come from.
         finished: what remains of the finished episodes.
-        num_env_steps: steps made.
         evaluation: evaluation runners: the stream of randomness of the slots' own episodes.
     """
 
@@ -56,42 +53,30 @@ class EpisodePlayer:
             runner: whose envs, module and callbacks to play with; it is what callbacks see.
             signals: shared with the main process, which sees there that the runner makes progress.
         """
-        spec = runner.spec
+        super().__init__(runner, signals=signals)
         self.finished = FinishedRecords()
-        self.num_env_steps = self.evaluation = 0
-        self._runner, self._spec = runner, spec
-        self._signals = signals
-        self._seeds = EnvSeeds(spec.root_seed)
-        self.actions = ActionSource(runner.module, spec, where=self._place_of_row)
-        self._acting = self.actions.acting
-        self.slots = [
-            EnvSlot(index, env, self.actions.noise_stream(), runner=spec.title)
-            for index, env in enumerate(runner.env.envs)
-        ]
-        self._slots_with_tasks = [slot for slot in self.slots if slot.tasks is not None]
-        emitters = {event: runner.callbacks.emitter(event) for event in _EPISODE_EVENTS}
-        # Events that nobody listens to are not there: they cost nothing.
-        self._emitters = {event: emit for event, emit in emitters.items() if emit is not None}
-        self._listens_to_steps = "on_episode_step" in self._emitters
-        self._keeps_chunks = "on_episode_end" in self._emitters
+        self.evaluation = 0
+        self._seeds = EnvSeeds(runner.spec.root_seed)
+        self._events = EpisodeEvents(runner, self.slots, self.whereabouts)
+        self._fire, self.notice_tasks = self._events.fire, self._events.notice_tasks
+        self._listens_to_steps = self._events.listens_to_steps
+        self._keeps_chunks = self._events.listens_to_ends
         self._trajectories = TrajectoryEvent.of(runner, logp=self.actions.logp)
-        self._slot_at_work: EnvSlot | None = None
-        self._must_check_reset = spec.checks_env
-        self._must_check_step, self._must_copy = True, False
+        self._must_check_reset = runner.spec.checks_env
 
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
         """Brings a slot to where it stood; see `EnvSlot.put_back`."""
         stream = self._stream_of(slot)
-        is_back = slot.put_back(position, stream, self.to_env, on_step=self.tick)
+        self.whereabouts.doing(PUTTING_BACK)
+        is_back = self.repair.put_back(
+            slot,
+            position,
+            lambda: slot.put_back(position, stream, self.to_env, on_step=self.tick),
+        )
         if slot.episode is not None and self.actions.exploring is not None:
             slot.noise.start(stream, slot.episode_number)
             self.actions.begin_episode(slot, stream, played=position.num_steps)
         return is_back
-
-    def notice_tasks(self) -> None:
-        """Notes tasks that somebody changed: a callback may reach every sub-env of its runner."""
-        for slot in self._slots_with_tasks:
-            slot.notice_task()
 
     def _stream_of(self, slot: EnvSlot) -> int:
         spec = self._spec
@@ -102,11 +87,6 @@ class EpisodePlayer:
         # The slots of an evaluation have one stream in common, so their numbers step over others.
         stride = self._spec.num_slots if self._spec.in_evaluation else 1
         return [Assignment(self._stream_of(slot), stride=stride) for slot in self.slots]
-
-    @property
-    def to_env(self) -> Callable[[Any], Any]:
-        """Turns an action of the module into one of the env."""
-        return self._acting.to_env
 
     def normalize_with(self, normalization: Normalization) -> None:
         """Plays with observations as these make them."""
@@ -174,65 +154,10 @@ class EpisodePlayer:
         if self._trajectories is None or episode is None or len(episode) == 0:
             return None
         self._slot_at_work = slot
+        self.whereabouts.doing(TRAJECTORY_EVENT)
         return self._trajectories.fire(episode)
 
-    # ---- one step
-
-    def _place_of_row(self, active: list[EnvSlot], row: int) -> str:
-        """Which observation a row is, for an error text."""
-        slot = self._slot_at_work = active[row]
-        episode = "none" if slot.episode is None else slot.episode.id_
-        return f"the observation at step {slot.num_steps_played} of episode {episode}"
-
-    def _step(self, active: list[EnvSlot], actions: list[Any], outputs: list[Any] | None) -> bool:
-        """One step of every active sub-env; whether some episode or assignment came to its end.
-
-        The hot loop: at 70,000 steps/s everything here costs 14 µs per step, half of it the env's.
-        """
-        needs_attention = False
-        to_env = self._acting.to_env if self._acting.needs_decoding else None
-        must_check, must_copy = self._must_check_step, self._must_copy
-        slot, answer = active[0], None
-        try:
-            for row, slot in enumerate(active):
-                action = actions[row]
-                answer = slot.env.step(action if to_env is None else to_env(action))
-                if must_check:
-                    must_copy |= self._check_step(answer, slot)
-                observation, reward, terminated, truncated, info = answer
-                if must_copy:
-                    observation = copied(observation)
-                slot.observation = observation
-                if outputs is not None:
-                    slot.record(observation, action, reward, info, outputs[row])
-                else:
-                    slot.record_random_step(observation, action, reward, info)
-                slot.steps_left -= 1
-                if terminated or truncated:
-                    slot.episode.end(terminated=terminated, truncated=truncated)  # type: ignore[union-attr]
-                    needs_attention = True
-                elif slot.steps_left <= 0:
-                    needs_attention = True
-        except BaseException as error:
-            self._slot_at_work = slot
-            blame_step(error, answer, slot, name=self._spec.env_factory.name)
-            raise
-        self._must_check_step, self._must_copy = False, must_copy
-        self.num_env_steps += len(active)
-        self.tick()
-        return needs_attention
-
-    def tick(self) -> None:
-        """Shows that the runner makes progress."""
-        if self._signals is not None:
-            self._signals.num_signs += 1
-
-    def _check_step(self, answer: Any, slot: EnvSlot) -> bool:
-        """Checks a slot's first answer; whether its observations must be copied (one buffer)."""
-        if self._spec.checks_env:
-            space = self._runner.env.single_observation_space
-            check_step(answer, space, name=self._spec.env_factory.name)
-        return shares_memory(slot.first_answer, answer[0])
+    # ---- between two steps
 
     def _after_step(
         self,
@@ -244,7 +169,7 @@ class EpisodePlayer:
         still_active = []
         for slot in active:
             self._slot_at_work = slot
-            if self._listens_to_steps:
+            if self._listens_to_steps and slot.episode is not None:
                 self._fire("on_episode_step", slot)
             if slot.episode is not None and slot.episode.is_done:
                 samples[slot.index].append(self._end_episode(slot, slot.episode))
@@ -257,6 +182,7 @@ class EpisodePlayer:
                 self._start_episode(slot)
             still_active.append(slot)
         self._slot_at_work = None
+        self.whereabouts.doing(STEPPING)
         return still_active
 
     # ---- episodes
@@ -276,9 +202,15 @@ class EpisodePlayer:
             else:
                 slot.episode.note_player(self._runner, slot.index)  # another one after a restore
                 slot.record = slot.episode.step_recorder(*self.actions.outputs)
+        self.whereabouts.doing(STEPPING)
         return active
 
     def _start_episode(self, slot: EnvSlot) -> None:
+        while not self._has_started_episode(slot):
+            pass  # it was given up; see `SubEnvRepair`
+
+    def _has_started_episode(self, slot: EnvSlot) -> bool:
+        """Begins the slot's next episode; whether its reset succeeded."""
         self._slot_at_work = slot
         spec, env = self._spec, self._runner.env
         stream, number = slot.assignment.stream, slot.episode_number
@@ -296,7 +228,10 @@ class EpisodePlayer:
         slot.begin(episode, seed)
         self.actions.begin_episode(slot, stream)
         self._fire("on_episode_created", slot)
-        answer = slot.reset()
+        self.whereabouts.episode_begins(slot.index, stream=stream, number=number, seed=seed)
+        answer = self._reset(slot)
+        if slot.episode is None:
+            return False
         if self._must_check_reset:
             check_reset(answer, env.single_observation_space, name=spec.env_factory.name)
             self._must_check_reset = False
@@ -308,6 +243,7 @@ class EpisodePlayer:
         self.tick()
         slot.notice_task()
         self._fire("on_episode_start", slot)
+        return True
 
     def _end_episode(self, slot: EnvSlot, episode: SingleAgentEpisode) -> SingleAgentEpisode:
         rewrite = self._postprocess(slot)
@@ -320,6 +256,7 @@ class EpisodePlayer:
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
         record = EpisodeRecord.from_episode(episode)
         self.finished.add(slot.index, slot.episode_number, record)
+        self.repair.note_progress(slot)
         slot.finish()
         return episode
 
@@ -328,23 +265,3 @@ class EpisodePlayer:
             if slot.episode is not None:
                 slot.drop()
                 slot.episode_number += slot.assignment.stride
-
-    def _fire(self, event: str, slot: EnvSlot, **more: Any) -> None:
-        emit = self._emitters.get(event)
-        if emit is not None:
-            emit(
-                episode=slot.episode,
-                env_runner=self._runner,
-                metrics_logger=self._runner.metrics,
-                env=self._runner.env,
-                rl_module=self._runner.module,
-                env_index=slot.index,
-                **more,
-            )
-            self.notice_tasks()
-
-    # ---- telling
-
-    def failure_context(self) -> dict[str, Any]:
-        """Where an error happened: what a user needs to play that episode again."""
-        return {} if self._slot_at_work is None else self._slot_at_work.failure_context()

@@ -21,17 +21,20 @@ class GroupParts:
 
     Attributes:
         num_restarts: runners that were replaced after failures so far.
+        num_sub_env_restarts: sub-envs that were made anew alone so far.
         num_recorded: episodes that users' functions let evaluation runners play to the end, since
             the evaluation began.
         is_training: an iteration is under way, which may have to be undone.
     """
 
     num_restarts: int
+    num_sub_env_restarts: int
     num_recorded: int
     is_training: bool
     _stall_limit_s: float | None
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None
+    _is_stopped: bool
     _weights: Weights | None
     # What is under way while the main process does something else.
     _open: TicketPlay | AsyncCalls | None

@@ -22,7 +22,8 @@ class GroupSample:
         metrics: what callbacks logged, one entry per runner.
         num_env_steps: env steps made.
         num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
-        repair_s: seconds spent on replacing runners.
+        repair_s: seconds spent on replacing runners and sub-envs.
+        num_sub_env_restarts: sub-envs that were made anew because they failed.
     """
 
     episodes: list[SingleAgentEpisode]
@@ -33,6 +34,7 @@ class GroupSample:
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     repair_s: float = 0.0
+    num_sub_env_restarts: int = 0
 
     @classmethod
     def of(cls, replies: Sequence[SampleReply], *, repair_s: float) -> GroupSample:
@@ -45,5 +47,6 @@ class GroupSample:
             num_env_steps=sum(reply.num_env_steps for reply in replies),
             num_episodes_lost=sum(reply.num_episodes_lost for reply in replies),
             num_env_steps_lost=sum(reply.num_env_steps_lost for reply in replies),
-            repair_s=repair_s,
+            repair_s=repair_s + sum(reply.restarts.repair_s for reply in replies),
+            num_sub_env_restarts=sum(reply.restarts.count for reply in replies),
         )

@@ -5,17 +5,22 @@ The steps are those of a remote round, without a process that could be lost.
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.rounds import Ask, Round, RoundResult
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.servant import apply_to_runner, report_of
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-from trainer.env_runners.spec import Weights
+from trainer.env_runners.spec import SampleReply, SampleRequest, Sync, Weights
 from trainer.runtime.blas_threads import single_threaded_blas
 from trainer.runtime.deferred_signals import signals_deferred
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class LocalRound(Round):
@@ -25,8 +30,15 @@ class LocalRound(Round):
     back first.
     """
 
-    def __init__(self, places: Mapping[int, RunnerPlace], *, weights: Weights | None) -> None:
+    def __init__(
+        self,
+        places: Mapping[int, RunnerPlace],
+        *,
+        weights: Weights | None,
+        crash_files: CrashFiles,
+    ) -> None:
         super().__init__()
+        self._crash_files = crash_files
         self._places = places
         self._weights = weights
         self._waiting: deque[tuple[int, Ask | None]] = deque()
@@ -59,11 +71,23 @@ class LocalRound(Round):
             sync = place.sync(self._weights)
             if ask.method == "apply":
                 return apply_to_runner(runner, sync, *ask.arguments)
-            runner.synchronize(sync)
-            return runner.answer(*ask.arguments)
+            return self._sample(place, runner, sync, *ask.arguments)
         except BaseException:
             # It may not have arrived, or not as a whole.
             place.weights = place.sent_normalization = None
+            raise
+
+    def _sample(
+        self, place: RunnerPlace, runner: SingleAgentEnvRunner, sync: Sync, request: SampleRequest
+    ) -> SampleReply:
+        try:
+            runner.synchronize(sync)
+            return runner.answer(request)
+        except Exception as error:
+            why = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+            kept = self._crash_files.write(place, self._weights, request, why=why)
+            if kept:
+                _LOGGER.warning("%s failed.%s", place.name.capitalize(), kept)
             raise
 
     def end(self) -> RoundResult:

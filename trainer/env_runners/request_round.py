@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from callbacks import CallbackError
+from trainer.env_runners.crash_files import CrashFiles
+from trainer.env_runners.last_words import traceback_below, what_happened
 from trainer.env_runners.rounds import Ask, Round, RoundResult, raise_original
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import Weights
+from trainer.env_runners.trouble import Trouble
 from trainer.errors import EnvContractError, RunnerLostError
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import describe_shadows
@@ -28,51 +29,6 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
-
-
-_STRAY_FAILURES: Final = 5
-
-
-@dataclass
-class _Trouble:
-    """What went wrong with one runner in this round.
-
-    Attributes:
-        failures: in a row, of any kind.
-        while_asked: those that came while it did what it was asked.
-        places: how far it was each time: whether it was being made, and its signs of progress.
-        blames_episodes: its running episodes are why, as far as one can tell.
-        noticed_at: when the first failure came that is not repaired; seconds, None if all are.
-    """
-
-    failures: int = 0
-    while_asked: int = 0
-    places: Counter[tuple[bool, int]] = field(default_factory=Counter)
-    blames_episodes: bool = False
-    noticed_at: float | None = None
-
-    def add(self, outcome: Failed | Lost, *, was_starting: bool, num_signs: int) -> None:
-        """Notes a failure.
-
-        Sampling is pure, so what an episode does to its runner comes again at the very same step,
-        while a process that is killed from outside dies anywhere. Some faults of an env depend on
-        the clock or the memory: after a few failures at different places the episodes are blamed,
-        too.
-        """
-        self.failures += 1
-        self.while_asked += not was_starting
-        if self.noticed_at is None:
-            self.noticed_at = time.monotonic()
-        if num_signs or isinstance(outcome, Failed):
-            self.places[was_starting, num_signs] += 1
-            has_come_again = self.places[was_starting, num_signs] > 1
-            is_enough = self.places.total() >= _STRAY_FAILURES
-            self.blames_episodes |= has_come_again or is_enough
-
-    def end(self) -> float:
-        """Notes that the runner is back; returns the seconds that it took, waiting included."""
-        begun, self.noticed_at = self.noticed_at, None
-        return 0.0 if begun is None else time.monotonic() - begun
 
 
 class RequestRound(Round):
@@ -89,8 +45,10 @@ class RequestRound(Round):
         weights: Weights | None,
         policy: RestartPolicy,
         start_limit_s: float | None,
+        crash_files: CrashFiles,
     ) -> None:
         super().__init__()
+        self._crash_files = crash_files
         self._pool = pool
         self._places = places
         self._weights = weights
@@ -99,7 +57,7 @@ class RequestRound(Round):
         self._is_told_to_end = False
         self._asks: dict[int, Ask | None] = {}
         self._starting: set[int] = set()
-        self._troubles: dict[int, _Trouble] = {}
+        self._troubles: dict[int, Trouble] = {}
         # Runners that wait for their replacement, and since when it may start.
         self._due: dict[int, float] = {}
 
@@ -242,7 +200,7 @@ class RequestRound(Round):
 
     def _mend(self, index: int, outcome: Failed | Lost) -> None:
         place, ask = self._places[index], self._asks[index]
-        trouble = self._troubles.setdefault(index, _Trouble())
+        trouble = self._troubles.setdefault(index, Trouble())
         was_starting = index in self._starting
         if ask is not None and not ask.is_repeatable and not was_starting:
             if isinstance(outcome, Failed):
@@ -253,10 +211,11 @@ class RequestRound(Round):
                 # It may have been killed from outside once; now the function itself is to blame.
                 self._result.failures[index] = outcome
                 ask = self._asks[index] = None
+        happened = what_happened(outcome, place)
         num_signs = self._pool.slots[index].num_signs
         trouble.add(outcome, was_starting=was_starting, num_signs=num_signs)
         failures = trouble.failures
-        self._raise_what_is_no_fault(place, outcome, was_starting=was_starting)
+        self._raise_what_is_no_fault(index, outcome, was_starting=was_starting)
         place.num_excess_failures += 1
         is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
         has_answered = place.has_answered
@@ -277,16 +236,20 @@ class RequestRound(Round):
         ):
             self._give_up(index, outcome, failures, is_last_of=ask if not is_tolerated else None)
             return
+        kept = ""
         if trouble.blames_episodes and ask is not None:
+            kept = self._keep(index, outcome, ask)
             episodes, steps = place.give_up_episodes(ask.max_new_episodes)
             self._result.num_episodes_lost += episodes
             self._result.num_env_steps_lost += steps
         delay_s = self._policy.back_off_s(failures)
         _LOGGER.warning(
-            "%s %s; it is replaced%s.",
+            "%s %s; it is replaced%s.%s%s",
             place.name.capitalize(),
-            outcome.describe(),
+            happened,
             f" in {delay_s:.2f} s" if delay_s else "",
+            kept,
+            traceback_below(outcome),
         )
         place.num_restarts += 1
         self._result.num_restarts += 1
@@ -294,9 +257,16 @@ class RequestRound(Round):
         self._starting.add(index)
         self._due[index] = time.monotonic() + delay_s
 
-    @staticmethod
+    def _keep(self, index: int, outcome: Failed | Lost, ask: Ask | None) -> str:
+        """Keeps what a runner was asked that failed; see `CrashFiles.write`."""
+        if ask is not None and ask.method != "sample":
+            return ""  # a function of the user's
+        place, request = self._places[index], None if ask is None else ask.arguments[0]
+        why = f"{what_happened(outcome, place)}{traceback_below(outcome)}"
+        return self._crash_files.write(place, self._weights, request, why=why)
+
     def _raise_what_is_no_fault(
-        place: RunnerPlace, outcome: Failed | Lost, *, was_starting: bool
+        self, index: int, outcome: Failed | Lost, *, was_starting: bool
     ) -> None:
         """Raises errors that would come again however often the runner is made.
 
@@ -305,22 +275,28 @@ class RequestRound(Round):
         if not isinstance(outcome, Failed):
             return
         error = outcome.failure.unpack_error()
-        is_first_start = was_starting and place.num_starts == 1
+        is_first_start = was_starting and self._places[index].num_starts == 1
         if isinstance(error, (CallbackError, EnvContractError)) or is_first_start:
+            kept = "" if is_first_start else self._keep(index, outcome, self._asks[index])
+            if kept:
+                _LOGGER.warning("%s failed.%s", self._places[index].name.capitalize(), kept)
             raise error
 
     def _give_up(
         self, index: int, outcome: Failed | Lost, failures: int, *, is_last_of: Ask | None
     ) -> None:
         place = self._places[index]
+        kept = self._keep(index, outcome, self._asks[index])
         excess, place.num_excess_failures = place.num_excess_failures, 0  # told; it may begin anew
         if self._policy.should_ignore:
             place.is_given_up = True
             self._pool.slots[index].kill()
             _LOGGER.error(
-                "%s %s; it is not replaced, training goes on without it.",
+                "%s %s; it is not replaced, training goes on without it.%s%s",
                 place.name.capitalize(),
-                outcome.describe(),
+                what_happened(outcome, place),
+                kept,
+                traceback_below(outcome),
             )
             return
         times = "once" if failures == 1 else f"{failures} times in a row"
@@ -336,8 +312,9 @@ class RequestRound(Round):
                 f"{failures} times at most, whatever the tolerance. {rule}"
             )
         summary = (
-            f"{place.name.capitalize()} failed {times}; the last time it {outcome.describe()}. "
-            f"{rule}{'' if place.has_answered else describe_shadows()}"
+            f"{place.name.capitalize()} failed {times}; the last time it "
+            f"{what_happened(outcome, place)}. "
+            f"{rule}{kept}{'' if place.has_answered else describe_shadows()}"
         )
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)

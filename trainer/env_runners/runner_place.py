@@ -216,6 +216,8 @@ class RunnerPlace:
                 f"version {sent}. Its answer was not taken. Leave `weights_version` of runners "
                 "alone; if nobody changed it, this is a mistake of ours."
             )
+        for text in reply.restarts.texts:
+            _LOGGER.warning("%s: %s", self.name.capitalize(), text)
         self.commit(reply.positions, reply.callbacks)
         self.has_answered = self.is_continued = True
 

@@ -13,9 +13,11 @@ from callbacks import CallbackChain
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
+from trainer.env_runners.env_making import make_vector_env
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.global_worker import at_work, note_made, note_stopped
+from trainer.env_runners.sample_event import EVENT as SAMPLE_EVENT
 from trainer.env_runners.sample_event import fire_sample_end
 from trainer.env_runners.shares import share_out
 from trainer.env_runners.spec import (
@@ -25,8 +27,7 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Sync,
 )
-from trainer.envs import VectorEnv
-from trainer.envs.env_checks import check_reset_signature, check_spaces
+from trainer.env_runners.whereabouts import MAKING, Whereabouts
 from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
@@ -77,8 +78,9 @@ class SingleAgentEnvRunner(EnvRunner):
         self.has_played = False
         self._signals = signals
         self._lost: dict[int, int] = {}
+        Whereabouts(signals).doing(MAKING)
         with at_work(self):
-            self.env = self._make_env(is_recreated=is_recreated)
+            self.env = make_vector_env(self, is_recreated=is_recreated)
             self.module_spec = self._complete_module_spec()
             self.module = self._make_module()
             self._player = EpisodePlayer(self, signals=signals)
@@ -87,39 +89,6 @@ class SingleAgentEnvRunner(EnvRunner):
         note_made(self)
 
     # ---- making
-
-    def _make_env(self, *, is_recreated: bool) -> VectorEnv:
-        spec = self.spec
-        envs, contexts = [], []
-        for index in range(spec.num_envs):
-            env, context = spec.env_factory.make(
-                worker_index=spec.worker_index,
-                vector_index=index,
-                num_workers=spec.num_workers,
-                recreated_worker=is_recreated,
-            )
-            if index == 0:
-                check_spaces(env, name=spec.env_factory.name)
-                check_reset_signature(env, name=spec.env_factory.name)
-            self.callbacks.fire(
-                "on_sub_environment_created",
-                env_runner=self,
-                metrics_logger=self.metrics,
-                sub_environment=env,
-                env_context=context,
-                env_index=index,
-            )
-            envs.append(env)
-            contexts.append(context)
-        vector_env = VectorEnv(envs, contexts)
-        self.callbacks.fire(
-            "on_environment_created",
-            env_runner=self,
-            metrics_logger=self.metrics,
-            env=vector_env,
-            env_context=contexts[0],
-        )
-        return vector_env
 
     def _complete_module_spec(self) -> RLModuleSpec:
         given, postprocessing = self.spec.module_spec, self.spec.postprocessing
@@ -144,6 +113,7 @@ class SingleAgentEnvRunner(EnvRunner):
         """
         if sync.positions is not None:
             self._player.forget_unreported()
+            self._player.repair.take_report()
             self.metrics.drain()
         with at_work(self):
             self._take_over(sync)
@@ -248,7 +218,7 @@ class SingleAgentEnvRunner(EnvRunner):
             episodes = []
             for chunk in chunks_until_told(request, num_envs=self.num_envs, signals=self._signals):
                 self._play(chunk)
-        player, lost = self._player, self.take_lost()
+        player, lost, restarts = self._player, self.take_lost(), self._player.repair.take_report()
         reply = SampleReply(
             episodes=tuple(episodes) if request.returns_episodes else (),
             records=tuple(player.finished.records),
@@ -258,8 +228,9 @@ class SingleAgentEnvRunner(EnvRunner):
             callbacks=self.callbacks.get_state() if self.callbacks.has_state() else None,
             num_env_steps=player.num_env_steps,
             weights_version=self.weights_version,
-            num_episodes_lost=len(lost),
-            num_env_steps_lost=sum(lost.values()),
+            num_episodes_lost=len(lost) + restarts.num_episodes_lost,
+            num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
+            restarts=restarts,
         )
         player.forget_unreported()
         return reply
@@ -305,6 +276,8 @@ class SingleAgentEnvRunner(EnvRunner):
             raise
         if spec.checks_env:
             check_finite(episodes, name=spec.env_factory.name)
+        if self.callbacks.listens_to(SAMPLE_EVENT):
+            player.whereabouts.doing(SAMPLE_EVENT)
         fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
         self._player.notice_tasks()
         return episodes

@@ -7,39 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from callbacks import CallbackSpec
-from trainer.connectors import Normalization, SampleBatch
+from trainer.connectors import Normalization
 from trainer.curriculum import TaskInForce, followed_by
+from trainer.env_runners.env_restarts import EnvRestarts
+from trainer.env_runners.trajectory_postprocessing import TrajectoryPostprocessing
 from trainer.envs import EnvFactory
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
 from trainer.metrics import EpisodeRecord
-from trainer.modules import RLModule, RLModuleSpec
+from trainer.modules import RLModuleSpec
 from trainer.seeding import Role
-from trainer.types import Array, FloatArray, State
-
-
-class TrajectoryPostprocessing(Protocol):
-    """What an algorithm adds to a trajectory before `on_postprocess_trajectory` shows it.
-
-    A small frozen value, for it travels to the runners. It is there for callbacks alone: the
-    learner computes what it learns from itself, except for what they rewrote.
-    """
-
-    @property
-    def needs_whole_module(self) -> bool:
-        """Whether runners need the parts of the module that acting does without."""
-
-    def add_columns(self, batch: SampleBatch, *, module: RLModule, obs: FloatArray) -> None:
-        """Adds columns, [T, ...] each; a function of its arguments alone.
-
-        Args:
-            batch: the T steps of one chunk.
-            module: the runner's module.
-            obs: encoded observations, [T + 1, D]: the last one follows the chunk.
-        """
+from trainer.types import Array, State
 
 
 @dataclass(frozen=True)
@@ -67,6 +48,8 @@ class EnvRunnerSpec:
         exploration: the strategy that chooses actions.
         postprocessing: what trajectories get before callbacks see them; None if the algorithm adds
             nothing or nobody listens.
+        sub_env_tolerance: a sub-env that fails is made anew alone, after so many failures in a row
+            at most; None leaves it to the repair of its runner.
     """
 
     env_factory: EnvFactory
@@ -88,6 +71,7 @@ class EnvRunnerSpec:
     checks_env: bool = True
     exploration: ExplorationSpec = field(default_factory=ExplorationSpec)
     postprocessing: TrajectoryPostprocessing | None = None
+    sub_env_tolerance: int | None = None
 
     @property
     def title(self) -> str:
@@ -309,7 +293,8 @@ class SampleReply:
         num_env_steps: env steps made.
         weights_version: of the weights that acted.
         num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
-            answer.
+            answer, or were given up with their sub-env.
+        restarts: what was done about sub-envs that failed since then.
     """
 
     episodes: tuple[SingleAgentEpisode, ...]
@@ -322,6 +307,7 @@ class SampleReply:
     weights_version: int
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
+    restarts: EnvRestarts = field(default_factory=EnvRestarts)
 
 
 @dataclass(frozen=True)

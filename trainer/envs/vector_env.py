@@ -71,6 +71,11 @@ class VectorEnv:
         pairs = zip(self.envs, self.contexts, strict=True)
         return [self._called(function, env, context) for env, context in pairs]
 
+    def replace(self, index: int, env: gymnasium.Env[Any, Any], context: EnvContext) -> None:
+        """Puts another sub-env in the place of one that failed and was closed."""
+        self.envs[index] = env
+        self.contexts[index] = context
+
     @staticmethod
     def _called(function: Callable[..., Any], env: gymnasium.Env[Any, Any], *more: Any) -> Any:
         layer = user_layer(env)

@@ -195,6 +195,7 @@ _EVALUATION: Final = (
         disturbance=True,
         num_healthy_workers="runners",
         num_remote_worker_restarts="restarts",
+        num_sub_environment_restarts="restarts",
     ),
 )
 
@@ -267,6 +268,7 @@ _RUN: Final = (
         disturbance=True,
         num_healthy_workers="runners",
         num_remote_worker_restarts="restarts",
+        num_sub_environment_restarts="restarts",
         num_episodes_lost="episodes",
         num_env_steps_lost="env steps",
         num_episodes_lost_lifetime="episodes",

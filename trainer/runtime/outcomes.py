@@ -6,7 +6,7 @@ So nobody has to guess from an exception.
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trainer.runtime.messages import Failure
@@ -42,11 +42,18 @@ class Lost:
         exit_code: as the operating system gave it: negative for a signal, None if it is not known.
         stalled_s: the seconds without progress after which we killed it; None if it died by itself.
         start_error: what kept it from being started at all; None if it was.
+        num_oom_kills: processes that the kernel ended for lack of memory since this one was
+            started, on the whole machine; None if it does not say.
+        num_signs: `CallSignals.num_signs` at the end.
+        notes: `CallSignals.notes` at the end; empty if it was not asked anything.
     """
 
     exit_code: int | None
     stalled_s: float | None = None
     start_error: str | None = None
+    num_oom_kills: int | None = field(default=None, compare=False)
+    num_signs: int = field(default=0, compare=False)
+    notes: tuple[int, ...] = field(default=(), compare=False)
 
     def describe(self) -> str:
         """One line: how the process ended, with the signal's name and what it usually means."""
@@ -62,13 +69,26 @@ class Lost:
             return f"ended with exit code {self.exit_code}{hint}"
         name = _signal_name(-self.exit_code)
         hints = {
-            "SIGKILL": ", probably out of memory, or killed by hand",
+            "SIGKILL": f", {_why_killed(self.num_oom_kills)}",
             "SIGSEGV": ", a crash in compiled code",
+            "SIGBUS": ", a crash in compiled code, or no room in shared memory",
+            "SIGFPE": ", a crash in compiled code",
+            "SIGILL": ", compiled code made for another processor",
+            "SIGABRT": ", compiled code gave up",
+            "SIGTERM": ", told to end by another program",
         }
         return f"was killed by signal {-self.exit_code} ({name}{hints.get(name, '')})"
 
 
 Outcome = Success | Failed | Lost
+
+
+def _why_killed(num_oom_kills: int | None) -> str:
+    if num_oom_kills is None:
+        return "probably out of memory, or killed by hand"
+    if num_oom_kills:
+        return "out of memory: the kernel counts such a kill meanwhile"
+    return "killed by hand or by another program: the kernel counts no kill for lack of memory"
 
 
 def _signal_name(number: int) -> str:

@@ -23,7 +23,7 @@ import sys
 import threading
 from collections.abc import Callable
 from multiprocessing import forkserver
-from typing import Any
+from typing import Any, Final
 
 from trainer.runtime.actor_registry import ActorRegistry, tell_this_process
 from trainer.runtime.blas_threads import set_blas_threads
@@ -33,6 +33,7 @@ from trainer.runtime.unpacking import unpack
 from trainer.runtime.worker_output import flush_output, print_whole_lines
 
 _PR_SET_PDEATHSIG = 1
+NUM_NOTES: Final = 6
 
 
 class CallSignals(ctypes.Structure):
@@ -41,11 +42,18 @@ class CallSignals(ctypes.Structure):
     Attributes:
         num_signs: raised by the servant while it makes progress.
         must_end: set by the main process: a call without an end of its own is to end now.
+        notes: what the servant would like to have known if its process dies; what the numbers mean
+            is the servant's own.
     """
 
     num_signs: int
     must_end: bool
-    _fields_ = (("num_signs", ctypes.c_uint64), ("must_end", ctypes.c_bool))
+    notes: Any
+    _fields_ = (
+        ("num_signs", ctypes.c_uint64),
+        ("must_end", ctypes.c_bool),
+        ("notes", ctypes.c_int64 * NUM_NOTES),
+    )
 
 
 class _Process:

@@ -37,12 +37,14 @@ from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_proce
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Failure, Reply, describe_failure, pack
+from trainer.runtime.oom_kills import num_oom_kills
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import make_context, starting
 from trainer.runtime.semaphores import NamedSemaphores
 
 _LOGGER = logging.getLogger(__name__)
 _REAP_TIMEOUT_S: Final = 2.0
+_NOTHING: Final = (0,) * worker_main.NUM_NOTES
 
 
 class WorkerSlot:
@@ -80,6 +82,7 @@ class WorkerSlot:
         self._signals: Any = self._context.RawValue(worker_main.CallSignals)
         self._signs_before = self._signs_seen = 0
         self._signs_seen_at = 0.0
+        self._oom_kills_before: int | None = None
         self._has_warned = False
 
     @property
@@ -104,8 +107,10 @@ class WorkerSlot:
         has_forkserver = self._start_method == "forkserver"
         path = ImportPath.of_this_process()
         initargs = (self._signals, has_forkserver, path, registry_of_this_process())
+        self._oom_kills_before = num_oom_kills()
         # multiprocessing starts processes of its own for the first semaphore.
         with signals_deferred(), starting():
+            self._signals.notes[:] = _NOTHING
             self.is_busy = True
             self._executor = ProcessPoolExecutor(
                 max_workers=1,
@@ -143,6 +148,7 @@ class WorkerSlot:
         with signals_deferred():
             self.is_busy = True
             self._signals.must_end = False
+            self._signals.notes[:] = _NOTHING
             try:
                 future = self._executor.submit(worker_main.call, method, packed)
             except BrokenProcessPool as error:
@@ -180,7 +186,7 @@ class WorkerSlot:
                 self._reap()
                 return Lost(exit_code=None, start_error=str(error))
             except BrokenProcessPool:
-                return Lost(exit_code=self._reap())
+                return self._lost(self._reap())
             self.is_busy = False
             self._semaphores.unlink()  # it has answered, so it has opened them
         try:
@@ -213,7 +219,7 @@ class WorkerSlot:
             return None
         if idle_s >= limit_s:
             self.kill()
-            return Lost(exit_code=None, stalled_s=idle_s)
+            return self._lost(None, stalled_s=idle_s)
         if not self._has_warned:
             self._has_warned = True
             _LOGGER.warning(
@@ -223,6 +229,17 @@ class WorkerSlot:
                 limit_s,
             )
         return None
+
+    def _lost(self, exit_code: int | None, *, stalled_s: float | None = None) -> Lost:
+        """How the call of a process ended that is gone, and what is known of its last moments."""
+        before, now = self._oom_kills_before, num_oom_kills()
+        return Lost(
+            exit_code,
+            stalled_s,
+            num_oom_kills=None if before is None or now is None else now - before,
+            num_signs=self._signals.num_signs,
+            notes=tuple(self._signals.notes),
+        )
 
     def kill(self) -> None:
         """Ends the process at once, whatever it is doing; nothing happens if there is none."""

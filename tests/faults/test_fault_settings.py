@@ -1,0 +1,114 @@
+"""Every setting of `fault_tolerance()` does what it says, by its new name and by its old one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from trainer import PPOConfig, RunnerLostError
+from trainer.config.specs import restart_policy
+from trainer.runtime.restart_policy import RestartPolicy
+from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError
+
+OLD_NAMES = {
+    "recreate_failed_env_runners": ("restart_failed_env_runners", False),
+    "ignore_worker_failures": ("ignore_env_runner_failures", True),
+    "max_num_worker_restarts": ("max_num_env_runner_restarts", 3),
+    "delay_between_worker_restarts_s": ("delay_between_env_runner_restarts_s", 0.5),
+    "num_consecutive_worker_failures_tolerance": (
+        "num_consecutive_env_runner_failures_tolerance",
+        2,
+    ),
+    "worker_health_probe_timeout_s": ("env_runner_health_probe_timeout_s", 4.0),
+    "worker_restore_timeout_s": ("env_runner_restore_timeout_s", 5.0),
+}
+
+
+def config(**settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment(CountdownEnv, env_config={"min_length": 6})
+        .env_runners(num_env_runners=1)
+        .training(
+            train_batch_size=20, minibatch_size=10, num_epochs=1, model={"fcnet_hiddens": [8]}
+        )
+        .debugging(seed=1)
+    )
+    return made.update_from_dict(settings)
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_old_names_are_the_same_settings(old: str) -> None:
+    new, value = OLD_NAMES[old]
+    given: dict[str, Any] = {old: value}
+    assert PPOConfig().fault_tolerance(**given)[new] == value
+    assert PPOConfig().update_from_dict({old: value})[new] == value
+    assert PPOConfig()[old] == PPOConfig()[new] != value
+
+
+def test_the_settings_become_the_policy() -> None:
+    made = config(**{old: value for old, (_, value) in OLD_NAMES.items()})
+    assert restart_policy(made) == RestartPolicy(
+        should_restart=False, should_ignore=True, max_restarts=3, delay_s=0.5, tolerance=2
+    )
+
+
+def test_the_probe_has_nothing_to_do_and_changes_nothing() -> None:
+    with config(env_runner_health_probe_timeout_s=0.001).build_algo() as algo:
+        os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+        assert algo.train()["fault_tolerance/num_remote_worker_restarts"] == 1
+
+
+class SlowToMake(CountdownEnv):
+    """Hangs when it is made again."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        while env_config.recreated_worker:
+            time.sleep(60.0)
+
+
+def test_a_runner_that_does_not_come_up_again_is_ended_after_the_restore_timeout() -> None:
+    settings: dict[str, Any] = {
+        "env_runner_restore_timeout_s": 0.5,
+        "num_consecutive_env_runner_failures_tolerance": 1,
+    }
+    with config(env=SlowToMake, **settings).build_algo() as algo:
+        algo.train()
+        os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+        with pytest.raises(RunnerLostError, match=r"failed 2 times.*made no progress for 0\.\d s"):
+            algo.train()
+
+
+class Slow(CountdownEnv):
+    """Takes its time, but steps."""
+
+    def step(self, action: int) -> Any:
+        time.sleep(0.03)
+        return super().step(action)
+
+
+def test_a_slow_env_that_steps_is_never_ended_however_long_a_request_takes() -> None:
+    with config(env=Slow, sample_timeout_s=0.4).build_algo() as algo:
+        started_at = time.monotonic()
+        told = algo.train()["fault_tolerance"]
+        assert time.monotonic() - started_at > 0.5
+    assert told["num_remote_worker_restarts"] == 0
+
+
+def test_the_waiting_time_comes_before_every_replacement(caplog: pytest.LogCaptureFixture) -> None:
+    fault = {"where": "step", "how": "raise"}
+    settings = {"delay_between_env_runner_restarts_s": 0.1}
+    with (
+        caplog.at_level(logging.WARNING),
+        config(env=FailingEnv, env_config=fault, **settings).build_algo() as algo,
+        pytest.raises(InjectedFaultError),
+    ):
+        algo.train()
+    waits = [r.getMessage().partition("it is replaced in ")[2][:6] for r in caplog.records]
+    assert waits == ["0.10 s", "0.15 s"]

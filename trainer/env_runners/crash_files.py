@@ -1,0 +1,244 @@
+"""Files from which a request that failed can be played again, in this process (`replay`).
+
+`answer` of a runner is pure, so what it was given is all that is needed: positions, weights and the
+request. It is plain data; the code of the env comes from the config of who replays. The actions of
+the steps that were lost with a process need not be known: the same runner chooses them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from checkpoints import StateError, decode, encode
+from trainer.connectors import Normalization
+from trainer.connectors.normalization import ObservationNormalizer, RewardTransform
+from trainer.env_runners.runner_place import RunnerPlace
+from trainer.env_runners.servant import RunnerBootstrap
+from trainer.env_runners.spec import (
+    Assignment,
+    EnvRunnerSpec,
+    SampleReply,
+    SampleRequest,
+    SlotPosition,
+    Sync,
+    Weights,
+)
+from trainer.errors import ConfigError
+from trainer.runtime.blas_threads import single_threaded_blas
+from trainer.runtime.messages import describe_failure
+from trainer.runtime.worker_slot import warn_of_close
+from trainer.seeding import Role
+from trainer.types import State
+
+_LOGGER = logging.getLogger(__name__)
+
+SUFFIX: Final = ".crash"
+_FORMAT: Final = 1
+_MOST_FILES: Final = 20
+_PLACE: Final = (
+    "root_seed",
+    "worker_index",
+    "num_workers",
+    "num_envs",
+    "first_slot",
+    "num_slots",
+)
+
+
+class CrashFiles:
+    """Writes what failed into a directory, as far as there is one.
+
+    At most 20 files are written in a run, because an env that fails again and again tells the same.
+    """
+
+    def __init__(
+        self, directory: str | None = None, *, about: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+            directory: where to; None writes nothing at all.
+            about: plain data that says which algorithm and config it is.
+        """
+        self._directory = None if directory is None else Path(directory).expanduser().absolute()
+        self._about = dict(about or {})
+        self._num_written = 0
+
+    def write(
+        self,
+        place: RunnerPlace,
+        weights: Weights | None,
+        request: SampleRequest | None,
+        *,
+        why: str,
+    ) -> str:
+        """Keeps what a runner was asked when it failed.
+
+        Args:
+            place: the runner's, before anything about it was changed.
+            weights: what it acted with.
+            request: what it was asked; None if it failed while it was made or put back.
+            why: what happened.
+
+        Returns:
+            a sentence that says what can be done with it; empty if nothing was written. Whatever
+            prevents that is a warning: the failure itself matters more.
+        """
+        if self._directory is None or self._num_written >= _MOST_FILES:
+            return ""
+        if request is not None and request.steps_per_chunk is not None:
+            return ""  # how much it plays depends on the clock
+        try:
+            record = {**self._about, **record_of(place, weights, request, why=why)}
+            path = self._save(encode(record, name="what a runner was asked"), place)
+        except (OSError, StateError) as error:
+            _LOGGER.warning("What %s was asked could not be kept: %s", place.name, error)
+            return ""
+        self._num_written += 1
+        return f" What it was asked is in {path}; `local-trainer replay-episode` plays it again."
+
+    def _save(self, data: bytes, place: RunnerPlace) -> Path:
+        directory = self._directory or Path()
+        directory.mkdir(parents=True, exist_ok=True)
+        stem = f"{place.spec.role.name.lower()}-runner-{place.spec.worker_index}"
+        number = 1
+        while (path := directory / f"{stem}-{number}{SUFFIX}").exists():
+            number += 1
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+        return path
+
+
+def record_of(
+    place: RunnerPlace, weights: Weights | None, request: SampleRequest | None, *, why: str
+) -> State:
+    """What a runner started from when it was asked, as plain data."""
+    spec, normalization = place.spec, place.normalization
+    return {
+        "format_version": _FORMAT,
+        "why": why,
+        "env": spec.env_factory.name,
+        "role": spec.role.name,
+        "place": {name: getattr(spec, name) for name in _PLACE},
+        "is_recreated": place.num_starts > 1,
+        "number": max(0, place.num_starts - 1),
+        "positions": [position.to_state() for position in place.positions],
+        "callbacks": place.callbacks,
+        "evaluation": place.evaluation,
+        "weights": None if weights is None else _fields(weights),
+        "normalization": None if normalization is None else asdict(normalization),
+        "request": None if request is None else asdict(request),
+    }
+
+
+def _fields(weights: Weights) -> State:
+    # Not asdict, which would copy the arrays.
+    return {field.name: getattr(weights, field.name) for field in fields(weights)} | {
+        "state": dict(weights.state),
+        "exploration": dict(weights.exploration),
+    }
+
+
+def read_crash(path: str | Path) -> State:
+    """What a file holds.
+
+    Raises:
+        ConfigError: there is no such file, or it is of another version.
+        CheckpointCorruptError: it is damaged, or something else.
+    """
+    try:
+        data = Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{str(path)!r} cannot be read: {error.strerror}. Give a file that a run with "
+            "config.fault_tolerance(crash_dir=…) has written; its log names it."
+        ) from error
+    record = decode(data)
+    version = record.get("format_version") if isinstance(record, dict) else None
+    if version != _FORMAT:
+        raise ConfigError(
+            f"{str(path)!r} has the format version {version!r}; this is version {_FORMAT}. Replay "
+            "it with the version of the library that wrote it."
+        )
+    return record  # type: ignore[no-any-return]
+
+
+def replay(record: State, spec: EnvRunnerSpec) -> SampleReply | None:
+    """Plays again in this process what a runner was asked, so that a debugger can be used.
+
+    Sub-envs are not made anew here: what raised then raises now, and what crashed crashes.
+
+    Args:
+        record: from `read_crash`.
+        spec: of any runner of the same config; the record says which one it was.
+
+    Returns:
+        its answer, if nothing failed this time; None if it was only made and put back.
+
+    Raises:
+        Exception: what the user's code raised.
+    """
+    spec = replace(spec, **record["place"], role=Role[record["role"]], sub_env_tolerance=None)
+    positions = tuple(map(SlotPosition.from_state, record["positions"]))
+    weights = None if record["weights"] is None else Weights(**record["weights"])
+    sync = Sync(
+        weights,
+        positions,
+        record["callbacks"],
+        _normalization(record["normalization"]),
+        record["evaluation"],
+    )
+    bootstrap = RunnerBootstrap(
+        spec, sync, is_recreated=record["is_recreated"], number=record["number"]
+    )
+    # As in a worker process: the same number of BLAS threads gives the same bytes, and the global
+    # generators are seeded.
+    with single_threaded_blas(), _global_generators_kept():
+        servant = bootstrap(None)
+        try:
+            if record["request"] is None:
+                return None
+            evaluation = Sync(evaluation=record["evaluation"])
+            return servant.sample(evaluation, _request(record["request"]))
+        finally:
+            try:
+                servant.close()
+            except Exception as error:  # noqa: BLE001 - told; what was raised before matters more
+                warn_of_close("the replayed env runner", describe_failure(error))
+
+
+@contextlib.contextmanager
+def _global_generators_kept() -> Iterator[None]:
+    """Afterwards the random numbers of this process go on as if nothing had been played."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+def _request(state: State) -> SampleRequest:
+    assignments = tuple(Assignment(**assignment) for assignment in state["assignments"])
+    return SampleRequest(**{**state, "assignments": assignments, "returns_episodes": True})
+
+
+def _normalization(state: State | None) -> Normalization | None:
+    if state is None:
+        return None
+    observations, rewards = state["observations"], state["rewards"]
+    return Normalization(
+        None
+        if observations is None
+        else ObservationNormalizer(**{name: np.array(rows) for name, rows in observations.items()}),
+        None if rewards is None else RewardTransform(**rewards),
+    )

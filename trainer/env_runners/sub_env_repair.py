@@ -1,0 +1,213 @@
+"""Sub-envs that fail are made anew, one at a time (`restart_failed_sub_environments`).
+
+    step or reset raised    the sub-env is closed and made again, its running episode is played
+                            again without any event, and the failed call is made once more
+    the same place again    the episode is given up, counted, and the next one gets a fresh number
+    too often in a row      the failure is the runner's, and what it raised comes out
+
+What happens to one sub-env depends on that sub-env alone, so it makes no difference how they are
+spread over runners.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+from callbacks import CallbackError
+from trainer.env_runners.env_making import make_again
+from trainer.env_runners.env_restarts import EnvRestarts
+from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.runner_parts import RunnerParts
+from trainer.env_runners.spec import SlotPosition
+from trainer.env_runners.whereabouts import MENDING, Whereabouts
+from trainer.envs.episode_checks import explain_failure
+from trainer.errors import EnvContractError, EnvCreationError
+
+_MOST_FAILURES_IN_A_ROW: Final = 10
+"""Five episodes in a row, each tried twice: it is not the episodes' fault."""
+
+_MOST_TEXTS: Final = 20
+"""Messages per answer: an env that fails all the time tells the same again and again."""
+
+
+class SubEnvRepair:
+    """Mends the sub-envs of one runner.
+
+    Failures are in a row if the sub-env has since neither got past the failed place, nor ended an
+    episode, nor answered a request.
+
+    Attributes:
+        is_on: whether it does anything; it does nothing but raise otherwise.
+    """
+
+    def __init__(
+        self,
+        runner: RunnerParts,
+        whereabouts: Whereabouts,
+        *,
+        to_env: Callable[[Any], Any],
+        on_step: Callable[[], None],
+    ) -> None:
+        """Prepares for failures.
+
+        Args:
+            runner: whose sub-envs they are.
+            whereabouts: told of repairs.
+            to_env: turns an action of the module into one of the env.
+            on_step: called after every step that is played again.
+        """
+        tolerance = runner.spec.sub_env_tolerance
+        self.is_on = tolerance is not None
+        self._most = min(tolerance or 0, _MOST_FAILURES_IN_A_ROW)
+        self._runner, self._whereabouts = runner, whereabouts
+        self._to_env, self._on_step = to_env, on_step
+        self._failures: dict[int, int] = {}
+        self._places: dict[int, tuple[int, int]] = {}
+        self._begin_report()
+
+    def _begin_report(self) -> None:
+        self._texts: list[str] = []
+        self._num_restarts = self._num_episodes_lost = self._num_env_steps_lost = 0
+        self._repair_s = 0.0
+
+    def take_report(self) -> EnvRestarts:
+        """What was done since this was last called; a request has been answered then."""
+        report = EnvRestarts(
+            self._num_restarts,
+            self._num_episodes_lost,
+            self._num_env_steps_lost,
+            self._repair_s,
+            tuple(self._texts[:_MOST_TEXTS]) + self._rest(),
+        )
+        self._begin_report()
+        self.forget_failures()
+        return report
+
+    def _rest(self) -> tuple[str, ...]:
+        num_more = len(self._texts) - _MOST_TEXTS
+        return (f"and {num_more} more messages like these",) if num_more > 0 else ()
+
+    def forget_failures(self) -> None:
+        """Whatever fails next is the first failure in a row."""
+        self._failures.clear()
+        self._places.clear()
+
+    def note_progress(self, slot: EnvSlot) -> None:
+        """Notes that a sub-env got past a failure, or ended an episode."""
+        if self._failures:
+            self._failures.pop(slot.index, None)
+
+    # ---- mending
+
+    def mend(self, slot: EnvSlot, error: Exception) -> bool:
+        """Makes a sub-env anew whose step or reset raised, and puts its episode back.
+
+        Returns:
+            whether the failed call is to be made again; if not, the episode was given up, and what
+            was played of it is to be left out.
+
+        Raises:
+            Exception: the error, if it is not to be mended here.
+        """
+        self._raise_what_is_no_fault(slot, error)
+        began, where = time.perf_counter(), _place_of(slot)
+        place = slot.episode_number, slot.num_steps_played
+        is_second = self._places.get(slot.index) == place
+        self._count(slot, error, place)
+        self._make_again(slot)
+        is_back = not is_second and self._is_put_back(slot)
+        loss = "" if is_back else self._give_up(slot, is_second=is_second)
+        self._note(slot, error, where, loss, began)
+        return is_back
+
+    def put_back(self, slot: EnvSlot, position: SlotPosition, attempt: Callable[[], bool]) -> bool:
+        """Makes an attempt to put a slot back, and another with a new env if its env raises.
+
+        Returns:
+            what the attempt gives; False if both raised: the episode is lost then.
+        """
+        try:
+            return attempt()
+        except Exception as error:  # noqa: BLE001 - raised again unless it is mended
+            self._raise_what_is_no_fault(slot, error)
+            began, first = time.perf_counter(), error
+        self._count(slot, first, None)
+        self._make_again(slot)
+        where = f"while episode {position.episode_number} (seed {position.env_seed}) was put back"
+        try:
+            is_back = attempt()
+        except Exception as error:  # noqa: BLE001 - raised again if it comes too often
+            self._count(slot, error, None)
+            self._make_again(slot)
+            slot.episode_number = position.episode_number + 1
+            self._note(slot, error, where, "twice; the episode is given up", began)
+            return False
+        self._note(slot, first, where, "", began)
+        return is_back
+
+    def _raise_what_is_no_fault(self, slot: EnvSlot, error: Exception) -> None:
+        """Raises errors that would come again, and everything if nothing is to be mended."""
+        is_no_fault = isinstance(error, (CallbackError, EnvContractError, EnvCreationError))
+        if not self.is_on or is_no_fault:
+            raise error
+        spec = self._runner.spec
+        if spec.checks_env and slot.episode is not None:
+            explain_failure([slot.episode], error, name=spec.env_factory.name)
+
+    def _count(self, slot: EnvSlot, error: Exception, place: tuple[int, int] | None) -> None:
+        failures = self._failures[slot.index] = self._failures.get(slot.index, 0) + 1
+        # An episode of an evaluation that is asked for cannot be left out for another one.
+        is_owed = slot.assignment.ticket is not None and slot.assignment.num_episodes is not None
+        is_second = place is not None and self._places.get(slot.index) == place
+        if failures > self._most or (is_second and is_owed):
+            raise error
+        if place is not None:
+            self._places[slot.index] = place
+
+    def _make_again(self, slot: EnvSlot) -> None:
+        self._whereabouts.doing(MENDING)
+        self._num_restarts += 1
+        try:
+            slot.env.close()
+        except Exception as error:  # noqa: BLE001 - told; the env is of no use any more
+            self._texts.append(
+                f"Closing the failed sub-env {slot.index} raised {type(error).__name__}: {error}"
+            )
+        slot.take_env(make_again(self._runner, slot.index))
+        self._on_step()
+
+    def _is_put_back(self, slot: EnvSlot) -> bool:
+        """Plays the running episode again in a new env; whether it came to the same place."""
+        if slot.episode is None or not slot.episode.is_reset:
+            return True  # the reset comes next
+        try:
+            return slot.replay_running(self._to_env, on_step=self._on_step)
+        except Exception as error:  # noqa: BLE001 - raised again unless it is mended
+            self._raise_what_is_no_fault(slot, error)
+            self._count(slot, error, (slot.episode_number, slot.num_steps_played))
+            self._make_again(slot)
+            return False
+
+    def _give_up(self, slot: EnvSlot, *, is_second: bool) -> str:
+        self._num_episodes_lost += 1
+        self._num_env_steps_lost += slot.num_steps_played
+        why = "failed there again" if is_second else "could not be put back"
+        return f"its episode, which {why}, is given up"
+
+    def _note(self, slot: EnvSlot, error: Exception, where: str, loss: str, began: float) -> None:
+        took_s = time.perf_counter() - began
+        self._repair_s += took_s
+        name = f"{type(error).__module__}.{type(error).__qualname__}"
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        self._texts.append(
+            f"sub-env {slot.index} raised {name}: {error} ({where}); it was made anew in "
+            f"{took_s:.3f} s, and {loss or 'its episode goes on'}.\n{''.join(lines).rstrip()}"
+        )
+
+
+def _place_of(slot: EnvSlot) -> str:
+    context = slot.failure_context()
+    return ", ".join(f"{key} {value}" for key, value in context.items() if key != "sub-env")
