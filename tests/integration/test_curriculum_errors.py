@@ -125,6 +125,32 @@ def test_what_a_curriculum_raises_comes_out_of_train_which_is_undone(
         assert algo.env_runner_group.num_remote_worker_restarts() == 0
 
 
+def test_a_task_function_without_a_return_is_told() -> None:
+    with config(0, env_task_fn=lambda results, env, ctx: None).build_algo() as algo:
+        with pytest.raises(TaskError, match=r"returned None for sub-env 0.*is a `return` missing"):
+            algo.train()
+        assert algo.training_iteration == 0
+
+
+class PickyEnv(TaskCountdownEnv):
+    def reset(self, **options: Any) -> Any:
+        if self.get_task() == 7:
+            raise IndexError("no such level")
+        return super().reset(**options)
+
+
+def test_an_env_that_fails_because_of_its_task_says_which(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = config(2, env=PickyEnv, num_consecutive_env_runner_failures_tolerance=1)
+    with made.build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.set_task(7)
+        with pytest.raises(IndexError, match="no such level") as raised:
+            algo.train()
+    assert "task 7" in str(raised.value.__cause__)
+
+
 def test_the_runner_whose_env_refuses_is_named_and_all_others_are_put_back() -> None:
     with config(2, env_task_fn=gives(3)).build_algo() as algo:
         with pytest.raises(TaskError, match="for sub-env 0 of env runner 2"):

@@ -30,14 +30,21 @@ class TaskFunction:
         """Sets the task of each sub-env for which the function gives another one.
 
         Raises:
-            TaskError: the function, `get_task` or `set_task` raised; names runner and sub-env.
+            TaskError: the function, `get_task` or `set_task` raised, or the function returned
+                nothing; names runner and sub-env.
         """
         pairs = zip(env_runner.env.envs, env_runner.env.contexts, strict=True)
         for index, (wrapped, context) in enumerate(pairs):
             where = f"sub-env {index} of env runner {env_runner.worker_index}"
             env: Any = task_layer(wrapped)
             task = _called(where, "env_task_fn", self.function, self.results, env, context)
-            if not same_task(task, _called(where, "get_task", env.get_task)):
+            before = _called(where, "get_task", env.get_task)
+            if task is None and before is not None:
+                raise TaskError(
+                    f"env_task_fn returned None for {where}, whose task is {before!r:.80}; is a "
+                    "`return` missing? Return `task_settable_env.get_task()` to keep the task."
+                )
+            if not same_task(task, before):
                 _called(where, f"set_task({task!r:.80})", env.set_task, task)
 
     @staticmethod

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
@@ -42,6 +42,7 @@ from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 
+_CLOSING_S: Final = 2.0
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
@@ -131,11 +132,15 @@ class EnvRunnerGroup(
         self._healthy_or_raise()
 
     def stop(self) -> None:
-        """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards."""
+        """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards.
+
+        A runner whose envs take longer than 2 s to close, or than the limit for a runner without
+        progress if that is shorter, is ended without.
+        """
         self._is_stopped = True
         self._abandon_open()
         if self._pool is not None:
-            self._pool.stop()
+            self._pool.stop(grace_s=min(_CLOSING_S, self._stall_limit_s or _CLOSING_S))
         for place in self._places.values():
             place.stop_runner()
 

@@ -84,6 +84,8 @@ class EnvSlot:
             context["episode"] = self.episode.id_
             context["step"] = self.num_steps_played
             context["seed"] = self.env_seed
+        if self.tasks is not None:
+            context["task"] = self.tasks.now
         return context
 
     def exploration_rng(self, root_seed: int) -> np.random.Generator:
