@@ -11,6 +11,7 @@ import numpy as np
 
 from trainer.envs import EnvContext, EnvFactory
 from trainer.envs.env_factory import make_env_factory
+from trainer.errors import ConfigError
 from trainer.testing.fault_watch import FaultWatch, RunnerOfCall
 from trainer.testing.faults import Fault
 from trainer.testing.parcels import Parcel
@@ -122,7 +123,16 @@ def with_faults(env: object, *faults: Fault) -> Any:
     Args:
         env: whatever `environment(env=...)` takes: a name, a class, a creator.
         faults: what is to fail; those with other places are left to others.
+
+    Raises:
+        ConfigError: one of them is no `Fault`.
     """
+    for fault in faults:
+        if not isinstance(fault, Fault):
+            raise ConfigError(
+                f"with_faults() got {fault!r:.80}; expected faults one after the other: "
+                "with_faults(env, Fault('step'), Fault('reset'))."
+            )
     return _FaultyCreator(make_env_factory(env, {}), faults)
 
 
