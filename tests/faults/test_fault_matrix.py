@@ -37,7 +37,7 @@ def sample() -> set[Cell]:
     rng = random.Random(6)
     quick = [cell for cell in CELLS if not cell.takes_long]
     slow = [cell for cell in CELLS if cell.takes_long]
-    return {*rng.sample(quick, 9), *rng.sample(slow, 3)}
+    return {*rng.sample(quick, 8), *rng.sample(slow, 2)}
 
 
 def cells(*, in_main: bool) -> list[Any]:
@@ -138,7 +138,7 @@ def test_a_fault_in_the_main_process_leaves_no_worker(
         assert told.rstrip().endswith("KeyboardInterrupt")
 
 
-@pytest.mark.parametrize("place", ["init", "step"])
+@pytest.mark.parametrize("place", [pytest.param("init", marks=pytest.mark.slow), "step"])
 def test_a_replacement_that_hangs_while_it_is_made_or_put_back_is_replaced(place: str) -> None:
     fault = Fault(place, way="hang", worker_index=1, in_evaluation=False)
 

@@ -258,7 +258,13 @@ _ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("ending", _ENDINGS)
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "after train",
+        *[pytest.param(name, marks=pytest.mark.slow) for name in _ENDINGS if name != "after train"],
+    ],
+)
 def test_a_script_that_ends_without_stop_leaves_nothing(ending: str) -> None:
     callback = "config.callbacks(on_episode_end=lambda **kwargs: 1 / 0)\n"
     script = (

@@ -164,7 +164,7 @@ def run_with_interrupts(kind: str, seed: int, path: Path) -> int:
     return num_interrupts
 
 
-@pytest.mark.parametrize("kind", ["ppo", "dqn"])
+@pytest.mark.parametrize("kind", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_interrupts_at_any_moment_make_no_difference(kind: str, tmp_path: Path) -> None:
     assert run_with_interrupts(kind, 0, tmp_path / "saved") > 0
 

@@ -68,7 +68,7 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize("where", [pytest.param("reset", marks=pytest.mark.slow), "step"])
 @pytest.mark.parametrize("how", ENDINGS)
 def test_what_fails_once_is_repaired_with_the_same_bytes(
     where: str, how: str, undisturbed: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture

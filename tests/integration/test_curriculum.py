@@ -180,8 +180,8 @@ def test_every_step_has_the_right_task_wherever_envs_live(way: str) -> None:
     "way",
     [
         "env_task_fn",
-        "foreach_worker",
-        "per episode",
+        pytest.param("foreach_worker", marks=pytest.mark.slow),
+        pytest.param("per episode", marks=pytest.mark.slow),
         pytest.param("on_train_result", marks=pytest.mark.slow),
         pytest.param("set_task", marks=pytest.mark.slow),
     ],
@@ -248,7 +248,10 @@ with config({way!r}, {num_env_runners}).build_algo() as algo:
 """
 
 
-@pytest.mark.parametrize(("way", "num_env_runners"), [("env_task_fn", 0), ("on_train_result", 2)])
+@pytest.mark.parametrize(
+    ("way", "num_env_runners"),
+    [("env_task_fn", 0), pytest.param("on_train_result", 2, marks=pytest.mark.slow)],
+)
 def test_a_new_process_goes_on_with_the_same_tasks(
     way: str, num_env_runners: int, tmp_path: Path
 ) -> None:

@@ -143,7 +143,7 @@ def test_no_runner_and_one_runner_give_the_same_results() -> None:
 
 
 @pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
-@pytest.mark.parametrize("num_env_runners", [0, 1, 2])
+@pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_restored_run_goes_on_with_the_same_bytes(
     num_env_runners: int, batch_mode: str, tmp_path: Path
 ) -> None:
@@ -287,7 +287,7 @@ def kills_on_demand(armed: Path) -> type[Counting]:
     return KillsOnDemand
 
 
-@pytest.mark.parametrize("num_env_runners", [1, 2])
+@pytest.mark.parametrize("num_env_runners", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_runners_killed_in_every_iteration_make_no_difference(
     num_env_runners: int, tmp_path: Path
 ) -> None:

@@ -105,7 +105,7 @@ def kill(group: Any, *indices: int) -> None:
     assert wait_until(lambda: not any(map(is_process_alive, pids)))
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
+@pytest.mark.parametrize("make", [ppo, pytest.param(dqn, marks=pytest.mark.slow)])
 def test_a_replacement_is_never_stale(make: Any) -> None:
     told: list[Any] = []
     with built(make, told) as algo:

@@ -46,6 +46,7 @@ def test_the_pendulum_is_swung_up_within_half_the_budget_of_the_rl_zoo(seed: int
     assert solve(task, seed)[2] >= -200.0
 
 
+@pytest.mark.slow
 def test_a_pole_is_balanced_with_discrete_actions() -> None:
     # Measured: 2,000 env steps, 2 s. A random policy reaches 20.
     task = Task("SAC, CartPole-v1", cartpole, EVALUATION, 150.0, 10_000)

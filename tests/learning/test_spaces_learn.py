@@ -71,7 +71,7 @@ def learnt_return(made: PPOConfig, iterations: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_target_is_found_in_an_image(seed: int, mask: bool) -> None:
     made = config(
         TargetEnv,

@@ -37,7 +37,7 @@ from trainer.env_runners.spec import (
     Weights,
 )
 from trainer.env_runners.ticket_play import TicketPlay
-from trainer.errors import AlgorithmStoppedError, RunnerLostError
+from trainer.errors import AlgorithmStoppedError
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -242,18 +242,6 @@ class EnvRunnerGroup(
         """
         if isinstance(self._open, TicketPlay) and self._open is not but:
             self._abandon_open()
-
-    def _healthy_or_raise(self) -> list[int]:
-        indices = self.healthy_env_runner_ids()
-        if not indices:
-            first = next(iter(self._places.values()))
-            what = "evaluation env runners" if first.spec.in_evaluation else "env runners"
-            raise RunnerLostError(
-                f"All {len(self._places)} {what} failed and may not be replaced, so there is "
-                "nobody left to play. The log has the failures. Correct the env, or let runners "
-                "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
-            )
-        return indices
 
     def _sample(
         self,

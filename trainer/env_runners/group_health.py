@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.errors import RunnerLostError
 from trainer.types import DEFAULT_MODULE_ID
 
 
@@ -19,6 +20,18 @@ class GroupHealth(GroupParts):
     def healthy_env_runner_ids(self) -> list[int]:
         """Numbers of the runners that can be asked; 0 is the local one."""
         return [index for index, place in self._places.items() if not place.is_given_up]
+
+    def _healthy_or_raise(self) -> list[int]:
+        indices = self.healthy_env_runner_ids()
+        if not indices:
+            first = next(iter(self._places.values()))
+            what = "evaluation env runners" if first.spec.in_evaluation else "env runners"
+            raise RunnerLostError(
+                f"All {len(self._places)} {what} failed and may not be replaced, so there is "
+                "nobody left to play. The log has the failures. Correct the env, or let runners "
+                "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
+            )
+        return indices
 
     def num_remote_env_runners(self) -> int:
         """How many remote runners there are, healthy or not."""
