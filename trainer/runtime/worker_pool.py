@@ -97,10 +97,10 @@ class WorkerPool:
         with contextlib.suppress(Empty):
             while True:  # of answers that were seen already, or are found in a moment
                 self._arrivals.get_nowait()
-        with signals_deferred():
-            for index in indices:
-                if self.slots[index].has_answer:
-                    return index, self.slots[index].take()
+        # Signals are not deferred here: an answer is unpacked, which is the user's code and may hang.
+        for index in indices:
+            if self.slots[index].has_answer:
+                return index, self.slots[index].take()
         return None
 
     def kill_busy(self) -> list[int]:
