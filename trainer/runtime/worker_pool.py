@@ -97,7 +97,7 @@ class WorkerPool:
         with contextlib.suppress(Empty):
             while True:  # of answers that were seen already, or are found in a moment
                 self._arrivals.get_nowait()
-        # Signals are not deferred here: an answer is unpacked, which is the user's code and may hang.
+        # Signals are not deferred: an answer is unpacked here, which runs code that may hang.
         for index in indices:
             if self.slots[index].has_answer:
                 return index, self.slots[index].take()
