@@ -175,7 +175,10 @@ class AlgorithmEvaluation(AlgorithmParts):
     def _end_evaluation_if_over(self, *, shown_in: int) -> None:
         self._look_after_evaluation()
         running = self._running_evaluation
-        if running is not None and running.play.advance():
+        if running is None or not running.play.advance():
+            return
+        # A result shows one evaluation: another one that is over already waits for the next.
+        if not self.config.enable_async_evaluation or self._evaluation_reported_at != shown_in:
             self._running_evaluation = None
             with self._no_other_evaluation():
                 self._report(self._get_evaluator().end(running), shown_in=shown_in)
