@@ -148,8 +148,16 @@ def _steadily(path: PathLike, read: Callable[[Path, Manifest], _Result]) -> _Res
             directory = locate(path)
             manifest = load_manifest(directory)
             return read(directory, manifest)
-        except CheckpointError:
-            if attempt + 1 == _MAX_ATTEMPTS or _is_unchanged(path, directory, manifest):
+        except CheckpointError as error:
+            # It was there when it was located, so it is being replaced: looking once more would not
+            # tell, for that look may come in the wrong moment, too.
+            has_vanished = (
+                directory is not None
+                and manifest is None
+                and isinstance(error.__cause__, FileNotFoundError)
+            )
+            is_last = attempt + 1 == _MAX_ATTEMPTS
+            if is_last or (not has_vanished and _is_unchanged(path, directory, manifest)):
                 raise
     raise AssertionError("the last attempt returns or raises")
 

@@ -29,10 +29,12 @@ from checkpoints import (
     read_checkpoint,
     read_code,
     read_manifest,
+    reader,
     verify,
     write_checkpoint,
 )
 from checkpoints.component_paths import file_name
+from checkpoints.listing import load_manifest
 from checkpoints.manifest import Manifest, parse_manifest
 
 STATES: dict[str, Any] = {
@@ -344,6 +346,28 @@ def test_reading_while_another_thread_replaces_gives_one_or_the_other(tmp_path: 
         stop.set()
         thread.join()
     assert seen == sorted(seen)
+
+
+def test_a_manifest_that_vanishes_again_and_again_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look comes in the instant in which the directory is replaced."""
+    path = save(tmp_path / "c", components={"a": 1})
+    calls: list[Path] = []
+
+    def in_the_wrong_moment(directory: Path) -> Manifest:
+        calls.append(directory)
+        if len(calls) > 4:
+            return load_manifest(directory)
+        directory.rename(tmp_path / "away")
+        try:
+            return load_manifest(directory)
+        finally:
+            (tmp_path / "away").rename(directory)
+
+    monkeypatch.setattr(reader, "load_manifest", in_the_wrong_moment)
+    assert read_checkpoint(path).components == {"a": 1}
+    assert len(calls) == 5
 
 
 # --- what is not there ---------------------------------------------------------------------------
