@@ -44,7 +44,8 @@ class NamedSemaphores:
             return
         names, self._names = self._names, set()
         for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
-            if not names.isdisjoint(_texts(getattr(finalizer, "_args", ()))):
+            # A finalizer that is running just now, in another thread, has no arguments any more.
+            if not names.isdisjoint(_texts(getattr(finalizer, "_args", None) or ())):
                 with contextlib.suppress(OSError):  # somebody else has removed it
                     finalizer()
 
