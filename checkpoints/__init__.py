@@ -28,7 +28,7 @@ It knows nothing of reinforcement learning: it sees named components whose state
 Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
 """
 
-from checkpoints.checkpointable import Checkpointable, HasState
+from checkpoints.checkpointable import Checkpointable
 from checkpoints.code import pack_code, read_code
 from checkpoints.codec import decode, encode
 from checkpoints.comparison import (
@@ -38,6 +38,7 @@ from checkpoints.comparison import (
     diff_checkpoints,
 )
 from checkpoints.component_paths import is_selected
+from checkpoints.component_tree import HasState
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -55,6 +56,7 @@ from checkpoints.listing import (
     find_checkpoints,
     latest_checkpoint,
 )
+from checkpoints.live_arrays import state_array
 from checkpoints.manifest import FileEntry, Manifest
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
 from checkpoints.retention import Retention, apply_retention
@@ -96,6 +98,7 @@ __all__ = [
     "read_checkpoint",
     "read_code",
     "read_manifest",
+    "state_array",
     "verify",
     "version_differences",
     "write_checkpoint",

@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints.codec import decode, encode
 from checkpoints.component_paths import (
     ComponentNames,
     below,
-    check_name,
     is_selected,
     nearest,
     select,
     unflatten,
 )
-from checkpoints.errors import CheckpointError, CheckpointMismatchError, StateError
+from checkpoints.component_tree import WHOLE, HasState, flatten, migrations_of, reachable
+from checkpoints.errors import CheckpointError, CheckpointMismatchError
 from checkpoints.listing import PathLike
+from checkpoints.live_arrays import states_shown_live
 from checkpoints.manifest import Manifest
-from checkpoints.migrations import NO_MIGRATIONS, Migration, StateMigrations, newest_version
+from checkpoints.migrations import NO_MIGRATIONS, StateMigrations, newest_version
 from checkpoints.reader import read_checkpoint
 from checkpoints.versions import version_differences, written_by_others
-from checkpoints.writer import write_checkpoint
+from checkpoints.writer import EncodedCheckpoint, encode_checkpoint, write_encoded
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="Checkpointable")
-_WHOLE: Final = "state"
-
-
-class HasState(Protocol):
-    """What a component must offer; `Checkpointable` itself offers it."""
-
-    def get_state(self) -> Any:
-        """Return the state as plain data."""
-
-    def set_state(self, state: Any) -> None:
-        """Take back what `get_state` returned."""
 
 
 class Checkpointable:
@@ -125,19 +115,10 @@ class Checkpointable:
             StateError: if a state is not plain data; names the place. Nothing is written then.
             CheckpointWriteError: if the directory cannot be written; the previous one is whole.
         """
-        components = _flatten(self, self.get_state())
-        metadata = {**self._checkpoint_metadata()}
-        code = self._checkpoint_code()
+        encoded = self._encoded()
         if path is None:
             path = Path(tempfile.mkdtemp(prefix="checkpoint-")) / "checkpoint"
-        migrations = _migrations_of(self)
-        written = write_checkpoint(
-            path,
-            components=components,
-            metadata=metadata,
-            code=code,
-            state_versions={name: newest_version(steps) for name, steps in migrations.items()},
-        )
+        written = write_encoded(path, encoded)
         return str(written)
 
     def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
@@ -161,10 +142,10 @@ class Checkpointable:
             path,
             component,
             check_manifest=self._check_before_reading,
-            migrations=_migrations_of(self),
+            migrations=migrations_of(self),
         )
-        before = _flatten(self, self.get_state())
-        expected = select(before, component) if component in _reachable(before) else []
+        before = flatten(self, self.get_state())
+        expected = select(before, component) if component in reachable(before) else []
         self._check_components(expected=expected, found=list(contents.components), path=path)
         # As bytes: the state may show live arrays, which set_state() is about to change.
         undo = {name: encode(before[name], name=f"components[{name!r}]") for name in expected}
@@ -192,6 +173,18 @@ class Checkpointable:
         restored = cls(**kwargs)
         restored.restore_from_path(path)
         return restored
+
+    def _encoded(self) -> EncodedCheckpoint:
+        """Return everything that is to be saved, as bytes; large arrays show their own memory."""
+        with states_shown_live():
+            components = flatten(self, self.get_state())
+        migrations = migrations_of(self)
+        return encode_checkpoint(
+            components=components,
+            metadata=self._checkpoint_metadata(),
+            code=self._checkpoint_code(),
+            state_versions={name: newest_version(steps) for name, steps in migrations.items()},
+        )
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
         """Return what the manifest says of this object (plain JSON data). To be extended.
@@ -253,7 +246,7 @@ class Checkpointable:
 
     def _assemble(self, components: Mapping[str, Any]) -> Any:
         if not self.get_checkpointable_components():
-            return components[_WHOLE]
+            return components[WHOLE]
         return unflatten(components)
 
     def _undo(self, undo: Mapping[str, bytes], error: BaseException, *, path: PathLike) -> None:
@@ -266,56 +259,3 @@ class Checkpointable:
                 f"({type(second).__name__}: {second}). It is in a mixed state: discard it and "
                 "build a new one."
             ) from error
-
-
-def _flatten(owner: HasState, state: Any, path: str = "") -> dict[str, Any]:
-    """Return the components of a nested state, by path: as deep as there are objects with parts."""
-    parts: Mapping[str, HasState] = {}
-    if isinstance(owner, Checkpointable):
-        parts = dict(owner.get_checkpointable_components())
-    if not parts:
-        return {path or _WHOLE: state}
-    if not isinstance(state, Mapping):
-        raise StateError(
-            f"{type(owner).__name__}.get_state() returned a {type(state).__name__}; an object with "
-            "components returns a dict by name of component."
-        )
-    components: dict[str, Any] = {}
-    for name, value in state.items():
-        if "/" in check_name(name):
-            raise StateError(
-                f"{type(owner).__name__}.get_state() has the key {name!r}; the keys of an "
-                "object with components are single steps of a path. Nest a dict, or use another "
-                "character."
-            )
-        inner = _joined(path, name)
-        if name in parts:
-            components |= _flatten(parts[name], value, inner)
-        else:
-            components[inner] = value
-    return components
-
-
-def _migrations_of(owner: HasState, path: str = "") -> dict[str, Sequence[Migration]]:
-    """Return the migrations of an object's components and of those of its parts, by path."""
-    if not isinstance(owner, Checkpointable):
-        return {}
-    parts = dict(owner.get_checkpointable_components())
-    found: dict[str, Sequence[Migration]] = {}
-    for name, steps in owner.state_migrations.items():
-        is_whole = name == _WHOLE and not parts
-        found[(path or _WHOLE) if is_whole else _joined(path, name)] = steps
-    for name, part in parts.items():
-        found |= _migrations_of(part, _joined(path, name))
-    return found
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
-
-
-def _reachable(names: Collection[str]) -> set[str | None]:
-    """Return every path that selects something: the names, what stands before a slash, and None."""
-    steps = [name.split("/") for name in names]
-    paths = {"/".join(step[:count]) for step in steps for count in range(1, len(step) + 1)}
-    return {None, *paths}

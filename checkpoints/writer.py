@@ -55,7 +55,41 @@ def write_checkpoint(
         StateError: if a component or the metadata holds something else than plain data.
         CheckpointWriteError: if the directory cannot be written or holds foreign files.
     """
-    target = resolve_path(path)
+    encoded = encode_checkpoint(
+        components=components, metadata=metadata, code=code, state_versions=state_versions
+    )
+    return write_encoded(path, encoded, file_system=file_system)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedCheckpoint:
+    """All that a checkpoint will hold, encoded; pieces of arrays may show the arrays' own memory.
+
+    Attributes:
+        components: name → pieces of its file, in the order in which to restore them.
+        metadata: plain JSON data.
+        code: bytes of a pickle, or None.
+        state_versions: name → version of its state, where that is not 1.
+    """
+
+    components: Mapping[str, _Parts]
+    metadata: Mapping[str, Any]
+    code: bytes | None
+    state_versions: Mapping[str, int]
+
+
+def encode_checkpoint(
+    *,
+    components: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    code: bytes | None = None,
+    state_versions: Mapping[str, int] | None = None,
+) -> EncodedCheckpoint:
+    """Return what `write_encoded` writes; no file is touched. See `write_checkpoint`.
+
+    Raises:
+        StateError: if a component or the metadata holds something else than plain data.
+    """
     plain = plain_metadata(metadata)
     encoded = {
         check_name(name): encode_parts(state, name=f"components[{name!r}]")
@@ -65,12 +99,24 @@ def write_checkpoint(
         raise StateError(
             f"code is a {type(code).__name__}; it must be bytes. Use checkpoints.pack_code(value)."
         )
+    return EncodedCheckpoint(encoded, plain, code, state_versions or {})
+
+
+def write_encoded(
+    path: PathLike, encoded: EncodedCheckpoint, *, file_system: FileSystem | None = None
+) -> Path:
+    """Write what was encoded and return the absolute path of the directory.
+
+    Raises:
+        CheckpointWriteError: if the directory cannot be written or holds foreign files.
+    """
+    target = resolve_path(path)
     files = file_system or FileSystem()
     try:
         with Replacement(target, files) as replacement:
             writer = _FileWriter(replacement.new, files)
-            entries = writer.write_components(encoded, state_versions or {})
-            writer.write_rest(entries, code=code, metadata=plain)
+            entries = writer.write_components(encoded.components, encoded.state_versions)
+            writer.write_rest(entries, code=encoded.code, metadata=encoded.metadata)
             replacement.install()
     except CheckpointWriteError:
         raise

@@ -46,6 +46,7 @@ PUBLIC_NAMES: Final = {
         "read_checkpoint",
         "read_code",
         "read_manifest",
+        "state_array",
         "verify",
         "version_differences",
         "write_checkpoint",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints import state_array
 from trainer.errors import ReplayError
 from trainer.replay.reduce_tree import ReduceTree, SumTree
 from trainer.replay.replay_buffer import ReplayBuffer
@@ -123,7 +124,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return {
             **super().get_state(),
             "alpha": self.alpha,
-            "priorities": self._sums.leaves[: len(self)].copy(),
+            "priorities": state_array(self._sums.leaves[: len(self)]),
             "largest_priority": self._largest,
         }
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints import state_array
 from trainer.errors import ReplayError
 from trainer.replay.nesting import plain_array
 from trainer.types import Array, State
@@ -209,16 +210,16 @@ class StepRing:
     # ---- state
 
     def get_state(self) -> State:
-        """Copies of all rows that hold something, as plain data."""
+        """All rows that hold something, as plain data."""
         count = self.num_stored
         return {
             "capacity": self.capacity,
             "num_added": self.num_added,
-            "following": self.following[:count].copy(),
+            "following": state_array(self.following[:count]),
             "layout": {
                 name: [dtype.str, list(shape)] for name, (dtype, shape) in self.layout.items()
             },
-            "columns": {name: column[:count].copy() for name, column in self.columns.items()},
+            "columns": {name: state_array(column[:count]) for name, column in self.columns.items()},
         }
 
     def set_state(self, state: State) -> None:

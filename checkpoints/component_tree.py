@@ -1,0 +1,87 @@
+"""Objects with state and the parts they consist of, as flat components by path."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
+
+from checkpoints.component_paths import check_name
+from checkpoints.errors import StateError
+from checkpoints.migrations import Migration, StateMigrations
+
+WHOLE: Final = "state"
+"""The one component of an object without parts."""
+
+
+class HasState(Protocol):
+    """What a component must offer; `Checkpointable` itself offers it."""
+
+    def get_state(self) -> Any:
+        """Return the state as plain data."""
+
+    def set_state(self, state: Any) -> None:
+        """Take back what `get_state` returned."""
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """What an object offers that consists of parts, or whose states have changed."""
+
+    state_migrations: StateMigrations
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        """Return (name, object) for each part."""
+
+
+def flatten(owner: HasState, state: Any, path: str = "") -> dict[str, Any]:
+    """Return the components of a nested state, by path: as deep as there are objects with parts."""
+    parts: Mapping[str, HasState] = {}
+    if isinstance(owner, HasParts):
+        parts = dict(owner.get_checkpointable_components())
+    if not parts:
+        return {path or WHOLE: state}
+    if not isinstance(state, Mapping):
+        raise StateError(
+            f"{type(owner).__name__}.get_state() returned a {type(state).__name__}; an object with "
+            "components returns a dict by name of component."
+        )
+    components: dict[str, Any] = {}
+    for name, value in state.items():
+        if "/" in check_name(name):
+            raise StateError(
+                f"{type(owner).__name__}.get_state() has the key {name!r}; the keys of an "
+                "object with components are single steps of a path. Nest a dict, or use another "
+                "character."
+            )
+        inner = joined(path, name)
+        if name in parts:
+            components |= flatten(parts[name], value, inner)
+        else:
+            components[inner] = value
+    return components
+
+
+def migrations_of(owner: HasState, path: str = "") -> dict[str, Sequence[Migration]]:
+    """Return the migrations of an object's components and of those of its parts, by path."""
+    if not isinstance(owner, HasParts):
+        return {}
+    parts = dict(owner.get_checkpointable_components())
+    found: dict[str, Sequence[Migration]] = {}
+    for name, steps in owner.state_migrations.items():
+        is_whole = name == WHOLE and not parts
+        found[(path or WHOLE) if is_whole else joined(path, name)] = steps
+    for name, part in parts.items():
+        found |= migrations_of(part, joined(path, name))
+    return found
+
+
+def joined(path: str, name: str) -> str:
+    """Return the path of a part."""
+    return f"{path}/{name}" if path else name
+
+
+def reachable(names: Collection[str]) -> set[str | None]:
+    """Return every path that selects something: the names, what stands before a slash, and None."""
+    steps = [name.split("/") for name in names]
+    paths = {"/".join(step[:count]) for step in steps for count in range(1, len(step) + 1)}
+    return {None, *paths}
