@@ -37,7 +37,7 @@ from checkpoints.comparison import (
     Difference,
     diff_checkpoints,
 )
-from checkpoints.component_paths import is_selected, selected
+from checkpoints.component_paths import is_selected
 from checkpoints.component_tree import HasState
 from checkpoints.errors import (
     CheckpointCorruptError,
@@ -101,7 +101,6 @@ __all__ = [
     "read_checkpoint",
     "read_code",
     "read_manifest",
-    "selected",
     "state_array",
     "verify",
     "version_differences",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from checkpoints.component_paths import ComponentNames, below, is_selected
+from checkpoints.component_paths import ComponentNames, below, is_selected, selected
 from checkpoints.component_tree import flatten, migrations_of, naming_component
 from checkpoints.constructors import (
     CONSTRUCTORS,
@@ -82,7 +82,11 @@ class Checkpointable(Restoring):
                 )
             else:
                 state[name] = part.get_state()
-        return state
+        return {**state, **selected(self._own_state(), components, not_components)}
+
+    def _own_state(self) -> dict[str, Any]:
+        """Return the state without that of the parts; a shorter way than to extend `get_state`."""
+        return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take back what `get_state` returned; a partial state changes only what it names."""
@@ -100,10 +104,9 @@ class Checkpointable(Restoring):
         return (), {}
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return what the manifest says of this object. May be extended with plain JSON data:
+        """Return what the manifest says of this object; to be extended with plain JSON data.
 
-        def get_metadata(self):
-            return {**super().get_metadata(), "dataset": "2026-03"}
+        Such as `{**super().get_metadata(), "dataset": "2026-03"}`.
         """
         return self._checkpoint_metadata()
 

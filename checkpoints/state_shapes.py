@@ -55,8 +55,8 @@ def number(value: Any, place: str) -> Iterator[str]:
 
 
 def count(value: Any, place: str) -> Iterator[str]:
-    """Accept integers ≥ 0."""
-    if type(value) is not int or value < 0:
+    """Accept integers ≥ 0, also NumPy's."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         yield f"{place or 'it'} is {described(value)}, expected an integer of at least 0"
 
 
@@ -160,7 +160,19 @@ def like(example: Any) -> ShapeCheck:
         return check
     if isinstance(example, np.ndarray):
         return array(dtype=example.dtype, shape=example.shape)
-    return of_type(type(example))
+    if isinstance(example, int | np.integer) and not isinstance(example, bool):
+        return _integer
+    return _float if isinstance(example, float | np.floating) else of_type(type(example))
+
+
+def _integer(value: Any, place: str) -> Iterator[str]:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        yield f"{place or 'it'} is {described(value)}, expected an int"
+
+
+def _float(value: Any, place: str) -> Iterator[str]:
+    if not isinstance(value, float | np.floating):
+        yield f"{place or 'it'} is {described(value)}, expected a float"
 
 
 def described(value: Any) -> str:

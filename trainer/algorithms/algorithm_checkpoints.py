@@ -25,10 +25,12 @@ from checkpoints import (
     read_code,
     read_manifest,
 )
+from checkpoints.restoring import refuse_filesystem
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
+from trainer.rllib_names.policy_arguments import without_policy_arguments
 from trainer.runtime.actor_states import get_actor_states, set_actor_states
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.types import State
@@ -50,19 +52,31 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
 
     # ---- saving
 
-    def save_to_path(self, path: PathLike | None = None) -> str:
+    def save_to_path(
+        self,
+        path: PathLike | None = None,
+        *,
+        state: Mapping[str, Any] | None = None,
+        filesystem: object = None,
+        use_msgpack: bool | None = None,
+    ) -> str:
         """Saves everything that is needed to go on, and returns the directory's absolute path.
 
         Args:
             path: a directory that does not exist, is empty, or holds a checkpoint, which is
                 replaced once the new one is complete. None makes a temporary directory.
+            state: a whole state that `get_state()` gave, instead of the present one.
+            filesystem: must be None: paths are local.
+            use_msgpack: of no effect: states are never pickles.
 
         Raises:
             StateError: something is not plain data; names the place. Nothing is written then.
             CheckpointWriteError: the directory cannot be written; what was there before is whole.
         """
         self.env_runner_group.check_tasks_can_be_saved()
-        saved = super().save_to_path(path)
+        saved = super().save_to_path(
+            path, state=state, filesystem=filesystem, use_msgpack=use_msgpack
+        )
         self.callbacks.fire(
             "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=saved
         )
@@ -93,6 +107,27 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             "time_total_s": self._clock.total_s,
         }
 
+    def _metadata_of(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
+        metadata = super()._metadata_of(state)
+        if state is None:
+            return metadata
+        counters = state["counters"]
+        return {
+            **metadata,
+            "root_seed": state["config"]["root_seed"],
+            "training_iteration": counters["training_iteration"],
+            "num_env_steps_sampled_lifetime": counters["num_env_steps_sampled"],
+            "num_episodes_lifetime": counters["num_episodes"],
+            "episode_return_mean": None,  # of another time
+        }
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config; it is a component of its own, so it is not saved once more."""
+        return (self.config,), {}
+
+    def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (), {}
+
     def _checkpoint_code(self) -> bytes | None:
         code = {name: self.config[name] for name in self.config.names_of_code()}
         if not code:
@@ -115,6 +150,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
     def from_checkpoint(
         cls: type[_Self],
         path: PathLike,
+        filesystem: object = None,
         *,
         config: AlgorithmConfig | Mapping[str, Any] | None = None,
         allow_code: bool = False,
@@ -124,6 +160,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
 
         Args:
             path: a checkpoint.
+            filesystem: must be None: paths are local.
             config: the settings to build with; None takes those of the checkpoint.
             allow_code: let classes and functions of the saved config (callbacks, env creators) be
                 unpickled. That runs code from the checkpoint: say so only if you trust it like a
@@ -136,6 +173,8 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             CodeNotAllowedError: its config holds code, which was neither allowed nor given.
             ConfigError: the settings are wrong.
         """
+        refuse_filesystem(filesystem)
+        settings = without_policy_arguments(settings)
         chosen: type[Any] = cls
         saved = read_manifest(path).metadata.get("algorithm", "")
         if getattr(cls, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
@@ -177,14 +216,21 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             )
         self._restored_time_s = float(facts.get("time_total_s") or 0.0)
 
-    def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
+    def restore_from_path(
+        self,
+        path: PathLike,
+        *,
+        component: str | None = None,
+        filesystem: object = None,
+        **kwargs: Any,
+    ) -> None:
         """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
 
         After everything was restored, all runners hold the state and `on_checkpoint_loaded` fires.
         A single component fires nothing.
         """
         self._restores_all = component is None
-        super().restore_from_path(path, component=component)
+        super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
 
     def get_state(
         self,
