@@ -76,13 +76,15 @@ def one_of(*checks: ShapeCheck) -> ShapeCheck:
     return check
 
 
-def list_of(item: ShapeCheck) -> ShapeCheck:
-    """Return a check for lists whose items pass a check."""
+def list_of(item: ShapeCheck, *, length: int | None = None) -> ShapeCheck:
+    """Return a check for lists whose items pass a check; of any length, unless one is given."""
 
     def check(value: Any, place: str) -> Iterator[str]:
         if type(value) is not list:
             yield f"{place or 'it'} is {described(value)}, expected a list"
             return
+        if length not in (None, len(value)):
+            yield f"{place or 'it'} has {len(value)} items, expected {length}"
         for index, entry in enumerate(value):
             yield from item(entry, f"{place}[{index}]")
 
@@ -162,17 +164,12 @@ def like(example: Any) -> ShapeCheck:
         return array(dtype=example.dtype, shape=example.shape)
     if isinstance(example, int | np.integer) and not isinstance(example, bool):
         return _integer
-    return _float if isinstance(example, float | np.floating) else of_type(type(example))
+    return number if isinstance(example, float | np.floating) else of_type(type(example))
 
 
 def _integer(value: Any, place: str) -> Iterator[str]:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         yield f"{place or 'it'} is {described(value)}, expected an int"
-
-
-def _float(value: Any, place: str) -> Iterator[str]:
-    if not isinstance(value, float | np.floating):
-        yield f"{place or 'it'} is {described(value)}, expected a float"
 
 
 def described(value: Any) -> str:

@@ -14,20 +14,19 @@ from typing import Any, TypeVar, cast
 from checkpoints import (
     Checkpointable,
     CheckpointMismatchError,
-    CodeNotAllowedError,
     HasState,
     Manifest,
     PathLike,
     StateError,
     is_selected,
     pack_code,
-    read_checkpoint,
-    read_code,
     read_manifest,
 )
+from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.registry import algorithm_class
+from trainer.algorithms.restored_config import class_of_state, config_from_state, restored_config
 from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
 from trainer.rllib_names.policy_arguments import without_policy_arguments
@@ -185,13 +184,47 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
                 f"go on with. Call {saved or 'Algorithm'}.from_checkpoint(), or "
                 "Algorithm.from_checkpoint(), which finds the class by itself."
             )
-        built = chosen(_restored_config(path, chosen, config, settings, allow_code=allow_code))
+        built = chosen(restored_config(path, chosen, config, settings, allow_code=allow_code))
         try:
             built.restore_from_path(path)
         except BaseException:
             built.stop()
             raise
         return cast("_Self", built)
+
+    @classmethod
+    def from_state(cls: type[_Self], state: Mapping[str, Any], **settings: Any) -> _Self:
+        """A new algorithm that goes on where `get_state()` was called.
+
+        Args:
+            state: what `get_state()` gave; Algorithm itself also needs its `algorithm_class`, as
+                in `__getstate__()`.
+            settings: settings to change, and those that are code, by name.
+
+        Raises:
+            ConfigError: the class or the config is missing, or settings are wrong.
+            CheckpointMismatchError: the state does not fit the config in it.
+        """
+        chosen = class_of_state(cls, state)
+        built = chosen(config_from_state(chosen, state["config"], settings))
+        try:
+            built._take_whole_state({k: v for k, v in state.items() if k != "algorithm_class"})
+        except BaseException:
+            built.stop()
+            raise
+        return cast("_Self", built)
+
+    def _take_whole_state(self, state: State) -> None:
+        """Restores from memory what `restore_from_path` restores from files."""
+        self._check_components(
+            expected=list(flatten(self, self.get_state())),
+            found=list(flatten(self, state)),
+            path="the state",
+        )
+        self.check_state(state)
+        self.set_state(state)
+        self._restores_all, self._restored_time_s = True, 0.0
+        self._on_restored()
 
     def _check_manifest(self, manifest: Manifest) -> None:
         facts, own = manifest.metadata, self._checkpoint_metadata()
@@ -269,43 +302,6 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             return
         self._clock.restore(self._restored_time_s)
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
-
-
-def _restored_config(
-    path: PathLike,
-    algorithm: type[Any],
-    config: AlgorithmConfig | Mapping[str, Any] | None,
-    settings: Mapping[str, Any],
-    *,
-    allow_code: bool,
-) -> AlgorithmConfig:
-    """The config to build with: the caller's, else the checkpoint's, changed by `settings`."""
-    config_class: type[AlgorithmConfig] = algorithm.config_class
-    if isinstance(config, AlgorithmConfig):
-        return config.copy(copy_frozen=False).update_from_dict(settings)
-    if config is not None:
-        return config_class.from_dict(config).update_from_dict(settings)
-    contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
-    state = contents.components["config"]
-    code: dict[str, Any] = config_class.overrides(**settings)
-    missing = sorted(set(state["code"]) - code.keys())
-    if missing:
-        code = {**_saved_code(path, missing, allow_code=allow_code), **code}
-    restored = config_class.from_state(state, code=code)
-    if restored.seed is None:
-        restored.seed = state["root_seed"]
-    return restored
-
-
-def _saved_code(path: PathLike, missing: Collection[str], *, allow_code: bool) -> Mapping[str, Any]:
-    try:
-        saved: Mapping[str, Any] = read_code(path, allow_code=allow_code)
-    except CodeNotAllowedError as error:
-        raise CodeNotAllowedError(
-            f"{error} It is enough to give what is code: "
-            f"from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
-        ) from error
-    return saved
 
 
 def _version(distribution: str) -> str:

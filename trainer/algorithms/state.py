@@ -27,7 +27,7 @@ from trainer.types import State
 
 ACTORS: Final = "actors"
 
-_CONFIG: Final = fields(
+CONFIG: Final = fields(
     {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT), "root_seed": count}
 )
 _METRICS: Final = fields({"logger": LOGGER_STATE, "episodes": EPISODES_STATE})
@@ -63,7 +63,7 @@ class _ConfigRecord:
         return {**self._algorithm.config.get_state(), "root_seed": self._algorithm.root_seed}
 
     def check_state(self, state: State) -> None:
-        check_shape(state, _CONFIG)
+        check_shape(state, CONFIG)
 
     def set_state(self, state: State) -> None:
         self._algorithm.adopt_root_seed(state["root_seed"])

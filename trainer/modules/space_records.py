@@ -99,11 +99,10 @@ def _compact(bounds: Array) -> Array:
     return first.copy() if bounds.size and (bounds == first).all() else bounds.copy()
 
 
-def _full(bounds: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    whole: Array = np.asarray(bounds, dtype)
-    if whole.size == 1:
-        whole = np.full(shape, whole.reshape(-1)[0], dtype)
-    return whole
+def _full(bounds: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    given = np.array(bounds, dtype)
+    filled: Array = np.full(shape, given.reshape(-1)[0]) if given.size == 1 else given
+    return filled
 
 
 def _dtype(space: gym.Space[Any]) -> str:
