@@ -61,7 +61,11 @@ def group_state(module_spec: RLModuleSpec) -> ShapeCheck:
         problems = list(_PLAYED(value, place))
         yield from problems or _slot_problems(value, place, module_spec)
 
-    return fields({"slots": list_of(slot), "callbacks": CALLBACK_STATES, "is_continued": FLAG})
+    def slots(value: Any, place: str) -> Iterator[str]:
+        problems = list(list_of(slot)(value, place))
+        yield from problems or _unlike_each_other(value, place)
+
+    return fields({"slots": slots, "callbacks": CALLBACK_STATES, "is_continued": FLAG})
 
 
 def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iterator[str]:
@@ -85,6 +89,22 @@ def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iter
     yield from _action_problems(slot["actions"], f"{place}['actions']", spec, steps=episode["t"])
 
 
+def _unlike_each_other(slots: list[dict[str, Any]], place: str) -> Iterator[str]:
+    """Whether the module's outputs look the same in all running episodes."""
+    example: Any = None
+    for index, slot in enumerate(slots):
+        outputs = (slot["episode"] or {}).get("extra_model_outputs", {})
+        rows = {name: column[-1] for name, column in outputs.items() if len(column)}
+        inside = f"{place}[{index}]['episode']['extra_model_outputs']"
+        for name, row in rows.items():
+            if not isinstance(row, np.ndarray | np.generic | int | float):
+                yield f"{inside}[{name!r}] holds {described(row)}, expected numbers"
+        if example is None:
+            example = rows or None
+        elif slot["episode"] is not None and len(slot["episode"]["actions"]):
+            yield from like(example)(rows, inside)
+
+
 def _chunks(slot: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], str]]:
     yield slot["episode"], f"{place}['episode']"
     for index, chunk in enumerate(slot["earlier_chunks"]):
@@ -103,6 +123,9 @@ def _chunk_problems(chunk: dict[str, Any], place: str, spec: RLModuleSpec) -> It
             inside = f"{place}['observations'][{index}]"
             yield from _element(spec.observation_space)(row, inside)
             yield from like(chunk["observations"][0])(row, inside)
+    if isinstance(chunk["actions"], list):
+        for index, row in enumerate(chunk["actions"]):
+            yield from _element(spec.action_space)(row, f"{place}['actions'][{index}]")
     for name in ("rewards", "earlier_return"):
         values = chunk[name]
         if isinstance(values, list):

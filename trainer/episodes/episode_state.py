@@ -19,6 +19,8 @@ from checkpoints.state_shapes import (
     anything,
     count,
     fields,
+    list_of,
+    number,
     of_type,
     one_of,
 )
@@ -84,7 +86,7 @@ EPISODE_STATE: Final = fields(
         "earlier_return": of_type(list),
         "extra_model_outputs": of_type(dict),
     },
-    optional={**dict.fromkeys(_CHANGES, anything), "task": anything},
+    optional={**dict.fromkeys(_CHANGES, one_of(list_of(number), NOTHING)), "task": anything},
 )
 """What a state looks like; whether its columns fit together is seen when an episode is made."""
 

@@ -26,9 +26,9 @@ _MOMENTS: Final = fields(
         "count": count,
         "nan_count": count,
         "is_integral": FLAG,
-        "partials": list_of(of_type(float)),
-        "low": number,
-        "high": number,
+        "partials": list_of(number),
+        "low": one_of(number, NOTHING),
+        "high": one_of(number, NOTHING),
     }
 )
 

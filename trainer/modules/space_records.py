@@ -96,7 +96,8 @@ def _made(record: Mapping[str, Any]) -> gym.Space[Any]:
 def _compact(bounds: Array) -> Array:
     """The bounds, or one number if they are all the same: images have many."""
     first = bounds.reshape(-1)[:1]
-    return first.copy() if bounds.size and (bounds == first).all() else bounds.copy()
+    compact: Array = first if bounds.size and (bounds == first).all() else bounds
+    return np.array(compact)
 
 
 def _full(bounds: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
