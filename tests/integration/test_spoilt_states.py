@@ -36,7 +36,7 @@ NUM_SAMPLED: Final = 4
 TAKEN: Final = {
     r"config\['settings'\]": "settings are written, never applied by restore_from_path; "
     "from_checkpoint has config.from_state check them",
-    r"key .* connectors\['running'\]": "the keys are ids of episodes: one that is missing begins at 0",
+    r"key .* connectors\['running'\]": "keys are ids of episodes: who is missing begins at 0",
     r"'(agent|module|multi_agent_episode)_id'\]$": "ids are texts or None, and a text is one",
     r"key added .*\['(\w+_data|custom_metrics|media)'\]$": "these dicts are the user's own",
     r"key gone .*\['(own|earlier)_change'\]$": "states of earlier releases lack it",
@@ -153,7 +153,7 @@ def test_component_that_is_missing_or_renamed_or_one_too_many_is_named(
     others = {key: part for key, part in run.contents.components.items() if key != component}
     if component != "replay_buffer":  # may be missing: a documented rule, with a warning
         path = run.rewritten(tmp_path / "missing", others)
-        with pytest.raises(CheckpointMismatchError, match=f"lacks '{component}'.*Nothing was chang"):
+        with pytest.raises(CheckpointMismatchError, match=f"lacks '{component}'.*Nothing was"):
             run.algo.restore_from_path(path)
         run.assert_unchanged()
     for spelling in (f"{component}s", f"{component}/deeper"):
@@ -187,12 +187,10 @@ def check(run: Run, component: str, found: list[Mutation], path: Path) -> None:
     for mutation in found:
         text, name = spoil(run, component, mutation, path), described(component, mutation)
         if text is None:
-            assert any(re.search(pattern, name) for pattern in TAKEN), f"taken: {name}"
             run.algo.restore_from_path(run.path)
+            assert any(re.search(pattern, name) for pattern in TAKEN), f"taken: {name}"
         else:
             assert f"component '{component}'" in text, name
-            if mutation[0] in ("key gone", "key renamed"):
-                assert repr(mutation[1][-1]) in text or "['" in text, name
         run.assert_unchanged()
 
 

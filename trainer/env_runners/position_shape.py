@@ -91,18 +91,23 @@ def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iter
 
 def _unlike_each_other(slots: list[dict[str, Any]], place: str) -> Iterator[str]:
     """Whether the module's outputs look the same in all running episodes."""
-    example: Any = None
+    example: dict[str, Any] = {}
     for index, slot in enumerate(slots):
-        outputs = (slot["episode"] or {}).get("extra_model_outputs", {})
-        rows = {name: column[-1] for name, column in outputs.items() if len(column)}
-        inside = f"{place}[{index}]['episode']['extra_model_outputs']"
+        rows, inside = _newest_outputs(slot), f"{place}[{index}]['episode']['extra_model_outputs']"
+        example = example or rows
         for name, row in rows.items():
             if not isinstance(row, np.ndarray | np.generic | int | float):
                 yield f"{inside}[{name!r}] holds {described(row)}, expected numbers"
-        if example is None:
-            example = rows or None
-        elif slot["episode"] is not None and len(slot["episode"]["actions"]):
-            yield from like(example)(rows, inside)
+    for index, slot in enumerate(slots):
+        if slot["episode"] is not None and len(slot["episode"]["actions"]):
+            inside = f"{place}[{index}]['episode']['extra_model_outputs']"
+            yield from like(example)(_newest_outputs(slot), inside)
+
+
+def _newest_outputs(slot: dict[str, Any]) -> dict[str, Any]:
+    """What the module gave beside the last action, by name; {} if no step was made."""
+    outputs = (slot["episode"] or {}).get("extra_model_outputs", {})
+    return {name: column[-1] for name, column in outputs.items() if len(column)}
 
 
 def _chunks(slot: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -59,6 +59,7 @@ class ModuleCheckpoints(Checkpointable):
                 plain[name] = space_record(kwargs[name])
             except (KeyError, UnsupportedSpaceError):
                 continue  # has to be given again
+        plain["model_config"] = _plain(kwargs.get("model_config"))
         if "dtype" in plain:
             plain["dtype"] = np.dtype(plain["dtype"]).name
         return args, plain
@@ -102,6 +103,15 @@ class ModuleCheckpoints(Checkpointable):
             )
         made = super(ModuleCheckpoints, chosen).from_checkpoint(path, filesystem, **kwargs)
         return cast("_Self", made)
+
+
+def _plain(value: Any) -> Any:
+    """A setting with dicts and lists of the plain kind: those of a frozen config are others."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return tuple(map(_plain, value)) if type(value) is tuple else value
 
 
 def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[Any]:
