@@ -46,6 +46,7 @@ TAKEN: Final = {
     r"key gone .*\['rewritten_return'\]$": "states of earlier releases lack it",
     r"key .*\['custom_metrics'\]": "the user's own",
     r"key .*\['extra_model_outputs'\]": "of the last action, for callbacks; not learnt from",
+    r"wrong type .*\['key'\]\[\d+\]$": "the parts of a metric's key are texts or integers",
     r"row added .*exploration\['memory'\]": "the memory grows by such rows",
 }
 
