@@ -106,7 +106,7 @@ class KilledRun:
 
     def live(self) -> int | None:
         """Lets the run live until it is killed; returns its exit code if it ended before."""
-        process = self._start()
+        process, before = self._start(), self.newest
         try:
             is_due = self._moment()
             while not is_due():
@@ -123,7 +123,7 @@ class KilledRun:
             process.wait()
         if process.returncode != -signal.SIGKILL:
             return process.returncode
-        self.hits[self._what_was_hit()] += 1
+        self.hits[self._what_was_hit(before)] += 1
         self.look()
         return None
 
@@ -188,11 +188,12 @@ class KilledRun:
         roles = [found.role for name in names if (found := parse_leftover(Path(name))) is not None]
         return [{"new": "saving", "old": "replacing", "del": "removing"}[role] for role in roles]
 
-    def _what_was_hit(self) -> str:
+    def _what_was_hit(self, newest_before: int) -> str:
         signs = self._signs()
         if signs:
             return signs[0]
-        return "before the first checkpoint" if self.newest == 0 else "between two saves"
+        # Sampling and learning: the results are written just before the checkpoint.
+        return "starting" if self.newest == newest_before else "between two saves"
 
 
 def component_bytes(checkpoint: Path) -> dict[str, bytes]:

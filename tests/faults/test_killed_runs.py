@@ -93,13 +93,13 @@ def campaign(
 
 
 def test_kills_make_no_difference(tmp_path: Path) -> None:
-    run = campaign("command line", "PPO", 1, seed=0, kills=4, folder=tmp_path)
-    assert run.hits.total() >= 3
+    run = campaign("command line", "PPO", 1, seed=0, kills=3, folder=tmp_path)
+    assert run.hits.total() >= 2
     assert run.num_looks > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 8))
+@pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize(
     ("how", "kind", "runners"),
     [
