@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import wrappers
+from gymnasium.envs.registration import EnvSpec
 
 from checkpoints import decode, encode
 from trainer.env_runners.observations import copied, is_same
@@ -47,7 +48,9 @@ def countdown(length: int = 40) -> Remembering:
 
 
 def time_limited() -> Any:
-    return wrappers.TimeLimit(countdown(), 23)
+    env = countdown()
+    env.spec = EnvSpec("Countdown-v0", max_episode_steps=23)  # TimeAwareObservation looks there
+    return wrappers.TimeLimit(env, 23)
 
 
 def picture() -> Any:
@@ -180,6 +183,7 @@ def bare(wrapper_class: Any) -> Any:
     """A wrapper around an env with a state, without its constructor's demands."""
     wrapper = wrapper_class.__new__(wrapper_class)
     gym.Wrapper.__init__(wrapper, countdown())
+    wrapper.recorded_frames = []  # RecordVideo asks for them in the end
     return wrapper
 
 
