@@ -17,7 +17,7 @@ from checkpoints import encode, read_manifest
 from trainer import Algorithm, DQNConfig, PPOConfig
 from trainer.cli.inspection import inspection
 from trainer.metrics import comparable
-from trainer.testing import FailingEnv, RestlessEnv, is_process_alive, wait_until
+from trainer.testing import FailingEnv, RandomKiller, RestlessEnv, is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -163,6 +163,22 @@ def kill_all(group: Any) -> None:
     assert wait_until(lambda: not any(map(is_process_alive, pids)))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("env", [Restless, wrapped])
+def test_kills_at_random_moments_make_no_difference(env: Any, seed: int) -> None:
+    with config(2, env=env).build_algo() as algo:
+        pids = algo.env_runner_group.env_runner_pids
+        results = [algo.train()]  # who never answered is given three tries only
+        with RandomKiller(lambda: pids().values(), seed=seed, mean_delay_s=0.5) as killer:
+            while len(killer.kills) < 4:
+                results.append(algo.train())
+        found = outcome(algo, results)
+        assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
+    with config(0, env=env).build_algo() as algo:
+        assert outcome(algo, [algo.train() for _ in results]) == found
+
+
 @pytest.mark.parametrize("where", ["step", "reset"])
 @pytest.mark.parametrize("num_env_runners", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_sub_env_made_anew_goes_on_from_its_state(
@@ -239,7 +255,7 @@ def test_a_checkpoint_tells_how_each_running_episode_would_be_put_back(
         assert json.loads(json.dumps(read_manifest(path).metadata["running_episodes"])) == ways
         restored_by = {episode["restored_by"] for episode in inspection(path)["running_episodes"]}
         assert restored_by == {shown}
-    told = [r for r in caplog.records if "its episodes are replayed" in r.getMessage()]
+    told = [r for r in caplog.records if "is not used" in r.getMessage()]
     assert [record.levelname for record in told] == ["INFO"]
     assert "'half_known'" in told[0].getMessage()
     assert "nothing is known of the state of Unknown" in told[0].getMessage()

@@ -164,16 +164,21 @@ class RunnerPlace:
         """The position, after it was said once for all why there is no state of its env."""
         if not position.env_state_trouble:
             return position
-        name = self.spec.env_factory.name
-        if name not in self.told_env_states:
-            self.told_env_states.add(name)
-            _LOGGER.warning(
-                "The state of the env %r is not used: %s. Its running episodes are put back by "
-                "playing them again, as without get_state and set_state; see docs/env-state.md.",
-                name,
-                position.env_state_trouble,
-            )
+        self._tell_no_env_state(logging.WARNING, position.env_state_trouble)
         return replace(position, env_state_trouble="")
+
+    def _tell_no_env_state(self, level: int, why: str) -> None:
+        name = self.spec.env_factory.name
+        if not why or name in self.told_env_states:
+            return
+        self.told_env_states.add(name)
+        _LOGGER.log(
+            level,
+            "The state of the env %r is not used: %s. Its running episodes are put back by playing "
+            "them again, as without get_state and set_state; see docs/env-state.md.",
+            name,
+            why,
+        )
 
     def fill_in_tasks(self) -> None:
         """Slots of which no task is known have the first one of their env."""
@@ -201,6 +206,7 @@ class RunnerPlace:
         What it tells counts only from the first one in a place: later ones repeat it.
         """
         self.had_runner = True
+        self._tell_no_env_state(logging.INFO, report.why_no_env_state)
         if self.callbacks is None:
             self.callbacks = self.first_callbacks = report.callbacks
         if self.creation_metrics is None:
@@ -209,12 +215,6 @@ class RunnerPlace:
             self.first_tasks, self.why_no_tasks = report.tasks or (), report.why_no_tasks
             if self.spec.worker_index <= 1:  # once, not for each runner
                 self._warn_of_half_tasks()
-                if report.why_no_env_state:
-                    _LOGGER.info(
-                        "The state of the env %r is not used, its episodes are replayed: %s.",
-                        self.spec.env_factory.name,
-                        report.why_no_env_state,
-                    )
         self.fill_in_tasks()
 
     def take_creation_metrics(self) -> list[Any]:
