@@ -98,6 +98,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             "num_parameters": module.num_parameters,
             "num_env_runners": self.config.num_env_runners,
             "num_env_slots": self.env_runner_group.num_slots,
+            "running_episodes": self.env_runner_group.ways_back(),
             "root_seed": self.root_seed,
             "training_iteration": self.counters.training_iteration,
             "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled,
