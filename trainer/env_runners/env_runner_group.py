@@ -90,7 +90,6 @@ class EnvRunnerGroup(
         """
         self.num_restarts = self.num_sub_env_restarts = self.num_recorded = 0
         self.is_training = False
-        # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
         self._recreated: list[int] = []
         self._records = []
@@ -226,6 +225,10 @@ class EnvRunnerGroup(
             waits_for_all=waits_for_all,
         )
         return self._open
+
+    def is_playing(self, play: TicketPlay) -> bool:
+        """Whether the runners were asked for nothing else since this play began."""
+        return self._open is play
 
     def end_play(self, play: TicketPlay) -> GroupSample:
         """What was played by a play that is over."""
