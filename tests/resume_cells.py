@@ -141,8 +141,8 @@ ENVS: Final[dict[str, Any]] = {
 BOX_ONLY: Final = ("Pendulum",)
 """Envs that DQN cannot act in."""
 
-_MODEL: Final = {"fcnet_hiddens": [8]}
-_REPLAY: Final = {
+_MODEL: Final[dict[str, Any]] = {"fcnet_hiddens": [8]}
+_REPLAY: Final[dict[str, Any]] = {
     "train_batch_size": 16,
     "num_steps_sampled_before_learning_starts": 50,
     # The oldest steps are overwritten, in the middle of iterations and episodes.
@@ -152,7 +152,7 @@ _REPLAY: Final = {
 }
 
 
-def _ppo() -> AlgorithmConfig:
+def _ppo() -> PPOConfig:
     # 61 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
     return PPOConfig().training(
         train_batch_size=61,
@@ -267,7 +267,7 @@ def continued_elsewhere(
 def restored(path: str, cell: Cell, **overrides: Any) -> Algorithm:
     """The algorithm of a checkpoint; what is code in its config is given anew."""
     env = ENVS[cell.env]
-    given = {"env": env} if isinstance(env, type) else {}
+    given: dict[str, Any] = {"env": env} if isinstance(env, type) else {}
     return Algorithm.from_checkpoint(path, callbacks_class=Remembering, **given, **overrides)
 
 

@@ -1,4 +1,4 @@
-"""20 iterations against 10, a checkpoint, a new process and 10: the same bytes, whatever is trained.
+"""20 iterations against 10, a checkpoint, a new process and 10: the same bytes everywhere.
 
 The whole table is slow; a sample of it, with every algorithm, env and number of runners, is not.
 """

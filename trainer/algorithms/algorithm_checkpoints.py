@@ -83,7 +83,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             "action_space": str(module.action_space),
             "module": type(module).__qualname__,
             "num_parameters": module.num_parameters,
-            "num_env_runners": self.config.num_env_runners,
+            "num_env_runners": self.env_runner_group.num_remote_env_runners(),
             "num_env_slots": self.env_runner_group.num_slots,
             "root_seed": self.root_seed,
             "training_iteration": self.counters.training_iteration,

@@ -46,14 +46,22 @@ def components_of(algorithm: AlgorithmParts) -> Collection[tuple[str, HasState]]
 class _ConfigRecord:
     """The settings, which are written but never applied: an algorithm keeps its own.
 
-    The root seed is the exception: the numbers to come follow from it.
+    The root seed is the exception: the numbers to come follow from it. The numbers of runners are
+    those that there are, which `add_workers` may have raised since.
     """
 
     def __init__(self, algorithm: AlgorithmParts) -> None:
         self._algorithm = algorithm
 
     def get_state(self) -> State:
-        return {**self._algorithm.config.get_state(), "root_seed": self._algorithm.root_seed}
+        algorithm = self._algorithm
+        state = algorithm.config.get_state()
+        state["settings"]["num_env_runners"] = algorithm.env_runner_group.num_remote_env_runners()
+        evaluation = algorithm.eval_env_runner_group
+        if evaluation is not None:
+            num_env_runners = evaluation.num_remote_env_runners()
+            state["settings"]["evaluation_num_env_runners"] = num_env_runners
+        return {**state, "root_seed": algorithm.root_seed}
 
     def set_state(self, state: State) -> None:
         self._algorithm.adopt_root_seed(state["root_seed"])

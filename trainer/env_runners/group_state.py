@@ -33,10 +33,12 @@ class GroupState(GroupParts):
         slots = [
             position.to_state() for place in self._places.values() for position in place.positions
         ]
+        lost = [self._num_episodes_lost, self._num_env_steps_lost]
         return {
             "slots": slots,
             "callbacks": self.get_callback_states(),
             "is_continued": any(place.is_continued for place in self._places.values()),
+            **({"lost": lost} if any(lost) else {}),
         }
 
     def get_callback_states(self) -> State:
@@ -51,14 +53,17 @@ class GroupState(GroupParts):
 
         The slots are taken in order, however many runners there were. If there were fewer slots
         than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
-        there were more, the rest of them is dropped. Fresh slots have the task of all others if
-        that is one, else the first one of their env. Callback state goes to the runner of the same
-        number; a warning names the numbers that there is no runner for.
+        there were more, the rest of them is dropped: a warning says so, and the next sample counts
+        their running episodes as lost. Fresh slots have the task of all others if that is one, else
+        the first one of their env. Callback state goes to the runner of the same number; a warning
+        names the numbers that there is no runner for.
         """
         if isinstance(self._open, AsyncCalls):
             self._abandon_open()
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
         self._warn_of_dropped_callbacks(state["callbacks"])
+        self._num_episodes_lost, self._num_env_steps_lost = state.get("lost", (0, 0))
+        self._give_up_without_slot(positions[self.num_slots :])
         fresh = max((position.episode_number + 1 for position in positions), default=0)
         positions = self._without_unknown_tasks(positions)
         tasks = tasks_for_fresh_slots(positions)
@@ -74,6 +79,28 @@ class GroupState(GroupParts):
             place.callbacks = place.first_callbacks if saved is None else saved
             place.is_ahead = True
             place.is_continued = state["is_continued"]
+
+    def _give_up_without_slot(self, dropped: Sequence[SlotPosition]) -> None:
+        """Counts and tells the running episodes of slots that there is no room for."""
+        spec = next(iter(self._places.values())).spec
+        if not dropped or spec.in_evaluation:  # evaluations begin with fresh episodes anyway
+            return
+        running = [position for position in dropped if position.env_seed is not None]
+        num_steps = sum(position.num_steps for position in running)
+        self._num_episodes_lost += len(running)
+        self._num_env_steps_lost += num_steps
+        _LOGGER.warning(
+            "The state has %d env slots, and there are only %d here: the last %d are dropped, with "
+            "%d running episode(s) of %d env steps so far (counted in num_episodes_lost and "
+            "num_env_steps_lost). To go on exactly, restore with the same number of slots: "
+            "num_env_runners * num_envs_per_env_runner = %d.",
+            self.num_slots + len(dropped),
+            self.num_slots,
+            len(dropped),
+            len(running),
+            num_steps,
+            self.num_slots + len(dropped),
+        )
 
     def _warn_of_dropped_callbacks(self, callbacks: State) -> None:
         dropped = sorted(callbacks.keys() - {str(max(1, index)) for index in self._places}, key=int)
