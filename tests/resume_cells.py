@@ -111,15 +111,21 @@ class Remembering(RLlibCallback):
         self.num_episodes = 0
         self.last_returns: list[float] = []
 
+    def on_environment_created(self, *, metrics_logger: Any, **_: Any) -> None:
+        metrics_logger.log_value("envs_made", 1, reduce="sum")
+
     def on_episode_created(self, *, episode: Any, **_: Any) -> None:
         episode.custom_data["steps"] = 0
 
     def on_episode_step(self, *, episode: Any, **_: Any) -> None:
         episode.custom_data["steps"] += 1
 
-    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
+    def on_episode_end(
+        self, *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_: Any
+    ) -> None:
         self.num_episodes += 1
         self.last_returns = [*self.last_returns[-3:], float(episode.get_return())]
+        metrics_logger.log_value("chunks", sum(map(len, prev_episode_chunks)), window=5)
         metrics_logger.log_value("steps", episode.custom_data["steps"], window=7)
         metrics_logger.log_value("of_runner", self.num_episodes, reduce="max")
         metrics_logger.log_value("lately", sum(self.last_returns), ema_coeff=0.1)
