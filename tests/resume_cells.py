@@ -16,92 +16,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
 from callbacks import RLlibCallback
-from checkpoints import encode
+from checkpoints import encode, read_manifest
+from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
 from trainer import Algorithm, AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.metrics import comparable
-from trainer.types import Array
 
 NUM_SLOTS: Final = 4
 _ROOT: Final = Path(__file__).parents[1]
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-class Walk(gymnasium.Env[Array, Any]):
-    """A random walk that actions push; its randomness follows from the seed of its episode.
-
-    Settings: `continuous`: actions are numbers instead of left and right; `push`: how far they go.
-    """
-
-    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
-        is_continuous = env_config.get("continuous", False)
-        self.observation_space = spaces.Box(-100.0, 100.0, (2,), np.float32)
-        self.action_space: spaces.Space[Any] = (
-            spaces.Box(-1.0, 1.0, (1,), np.float32) if is_continuous else spaces.Discrete(2)
-        )
-        self.push = float(env_config.get("push", 0.5))
-        self.place = self.noise = 0.0
-        self.steps = self.length = 0
-
-    def randomness(self) -> np.random.Generator:
-        return self.np_random
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self.place, self.steps = 0.0, 0
-        self.length = int(self.randomness().integers(5, 40))
-        return self._observation(), {}
-
-    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        is_right = isinstance(self.action_space, spaces.Discrete)
-        way = 2.0 * int(action) - 1.0 if is_right else float(np.asarray(action)[0])
-        self.place += self.push * way + float(self.randomness().normal())
-        reward = -abs(self.place) / 10.0
-        return self._observation(), reward, self.steps >= self.length, False, {}
-
-    def _observation(self) -> Array:
-        self.noise = float(self.randomness().random())
-        return np.array([self.place, self.noise], np.float32)
-
-
-class StatefulWalk(Walk):
-    """Its state can be taken and given back; its episodes can be played again as well."""
-
-    def get_state(self) -> dict[str, Any]:
-        return {
-            "place": self.place,
-            "noise": self.noise,
-            "steps": self.steps,
-            "length": self.length,
-            "randomness": self.randomness().bit_generator.state,
-        }
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.place, self.noise = state["place"], state["noise"]
-        self.steps, self.length = state["steps"], state["length"]
-        self.randomness().bit_generator.state = state["randomness"]
-
-
-class OwnWalk(Walk):
-    """Its randomness is its own: no seed determines it."""
-
-    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
-        super().__init__(env_config)
-        self._own = np.random.default_rng()
-
-    def randomness(self) -> np.random.Generator:
-        return self._own
-
-
-class KeptWalk(OwnWalk, StatefulWalk):
-    """Its own randomness is in its state."""
 
 
 class Remembering(RLlibCallback):
@@ -141,7 +64,7 @@ ENVS: Final[dict[str, Any]] = {
     "Pendulum": "Pendulum-v1",
     "get_state": StatefulWalk,
     "own np_random": Walk,
-    "own generator, get_state": KeptWalk,
+    "own generator in get_state": KeptWalk,
     "own generator": OwnWalk,
 }
 BOX_ONLY: Final = ("Pendulum",)
@@ -208,8 +131,8 @@ class Cell:
 
     @classmethod
     def of(cls, name: str) -> Cell:
-        algorithm, *env, runners = name.split(", ")
-        return cls(algorithm, ", ".join(env), int(runners))
+        algorithm, env, runners = name.split(", ")
+        return cls(algorithm, env, int(runners))
 
     def config(self, **settings: Any) -> AlgorithmConfig:
         made = (
@@ -232,6 +155,61 @@ class Cell:
         return made.update_from_dict(settings)
 
 
+_RE3: Final = {
+    "type": "RE3",
+    "embeds_dim": 4,
+    "encoder_net_config": {"fcnet_hiddens": [6]},
+    "k_nn": 5,
+}
+_CURIOSITY: Final = {
+    "type": "Curiosity",
+    "feature_dim": 4,
+    "feature_net_config": {"fcnet_hiddens": [6]},
+    "sub_exploration": {"type": "StochasticSampling"},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A cell with settings of its own.
+
+    Attributes:
+        cell: what is trained.
+        settings: what is set besides.
+        num_iterations: how many are made before something is forgotten.
+    """
+
+    cell: Cell
+    settings: Mapping[str, Any]
+    num_iterations: int = 4
+
+
+FEATURES: Final = {
+    "PPO": Run(
+        Cell("PPO", "own np_random", 0),
+        {
+            "observation_filter": "MeanStdFilter",
+            "normalize_rewards": True,
+            "metrics_num_episodes_for_smoothing": 9,
+            "evaluation_interval": 3,
+            "evaluation_duration": 2,
+        },
+    ),
+    "PG": Run(Cell("PG", "own np_random", 0), {}),
+    "DQN": Run(Cell("DQN", "CartPole", 0), {"target_network_update_freq": 170}),
+    "SAC": Run(
+        Cell("SAC", "own np_random", 0),
+        {"target_network_update_freq": 170},
+        num_iterations=3,  # then rows are owed
+    ),
+    "ParameterNoise": Run(
+        Cell("PPO", "CartPole", 0), {"exploration_config": {"type": "ParameterNoise"}}
+    ),
+    "RE3": Run(Cell("PPO", "CartPole", 0), {"exploration_config": _RE3}),
+    "Curiosity": Run(Cell("PPO", "CartPole", 0), {"exploration_config": _CURIOSITY}),
+}
+
+
 def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
     """Digests of what some more iterations show, and of all that is known then, by name."""
     found = {}
@@ -246,6 +224,12 @@ def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(encode(value)).hexdigest()[:16]
+
+
+def file_hashes(path: str) -> dict[str, str]:
+    """The hashes of the component files of a checkpoint, by name."""
+    components = read_manifest(path).components
+    return {f"file {name}": entry.sha256 for name, entry in components.items()}
 
 
 def different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
@@ -283,7 +267,8 @@ def main() -> None:
     found = {}
     for name, path in paths.items():
         with restored(path, Cell.of(name), **overrides) as algo:
-            found[name] = digests(algo, num_iterations)
+            files = file_hashes(algo.save_to_path())
+            found[name] = {**files, **digests(algo, num_iterations)}
     sys.stdout.write(json.dumps(found))
 
 

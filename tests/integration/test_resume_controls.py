@@ -5,61 +5,17 @@ To forget is to put the value there that a new algorithm has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from checkpoints import decode, encode
-from tests.resume_cells import Cell, different, digests
+from tests.resume_cells import FEATURES, Run, different, digests
 from trainer import Algorithm
 
 pytestmark = pytest.mark.process
-
-_RE3 = {"type": "RE3", "embeds_dim": 4, "encoder_net_config": {"fcnet_hiddens": [6]}, "k_nn": 5}
-_CURIOSITY = {
-    "type": "Curiosity",
-    "feature_dim": 4,
-    "feature_net_config": {"fcnet_hiddens": [6]},
-    "sub_exploration": {"type": "StochasticSampling"},
-}
-
-
-@dataclass(frozen=True)
-class Run:
-    """What is trained before something is forgotten."""
-
-    cell: Cell
-    settings: Mapping[str, Any]
-    num_iterations: int = 4
-
-
-RUNS = {
-    "PPO": Run(
-        Cell("PPO", "own np_random", 0),
-        {
-            "observation_filter": "MeanStdFilter",
-            "normalize_rewards": True,
-            "metrics_num_episodes_for_smoothing": 9,
-            "evaluation_interval": 3,
-            "evaluation_duration": 2,
-        },
-    ),
-    "PG": Run(Cell("PG", "own np_random", 0), {}),
-    "DQN": Run(Cell("DQN", "CartPole", 0), {"target_network_update_freq": 170}),
-    "SAC": Run(
-        Cell("SAC", "own np_random", 0),
-        {"target_network_update_freq": 170},
-        num_iterations=3,  # then rows are owed
-    ),
-    "ParameterNoise": Run(
-        Cell("PPO", "CartPole", 0), {"exploration_config": {"type": "ParameterNoise"}}
-    ),
-    "RE3": Run(Cell("PPO", "CartPole", 0), {"exploration_config": _RE3}),
-    "Curiosity": Run(Cell("PPO", "CartPole", 0), {"exploration_config": _CURIOSITY}),
-}
 
 COMPONENTS = {
     "PG": ["counters", "env_runners", "metrics", "callbacks", "learner/rl_module",
@@ -163,8 +119,8 @@ def parts_of(state: Any, fresh: Any, path: tuple[str, ...] = ()) -> Iterator[tup
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_component_is_needed(name: str) -> None:
-    with RUNS[name].cell.config(**RUNS[name].settings).build_algo() as algo:
-        forgetting = Forgetting(RUNS[name], algo)
+    with FEATURES[name].cell.config(**FEATURES[name].settings).build_algo() as algo:
+        forgetting = Forgetting(FEATURES[name], algo)
         for component in COMPONENTS[name]:
             found = forgetting.found_without(tuple(component.split("/")))
             assert any(digest.startswith("result") for digest in found), component
@@ -173,7 +129,7 @@ def test_every_component_is_needed(name: str) -> None:
 @pytest.mark.slow
 def test_every_part_of_every_state_is_needed_or_explained() -> None:
     parts, needed = set(), set()
-    for run in RUNS.values():
+    for run in FEATURES.values():
         with run.cell.config(**run.settings).build_algo() as algo:
             forgetting = Forgetting(run, algo)
             for path in parts_of(forgetting.state, forgetting.fresh):

@@ -10,7 +10,8 @@ import pytest
 
 from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
-from tests.resume_cells import ALGORITHMS, Walk
+from tests.resume_cells import ALGORITHMS
+from tests.resume_envs import Walk
 from trainer import PPO, Algorithm, CallbackError
 from trainer.metrics import comparable
 
