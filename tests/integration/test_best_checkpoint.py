@@ -90,6 +90,7 @@ def test_the_rules_of_keeping_go_on_after_a_restore(tmp_path: Path) -> None:
     foreign = resumed / "last" / "notes"
     foreign.mkdir()
     newest = latest_checkpoint(resumed / "last")
+    assert newest is not None
     with PPO.from_checkpoint(newest, env=Walk, callbacks_class=callbacks(resumed)) as algo:
         assert algo.training_iteration == 6
         for _ in range(8):

@@ -67,7 +67,7 @@ class Forgetting:
 
     def _act(self) -> str:
         space = self._algo.learner.module.observation_space
-        obs = np.zeros(space.shape, np.float32)
+        obs = np.zeros(space.shape or (), np.float32)
         return repr(self._algo.compute_single_action(obs, explore=True))
 
     def _found(self) -> dict[str, str]:

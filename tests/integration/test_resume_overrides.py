@@ -97,7 +97,8 @@ def test_another_env_config_reaches_the_envs_and_running_episodes_start_anew(
         running = [s for s in algo.get_state()["env_runners"]["slots"] if s["env_seed"] is not None]
         steps = sum(len(chunk) for slot in running for chunk in slot["actions"])
         assert running
-        assert algo.env_runner_group.foreach_env(lambda env: env.unwrapped.push) == [[3.0] * 4]
+        group: Any = algo.env_runner_group
+        assert group.foreach_env(lambda env: env.unwrapped.push) == [[3.0] * 4]
         told = algo.train()["fault_tolerance"]
     assert told["num_episodes_lost"] == len(running)
     assert told["num_env_steps_lost"] == steps

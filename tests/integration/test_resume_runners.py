@@ -41,7 +41,8 @@ def built(
     )
     if callbacks is not None:
         made.callbacks(callbacks)
-    return made.update_from_dict(settings).build_algo()
+    algo: Algorithm = made.update_from_dict(settings).build_algo()
+    return algo
 
 
 def outcome(algo: Algorithm, num_iterations: int = 3) -> bytes:
@@ -110,9 +111,12 @@ def test_slots_that_there_is_no_room_for_are_told_and_counted(
     with caplog.at_level(logging.WARNING):
         algo = PPO.from_checkpoint(saved, env=Walk, num_envs_per_env_runner=1)
     with algo:
-        text = f"the last 3 are dropped, with 3 running episode(s) of {sum(steps)} env steps"
-        assert text in caplog.text
         between = algo.save_to_path(tmp_path / "between")
+        algo.evaluate()
+        assert "dropped" not in caplog.text, "who does not train loses nothing"
+        algo.train()
+        text = f"the last 3 are dropped, with 3 running episode(s) of {sum(steps)} env steps"
+        assert caplog.text.count(text) == 1
     for attempt in ("undone", "whole"):  # neither a save nor an undone iteration forgets them
         FailOnce.has_failed = attempt == "whole"
         with built(0, num_slots=1, callbacks=FailOnce) as algo:
@@ -154,4 +158,5 @@ def test_runners_that_were_added_are_there_after_a_restore(
     assert "dropped" not in caplog.text
     with built(1, num_slots=2) as other, caplog.at_level(logging.WARNING):
         other.restore_from_path(path)
+        other.train()
         assert "has 4 env slots, and there are only 2 here" in caplog.text

@@ -91,6 +91,7 @@ class EnvRunnerGroup(
         self.num_restarts = self.num_sub_env_restarts = self.num_recorded = 0
         self.is_training = False
         self._num_episodes_lost = self._num_env_steps_lost = 0
+        self._untold_drop = ""
         self._recreated: list[int] = []
         self._records = []
         self._ready = []
@@ -272,17 +273,6 @@ class EnvRunnerGroup(
         sample = GroupSample.of(replies, repair_s=result.repair_s)
         self._tell_recreated()
         return self._with_losses(replace(sample, metrics=creation_metrics + sample.metrics))
-
-    def _with_losses(self, sample: GroupSample) -> GroupSample:
-        """The sample, with what was lost since the last one."""
-        self.num_sub_env_restarts += sample.num_sub_env_restarts
-        sample = replace(
-            sample,
-            num_episodes_lost=sample.num_episodes_lost + self._num_episodes_lost,
-            num_env_steps_lost=sample.num_env_steps_lost + self._num_env_steps_lost,
-        )
-        self._num_episodes_lost = self._num_env_steps_lost = 0
-        return sample
 
     # ---- rounds
 
