@@ -158,6 +158,7 @@ PUBLIC_NAMES: Final = {
         "SingleAgentEnvRunner",
         "SingleAgentEpisode",
         "SoftQ",
+        "StatefulEnv",
         "StochasticSampling",
         "TaskError",
         "TaskLadder",

@@ -27,13 +27,21 @@ from tests.resume_cells import (
 
 pytestmark = pytest.mark.process
 
-REPEATABLE = ("CartPole", "Acrobot", "Pendulum", "get_state", "own np_random")
+REPEATABLE = (
+    "CartPole",
+    "Acrobot",
+    "Pendulum",
+    "get_state",
+    "own np_random",
+    "own generator in get_state",
+)
 SAMPLE = [
     Cell("PPO", "CartPole", 2),
     Cell("PG", "Pendulum", 1),
     Cell("DQN", "Acrobot", 0),
     Cell("SAC", "get_state", 0),
     Cell("PPO", "own np_random", 0),
+    Cell("PPO", "own generator in get_state", 1),
 ]
 _OU = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 60, "scale_timesteps": 900}
 MORE_FEATURES = {

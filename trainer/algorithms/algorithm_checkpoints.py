@@ -96,6 +96,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             "model_config": plain_model_config(self.module_spec.model_config),
             "num_env_runners": self.env_runner_group.num_remote_env_runners(),
             "num_env_slots": self.env_runner_group.num_slots,
+            "running_episodes": self.env_runner_group.ways_back(),
             "root_seed": self.root_seed,
             "training_iteration": self.counters.training_iteration,
             "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled,

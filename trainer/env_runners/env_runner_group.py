@@ -95,6 +95,7 @@ class EnvRunnerGroup(
         self._recreated: list[int] = []
         self._records = []
         self._ready = []
+        self._told_env_states: set[str] = set()
         self._failed_calls = RoundResult()
         self._open = None
         self._is_stopped = False
@@ -111,7 +112,10 @@ class EnvRunnerGroup(
     def _make_places(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
         indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
         self._places = {
-            index: RunnerPlace(spec.at_place(index, num_env_runners)) for index in indices
+            index: RunnerPlace(
+                spec.at_place(index, num_env_runners), told_env_states=self._told_env_states
+            )
+            for index in indices
         }
         self._pool = None
         if num_env_runners:

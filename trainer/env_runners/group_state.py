@@ -43,6 +43,16 @@ class GroupState(GroupParts):
             **({"lost": lost} if any(lost) else {}),
         }
 
+    def ways_back(self) -> list[str | None]:
+        """How each slot's running episode would be put back; None where none runs."""
+        return [
+            None
+            if position.env_seed is None
+            else ("replay" if position.env_state is None else "env_state")
+            for place in self._places.values()
+            for position in place.positions
+        ]
+
     def get_callback_states(self) -> State:
         """The state of every runner's callbacks, by the runner's number; 1 for a local one."""
         states = {str(max(1, index)): place.callbacks for index, place in self._places.items()}

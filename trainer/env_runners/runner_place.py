@@ -57,6 +57,8 @@ class RunnerPlace:
         first_tasks: of the sub-envs of the first runner made here; empty if they have none.
         why_no_tasks: what its envs lack to be given tasks; empty before it was made.
         untold_tasks: sub-env → task that was set here since the live runner was last asked.
+        told_env_states: names of the envs of which it was said that their state is not used;
+            shared by all places of a group.
     """
 
     spec: EnvRunnerSpec
@@ -81,6 +83,7 @@ class RunnerPlace:
     first_tasks: tuple[TaskInForce, ...] = ()
     why_no_tasks: str = ""
     untold_tasks: dict[int, Any] = field(default_factory=dict)
+    told_env_states: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -157,6 +160,21 @@ class RunnerPlace:
                 self.why_no_tasks,
             )
 
+    def _told(self, position: SlotPosition) -> SlotPosition:
+        """The position, after it was said once for all why there is no state of its env."""
+        if not position.env_state_trouble:
+            return position
+        name = self.spec.env_factory.name
+        if name not in self.told_env_states:
+            self.told_env_states.add(name)
+            _LOGGER.warning(
+                "The state of the env %r is not used: %s. Its running episodes are put back by "
+                "playing them again, as without get_state and set_state; see docs/env-state.md.",
+                name,
+                position.env_state_trouble,
+            )
+        return replace(position, env_state_trouble="")
+
     def fill_in_tasks(self) -> None:
         """Slots of which no task is known have the first one of their env."""
         if not self.first_tasks:
@@ -191,6 +209,12 @@ class RunnerPlace:
             self.first_tasks, self.why_no_tasks = report.tasks or (), report.why_no_tasks
             if self.spec.worker_index <= 1:  # once, not for each runner
                 self._warn_of_half_tasks()
+                if report.why_no_env_state:
+                    _LOGGER.info(
+                        "The state of the env %r is not used, its episodes are replayed: %s.",
+                        self.spec.env_factory.name,
+                        report.why_no_env_state,
+                    )
         self.fill_in_tasks()
 
     def take_creation_metrics(self) -> list[Any]:
@@ -199,7 +223,7 @@ class RunnerPlace:
 
     def commit(self, positions: tuple[SlotPosition, ...], callbacks: State | None) -> None:
         """Takes over where the runner stands after an answer."""
-        pairs = zip(positions, self.positions, strict=True)
+        pairs = zip(map(self._told, positions), self.positions, strict=True)
         self.positions = tuple(position.following(before) for position, before in pairs)
         untold, self.untold_tasks = self.untold_tasks, {}
         for index, task in untold.items():  # set while the runner was at work
