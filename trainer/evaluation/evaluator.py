@@ -9,16 +9,17 @@ randomness are never touched.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainer.connectors import Normalization
-from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay, Weights
+from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay
 from trainer.env_runners.shares import share_out
 from trainer.evaluation.same_spaces import check_same_spaces
+from trainer.evaluation.subject import Subject
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.result import overlaid
 from trainer.types import State
@@ -54,31 +55,18 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is evaluated: weights, as they were after some iteration.
-
-    Attributes:
-        weights: what to act with.
-        normalization: what is done to observations on their way to the network.
-        iteration: training iterations behind them.
-    """
-
-    weights: Weights
-    normalization: Normalization
-    iteration: int
-
-
-@dataclass(frozen=True)
 class RunningEvaluation:
     """An evaluation that was begun.
 
     Attributes:
         subject: what is evaluated.
         play: its tickets on their way through the runners.
+        state_before: of the evaluator, when it was begun.
     """
 
     subject: Subject
     play: TicketPlay
+    state_before: State
 
 
 class Evaluator:
@@ -139,12 +127,13 @@ class Evaluator:
         """
         settings = self.settings
         is_open = settings.is_auto and is_beside_training
+        state_before = self.get_state()
         play = self.group.begin_play(
             self.tickets(subject),
             waits_for_all=settings.waits_for_all,
             steps_per_chunk=settings.steps_per_chunk if is_open else None,
         )
-        return RunningEvaluation(subject, play)
+        return RunningEvaluation(subject, play, state_before)
 
     def leave_out(self) -> None:
         """Notes that an evaluation was due while the one before it is not over."""
@@ -268,11 +257,24 @@ class Evaluator:
 
     # ---- state
 
-    def get_state(self) -> State:
+    def begins_from(self, running: RunningEvaluation | None) -> bool:
+        """Whether `get_state` gives the state from which a running evaluation would begin again.
+
+        Not if somebody asked the runners for something else when they had played all of it.
+        """
+        return running is not None and self.group.is_playing(running.play)
+
+    def get_state(self, running: RunningEvaluation | None = None) -> State:
         """Plain data: number of evaluations, callback state and tasks of the runners, metrics.
 
         The metrics are those that the next evaluation will report.
+
+        Args:
+            running: an evaluation under way: nothing that it has brought about so far is given, for
+                it will begin again.
         """
+        if running is not None and self.begins_from(running):
+            return {**copy.deepcopy(running.state_before), "num_left_out": self.num_left_out}
         return {
             "num_evaluations": self.num_evaluations,
             "num_left_out": self.num_left_out,
