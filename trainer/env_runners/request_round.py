@@ -244,10 +244,11 @@ class RequestRound(Round):
             self._result.num_env_steps_lost += steps
         delay_s = self._policy.back_off_s(failures)
         _LOGGER.warning(
-            "%s %s; it is replaced%s.%s%s",
+            "%s %s; it is replaced%s.%s%s%s",
             place.name.capitalize(),
             happened,
             f" in {delay_s:.2f} s" if delay_s else "",
+            self._policy.outlook(failures),
             kept,
             traceback_below(outcome),
         )
