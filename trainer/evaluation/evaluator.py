@@ -28,6 +28,12 @@ _LOGGER = logging.getLogger(__name__)
 
 AUTO: Final = "auto"
 
+_TIMES_TOLD: Final = 3
+_NOT_TOLD_AGAIN: Final = (
+    " This is not told again: evaluation/num_episodes_missing and num_env_steps_missing in each "
+    "result count them."
+)
+
 
 @dataclass(frozen=True)
 class EvaluationSettings:
@@ -86,6 +92,7 @@ class Evaluator:
         self.num_left_out = 0
         self._metrics = MetricsLogger()
         self._is_started = False
+        self._num_told_missing = 0
 
     def start(self, training_group: EnvRunnerGroup) -> None:
         """Makes the runners, if they are not there yet.
@@ -234,12 +241,15 @@ class Evaluator:
         }
 
     def _missing(self, tickets: Sequence[Assignment]) -> dict[str, int]:
-        if tickets and not self.settings.is_auto:
+        if tickets and not self.settings.is_auto and self._num_told_missing < _TIMES_TOLD:
+            self._num_told_missing += 1
+            is_last = self._num_told_missing == _TIMES_TOLD
             _LOGGER.warning(
                 "%d of the tickets of an evaluation are missing in its result: the env failed or "
-                "hung each time they were played. They are number %s.",
+                "hung each time they were played. They are number %s.%s",
                 len(tickets),
                 ", ".join(str(ticket.ticket) for ticket in tickets),
+                _NOT_TOLD_AGAIN if is_last else "",
             )
         return {
             "num_episodes_missing": sum(ticket.num_episodes or 0 for ticket in tickets),
