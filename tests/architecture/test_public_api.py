@@ -160,6 +160,7 @@ PUBLIC_NAMES: Final = {
         "SingleAgentEnvRunner",
         "SingleAgentEpisode",
         "SoftQ",
+        "StatefulEnv",
         "StochasticSampling",
         "TaskError",
         "TaskLadder",
