@@ -242,8 +242,23 @@ class RunnerPlace:
             )
         for text in reply.restarts.texts:
             _LOGGER.warning("%s: %s", self.name.capitalize(), text)
+        num_lost = reply.num_episodes_lost - reply.restarts.num_episodes_lost
+        if num_lost:  # the others were told above
+            self.warn_of_lost_episodes(num_lost)
         self.commit(reply.positions, reply.callbacks)
         self.has_answered = self.is_continued = True
+
+    def warn_of_lost_episodes(self, count: int) -> None:
+        """Says that running episodes could not be put back."""
+        _LOGGER.warning(
+            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
+            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
+            "everything, or see docs/fault-tolerance.md. If it was restored with another "
+            "env_config, that is why.",
+            self.spec.env_factory.name,
+            count,
+            self.name,
+        )
 
     def give_up_episodes(self, skip: int) -> tuple[int, int]:
         """Abandons the running episodes and goes on `skip` numbers further.
