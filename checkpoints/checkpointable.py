@@ -12,6 +12,7 @@ from checkpoints.component_tree import flatten, migrations_of, naming_component
 from checkpoints.constructors import (
     CONSTRUCTORS,
     check_given,
+    check_taken,
     constructors_of,
     read_constructor,
 )
@@ -157,7 +158,7 @@ class Checkpointable(Restoring):
                 named (`get_ctor_args_and_kwargs`).
 
         Raises:
-            CheckpointMismatchError: if arguments are missing; names them.
+            CheckpointMismatchError: if saved arguments are missing, or are of another class.
             CheckpointError: see `restore_from_path`.
         """
         refuse_filesystem(filesystem)
@@ -165,6 +166,7 @@ class Checkpointable(Restoring):
         record = read_constructor(checkpoint, root)
         check_given(cls, record, kwargs, path=path)
         args, saved = cls._ctor_args_from_plain(tuple(record["args"]), dict(record["kwargs"]))
+        check_taken(cls, record, args, saved)
         restored = cls(*args, **{**saved, **kwargs})
         restored.restore_from_path(path)
         return restored

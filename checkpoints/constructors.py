@@ -1,8 +1,9 @@
 """What objects were made with, saved beside their state, so that `from_checkpoint` needs no more.
 
 One component, `constructors`, holds it for the object and for each of its parts: path ("" for the
-object itself) → `class` (dotted name; only compared and shown, never looked up), `args`, `kwargs`
-and `left_out`: names of arguments that are no plain data, which the caller has to give.
+object itself) → `class` (dotted name; shown, or compared with the names of classes that are there:
+nothing is imported because a checkpoint names it), `args`, `kwargs` and `left_out`: names of
+arguments that are no plain data, which the caller has to give.
 """
 
 from __future__ import annotations
@@ -84,6 +85,20 @@ def check_given(
             f"{record['class']} was made with: they are no plain data, and a checkpoint holds "
             f"nothing else. Give them: {cls.__name__}.from_checkpoint(path, {given})."
         )
+
+
+def check_taken(
+    cls: type, record: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise if a class does not take the arguments that the checkpoint holds."""
+    try:
+        inspect.signature(cls).bind_partial(*args, **kwargs)
+    except TypeError as error:
+        raise CheckpointMismatchError(
+            f"The checkpoint holds the arguments of a {record['class']}, and {cls.__name__} does "
+            f"not take them: {error}. Nothing was made. Call from_checkpoint() of the class that "
+            "was saved; or build the object yourself and call restore_from_path()."
+        ) from error
 
 
 def _record(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from callbacks import RLlibCallback
 from checkpoints import (
@@ -18,7 +17,9 @@ from checkpoints import (
     CheckpointMismatchError,
     encode,
     latest_checkpoint,
+    read_checkpoint,
     read_manifest,
+    write_checkpoint,
 )
 from trainer import (
     DQN,
@@ -30,10 +31,8 @@ from trainer import (
     PPOConfig,
     RLModule,
 )
-from trainer.errors import UnsupportedSpaceError
 from trainer.metrics import comparable
 from trainer.modules import ActorCriticModule, QModule, RLModuleSpec
-from trainer.modules.space_records import space_from_record, space_record
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
 
 pytestmark = pytest.mark.process
@@ -155,6 +154,49 @@ def test_wrong_paths_to_a_module_are_told_the_right_one(inside: str, saved: Path
         module.restore_from_path(saved / inside)
 
 
+class Opening(ActorCriticModule):
+    """Would do something with a text that it is made with."""
+
+    def __init__(self, *, opens: str = "", **arguments: Any) -> None:
+        if opens:
+            raise AssertionError(f"{opens} was opened")
+        super().__init__(**arguments)
+
+
+class NoModule:
+    def __init__(self, **arguments: Any) -> None:
+        raise AssertionError("was made")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"class": f"{__name__}.Opening", "kwargs": {"opens": "x"}}, "argument.* 'opens'"),
+        ({"class": f"{__name__}.Opening", "args": ["x"]}, "1 without a name"),
+        ({"class": f"{__name__}.NoModule"}, "no class of this name"),
+        ({"class": "subprocess.Popen", "kwargs": {"args": "ls"}}, "no class of this name"),
+        ({"class": "os.system", "args": ["ls"]}, "no class of this name"),
+        ({"class": "trainer.modules.rl_module.RLModule"}, "no class of this name"),
+    ],
+)
+def test_a_checkpoint_chooses_neither_a_class_nor_arguments_freely(
+    changed: dict[str, Any], message: str, saved: Path, tmp_path: Path
+) -> None:
+    contents = read_checkpoint(saved)
+    weights = contents.components["learner/rl_module"]
+    record = contents.components["constructors"]["learner/rl_module"]
+    record = {**record, **changed, "kwargs": {**record["kwargs"], **changed.get("kwargs", {})}}
+    components = {"state": weights, "constructors": {"": record}}
+    path = write_checkpoint(tmp_path / "c", components=components, metadata={})
+    with pytest.raises(CheckpointMismatchError, match=message):
+        RLModule.from_checkpoint(path)
+
+
+def test_class_of_the_users_own_is_found_by_its_name(saved: Path, tmp_path: Path) -> None:
+    module = Opening.from_checkpoint(saved / "learner" / "rl_module")
+    assert type(RLModule.from_checkpoint(module.save_to_path(tmp_path / "c"))) is Opening
+
+
 def test_weights_alone_go_into_another_algorithm(algo: Any, saved: Path) -> None:
     with ppo().debugging(seed=9).build_algo() as other:
         for path in (saved, saved / "learner" / "rl_module"):  # ours, RLlib's
@@ -254,49 +296,6 @@ def test_all_of_them_are_checkpointable(algo: Any, off_policy: Any) -> None:
         assert one.get_metadata()
         args, kwargs = one.get_ctor_args_and_kwargs()
         assert args or kwargs
-
-
-# ---- spaces as data
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Box(-1.0, 1.0, (2, 3)),
-        spaces.Box(np.array([-np.inf, 0.1], np.float32), np.array([5.0, np.inf], np.float32)),
-        spaces.Box(0, 255, (8, 8, 3), np.uint8),
-        spaces.Box(-1.0, 1.0, (), np.float64),
-        spaces.Discrete(5, start=-2),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
-        spaces.MultiBinary(4),
-        spaces.MultiBinary([2, 3]),
-        spaces.Text(5, min_length=1, charset="abc"),
-        spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Tuple([spaces.MultiBinary(1)])}),
-    ],
-)
-def test_spaces_come_back_as_they_were(space: Any) -> None:
-    record = space_record(space)
-    again = space_from_record(record)
-    assert again == space
-    assert (again.dtype, again.shape) == (space.dtype, space.shape)
-    assert encode(space_record(again)) == encode(record)
-    assert len(encode(record)) < 600
-    if isinstance(space, spaces.Dict):
-        assert isinstance(again, spaces.Dict)
-        assert list(again.keys()) == list(space.keys())
-
-
-def test_other_spaces_have_to_be_given_again() -> None:
-    class Own(spaces.Discrete):
-        pass
-
-    for space in (Own(2), spaces.Sequence(spaces.Discrete(2))):
-        with pytest.raises(UnsupportedSpaceError, match="Give the space again"):
-            space_record(space)
-    for record in ({}, None, {"space": "Box"}, {"space": "Door"}, {"space": "Discrete", "n": "x"}):
-        with pytest.raises(UnsupportedSpaceError, match="describes no space"):
-            space_from_record(record)
 
 
 # ---- the older names

@@ -113,6 +113,18 @@ def test_arguments_that_are_no_data_are_asked_for(tmp_path: Path) -> None:
         Nameless(1).save_to_path(tmp_path / "d")
 
 
+def test_arguments_of_another_class_are_refused(tmp_path: Path) -> None:
+    class Chair(Checkpointable):
+        def __init__(self, *, legs: int = 4) -> None:
+            raise AssertionError("nothing is made")
+
+    path = Named(2, name="x").save_to_path(tmp_path / "c")
+    with pytest.raises(CheckpointMismatchError, match=r"arguments of a .*\.Named, and Chair does"):
+        Chair.from_checkpoint(path)
+    with pytest.raises(TypeError, match="'colour'"):  # the caller's own mistake stays what it is
+        Named.from_checkpoint(path, colour="red")
+
+
 def test_object_without_constructor_arguments_is_saved_as_before(tmp_path: Path) -> None:
     class Plain(Table):
         def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

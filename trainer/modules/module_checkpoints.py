@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +18,8 @@ from trainer.nn import Parameters
 
 _Self = TypeVar("_Self", bound="ModuleCheckpoints")
 _SPACES = ("observation_space", "action_space")
+_ARGUMENTS = (*_SPACES, "model_config", "inference_only", "action_mask_key", "dtype")
+"""Those of every module, as they are saved."""
 
 
 class ModuleCheckpoints(Checkpointable):
@@ -28,8 +30,9 @@ class ModuleCheckpoints(Checkpointable):
         PPOModule.from_checkpoint("run/000010/learner/rl_module")
         RLModule.from_checkpoint("run/000010/learner/rl_module")      # the class by its name
 
-    By name are found the classes of modules that this process has defined or imported already;
-    nothing is imported because a checkpoint says so.
+    By name are found the classes of modules that this process has defined or imported already, and
+    they are given no arguments but those of every module. So nothing is imported because a
+    checkpoint says so, and what a class of yours does with other arguments is for you to call.
     """
 
     observation_space: gym.Space[Any]
@@ -38,7 +41,6 @@ class ModuleCheckpoints(Checkpointable):
     inference_only: bool
     action_mask_key: str
     parameters: Parameters
-    _is_found_by_name: ClassVar[bool] = True
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What makes a module like this, with all weights 0."""
@@ -93,7 +95,10 @@ class ModuleCheckpoints(Checkpointable):
             CheckpointError: see `restore_from_path`.
         """
         record = read_constructor(*checkpoint_and_root(path, None))
-        chosen: type[Any] = _class_named(cls, record, path) if inspect.isabstract(cls) else cls
+        chosen: type[Any] = cls
+        if inspect.isabstract(cls):
+            chosen = _class_named(cls, record, path)
+            _check_arguments(record, path)
         if not record["kwargs"] and not kwargs:
             raise CheckpointMismatchError(
                 f"{path} does not say what module it is of. To make one from the checkpoint of an "
@@ -126,6 +131,19 @@ def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[An
             "`<checkpoint>/learner/rl_module`."
         )
     return found[-1]  # a notebook's cell that was run again: the newest
+
+
+def _check_arguments(record: Mapping[str, Any], path: object) -> None:
+    """Raises if a class that the checkpoint names would be given more than every module is."""
+    others = [repr(name) for name in record["kwargs"] if name not in _ARGUMENTS]
+    if record["args"]:
+        others.append(f"{len(record['args'])} without a name")
+    if others:
+        raise CheckpointMismatchError(
+            f"The module in {path} is of the class {record['class']!r} and was made with the "
+            f"argument(s) {', '.join(others)}, which not every module has. A class that is found "
+            "by its name in a checkpoint is not given them. Call from_checkpoint() of that class."
+        )
 
 
 def _concrete(base: type) -> Iterator[type[Any]]:
