@@ -29,8 +29,8 @@ __all__ = ["CallbackChain", "CallbackGroup", "CallbackSpec"]
 
 logger = logging.getLogger(__name__)
 
-
-_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": anything}))})
+CHAIN_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": anything}))})
+"""The shape of a chain's state."""
 
 
 class CallbackChain:
@@ -172,7 +172,7 @@ class CallbackChain:
 
         What is in the state of an object is the object's own affair.
         """
-        check_shape(state, _STATE)
+        check_shape(state, CHAIN_STATE)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Give the objects their states back.

@@ -2,7 +2,7 @@
 
     SHAPE = fields({"count": count, "names": list_of(TEXT)}, optional={"note": TEXT})
     check_shape(state, SHAPE)                # names every place that is otherwise
-    check_shape(state, like(self.get_state()))      # same keys, types, dtypes and shapes as now
+    check_shape(state, like(self.get_state()))      # the same keys, types, dtypes and shapes
 
 A check is a function from a value and the place where it stands to the problems that it has.
 """
@@ -50,7 +50,7 @@ def anything(_: Any, __: str) -> Iterator[str]:
 
 def number(value: Any, place: str) -> Iterator[str]:
     """Accept integers and floats, also NumPy's; no truth values."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+    if not _is_number(value):
         yield f"{place or 'it'} is {described(value)}, expected a number"
 
 
@@ -147,7 +147,11 @@ def array(*, dtype: Any = None, shape: tuple[int | None, ...] | None = None) -> 
 
 
 def like(example: Any) -> ShapeCheck:
-    """Return a check for the same keys, types, dtypes and shapes; lists may have any length."""
+    """Return a check for the same keys, types, dtypes and shapes.
+
+    A number may be any number, for what begins as 1 may have become 0.5. Lists may have any length.
+    None says nothing about what comes later.
+    """
     if type(example) is dict:
         entries = {key: like(value) for key, value in example.items()}
 
@@ -162,14 +166,9 @@ def like(example: Any) -> ShapeCheck:
         return check
     if isinstance(example, np.ndarray):
         return array(dtype=example.dtype, shape=example.shape)
-    if isinstance(example, int | np.integer) and not isinstance(example, bool):
-        return _integer
-    return number if isinstance(example, float | np.floating) else of_type(type(example))
-
-
-def _integer(value: Any, place: str) -> Iterator[str]:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        yield f"{place or 'it'} is {described(value)}, expected an int"
+    if example is None:
+        return anything
+    return number if _is_number(example) else of_type(type(example))
 
 
 def described(value: Any) -> str:
@@ -186,6 +185,11 @@ def a_type(kind: type) -> str:
     """Return "a dict", "an int"."""
     name = kind.__name__
     return "None" if kind is type(None) else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    return is_number and not isinstance(value, bool)
 
 
 def _key_problems(

@@ -1,6 +1,8 @@
 """What the saved positions of env slots look like, to be compared before they are taken.
 
 A runner takes a position with its next request, possibly in another process: too late to refuse it.
+What runners take from an env (`trainer.envs.env_checks`) is taken here, too: whoever could train
+with an env, however loosely it keeps to its spaces, must be able to go on with it.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from callbacks.chain import CHAIN_STATE
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
-    TEXT,
     ShapeCheck,
     anything,
     count,
@@ -24,13 +26,14 @@ from checkpoints.state_shapes import (
     fields,
     like,
     list_of,
-    number,
     of_type,
     one_of,
 )
+from trainer.envs.env_checks import is_number
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_state import EPISODE_STATE
 from trainer.modules import RLModuleSpec
+from trainer.types import Array
 
 _PLAYED: Final = fields(
     {
@@ -44,9 +47,7 @@ _PLAYED: Final = fields(
     optional={"tasks": list_of(of_type(list)), "env_state": anything},
 )
 
-CALLBACK_STATES: Final = dict_of(
-    fields({"objects": list_of(fields({"class": TEXT, "state": anything}))})
-)
+CALLBACK_STATES: Final = dict_of(CHAIN_STATE)
 """Of the callbacks of runners, by the runner's number."""
 
 
@@ -87,8 +88,6 @@ def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iter
     yield from _element(spec.observation_space)(slot["observation"], f"{place}['observation']")
     for chunk, inside in _chunks(slot, place):
         yield from _chunk_problems(chunk, inside, spec)
-    if episode["observations"]:
-        yield from like(episode["observations"][-1])(slot["observation"], f"{place}['observation']")
     yield from _action_problems(slot["actions"], f"{place}['actions']", spec, steps=episode["t"])
 
 
@@ -120,7 +119,7 @@ def _chunks(slot: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], 
 
 
 def _chunk_problems(chunk: dict[str, Any], place: str, spec: RLModuleSpec) -> Iterator[str]:
-    """Whether an episode can be made of it; whether its rows look like each other."""
+    """Whether an episode can be made of it, and its rows are of the spaces."""
     try:
         SingleAgentEpisode.from_state(chunk)
     except Exception as error:  # noqa: BLE001 - whatever it is, no episode can be made of that
@@ -128,21 +127,23 @@ def _chunk_problems(chunk: dict[str, Any], place: str, spec: RLModuleSpec) -> It
         return
     if isinstance(chunk["observations"], list):  # else arrays, of a chunk that is finished
         for index, row in enumerate(chunk["observations"]):
-            inside = f"{place}['observations'][{index}]"
-            yield from _element(spec.observation_space)(row, inside)
-            yield from like(chunk["observations"][0])(row, inside)
+            yield from _element(spec.observation_space)(row, f"{place}['observations'][{index}]")
     if isinstance(chunk["actions"], list):
         for index, row in enumerate(chunk["actions"]):
             yield from _element(spec.action_space)(row, f"{place}['actions'][{index}]")
     for name in ("rewards", "earlier_return"):
         values = chunk[name]
         if isinstance(values, list):
-            yield from list_of(number)(values, f"{place}[{name!r}]")
-    columns = {"actions": chunk["actions"], **chunk["extra_model_outputs"]}
-    for name, rows in columns.items():
+            yield from list_of(_reward)(values, f"{place}[{name!r}]")
+    for name, rows in chunk["extra_model_outputs"].items():
         if isinstance(rows, list):
             for index, row in enumerate(rows):
-                yield from like(rows[0])(row, f"{place}[{name!r}][{index}]")
+                yield from like(rows[0])(row, f"{place}['extra_model_outputs'][{name!r}][{index}]")
+
+
+def _reward(value: Any, place: str) -> Iterator[str]:
+    if not is_number(value):
+        yield f"{place} is {described(value)}, expected a number"
 
 
 def _action_problems(
@@ -168,22 +169,29 @@ def _element(space: gym.Space[Any] | None, *, rows: bool = False) -> ShapeCheck:
     if space is None or space.shape is None:
         return anything
     shape, is_float = space.shape, np.issubdtype(space.dtype or np.float64, np.floating)
+    kinds = "fiub" if is_float or isinstance(space, spaces.MultiBinary) else "iub"
 
     def check(value: Any, place: str) -> Iterator[str]:
-        kind = getattr(value, "dtype", np.dtype(type(value)) if _is_scalar(value) else None)
-        if kind is None or (not shape and not rows and np.shape(value)):
+        found = _as_array(value)
+        if found is None:
             yield f"{place} is {described(value)}, expected an element of {space}"
-        elif np.shape(value)[rows:] != shape or (rows and not np.ndim(value)):
+        elif found.shape[rows:] != shape or (rows and not found.ndim):
             expected = ("n", *shape) if rows else shape
-            yield f"{place} has shape {np.shape(value)}, expected {expected}"
-        elif kind.kind not in ("fiub" if is_float else "iub"):
-            yield f"{place} has dtype {kind}, expected {space.dtype}"
+            yield f"{place} has shape {found.shape}, expected {expected}"
+        elif found.dtype.kind not in kinds:
+            yield f"{place} has dtype {found.dtype}, expected {space.dtype}"
 
     return check
 
 
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, int | float | np.generic)
+def _as_array(value: Any) -> Array | None:
+    """The array that a leaf of an observation or action is or becomes; None if it becomes none."""
+    if not isinstance(value, np.ndarray | np.generic | int | float | list):
+        return None
+    try:
+        return np.asarray(value)
+    except (ValueError, OverflowError):  # rows of different lengths
+        return None
 
 
 def _tuple_of(parts: list[ShapeCheck]) -> ShapeCheck:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from checkpoints.state_shapes import (
+    FLAG,
     NOTHING,
     ShapeCheck,
     anything,
     count,
-    dict_of,
     fields,
     like,
     list_of,
@@ -35,32 +34,11 @@ _TASKS_OF_A_SLOT: Final = fields(
 )
 
 
-def _standard_metrics(value: Any, place: str) -> Iterator[str]:
-    """Check the numbers that every evaluation has; of a user's own metrics, nothing is known."""
-    yield from dict_of(anything)(value, place)
-    for name in value if isinstance(value, dict) else ():
-        if name.startswith(("episode_", "num_")):
-            yield from number(value[name], f"{place}[{name!r}]")
+# Reported metrics, perhaps made by a function of users: nothing is computed from them.
+_LAST: Final = of_type(dict)
 
-
-_KNOWN_OF_LAST: Final = {
-    "env_runners": _standard_metrics,
-    "num_episodes": number,
-    "weights_version": count,
-    "evaluated_at_iteration": count,
-}
-
-
-def _last(value: Any, place: str) -> Iterator[str]:
-    """Check the metrics of the last evaluation: of what a function of users gave, nothing is known.
-
-    They were reported before, and nothing is computed from them.
-    """
-    yield from dict_of(anything)(value, place)
-    known = _KNOWN_OF_LAST.keys() & value.keys() if isinstance(value, dict) else ()
-    for name in sorted(known):
-        yield from _KNOWN_OF_LAST[name](value[name], f"{place}[{name!r}]")
-
+# Restoring may change whether rewards are clipped, so they need not be like those of now.
+_REWARDS: Final = fields({"clip": one_of(number, FLAG, NOTHING), "factor": one_of(number, NOTHING)})
 
 _EVALUATOR: Final = fields(
     {"num_evaluations": count, "callbacks": CALLBACK_STATES},
@@ -81,9 +59,12 @@ def evaluation_state(subject: State) -> ShapeCheck:
     """
     parts = {name: like(part) for name, part in subject["weights"].items()}
     weights = fields({**parts, "exploration": anything})  # a strategy's own, of any kind
-    under_way = {**{name: like(part) for name, part in subject.items()}, "weights": weights}
+    of_now = subject["normalization"]
+    observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
+    normalization = fields(observations, optional={"rewards": _REWARDS})
+    under_way = {"iteration": count, "weights": weights, "normalization": normalization}
     return fields(
-        {"evaluator": _EVALUATOR, "last": _last},
+        {"evaluator": _EVALUATOR, "last": _LAST},
         optional={
             "reported_at": one_of(count, NOTHING),
             "running_of": one_of(count, NOTHING),

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints import check_shape, like
+from checkpoints.state_shapes import ShapeCheck, anything, fields
 from trainer.errors import ConfigError, ModuleError
 from trainer.exploration.explored_sample import ExploredSample
 from trainer.exploration.feature_network import (
@@ -216,6 +218,14 @@ class Curiosity(WithSubExploration):
         if self._networks is not None:
             state["networks"] = self._networks.get_state()
         return state
+
+    def check_state(self, state: State) -> None:
+        """See `Exploration.check_state`."""
+        shapes: dict[str, ShapeCheck] = {"sub_exploration": anything}
+        if self._networks is not None:
+            shapes["networks"] = like(self._networks.get_state())
+        check_shape(state, fields(shapes))
+        super().check_state(state)
 
     def set_state(self, state: State) -> None:
         """See `Exploration.set_state`."""

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints import check_shape
+from checkpoints.state_shapes import anything, fields, number
 from trainer.errors import ConfigError
 from trainer.exploration.epsilon_greedy import EpsilonGreedy
 from trainer.exploration.explored_sample import ExploredSample
@@ -136,6 +138,11 @@ class ParameterNoise(WithSubExploration):
     def get_state(self) -> State:
         """The standard deviation, and the sub-exploration's state."""
         return {"cur_stddev": self.current_stddev, **super().get_state()}
+
+    def check_state(self, state: State) -> None:
+        """See `Exploration.check_state`."""
+        check_shape(state, fields({"cur_stddev": number, "sub_exploration": anything}))
+        super().check_state(state)
 
     def set_state(self, state: State) -> None:
         """See `Exploration.set_state`."""

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.state_shapes import ShapeCheck, array, list_of, number
+from checkpoints import check_shape, like
+from checkpoints.state_shapes import ShapeCheck, anything, array, fields, list_of, number
 from trainer.errors import ConfigError
 from trainer.exploration.explored_sample import ExploredSample
 from trainer.exploration.feature_network import FeatureNetworks, as_columns, encoder_layers
@@ -123,12 +124,15 @@ class RE3(WithSubExploration):
             state["moments"] = list(self._moments)
         return state
 
-    def _state_shapes(self) -> dict[str, ShapeCheck]:
-        shapes = super()._state_shapes()
-        if self._encoder is not None:  # the memory grows
-            shapes["memory"] = array(dtype=np.float32, shape=(None, self.embeds_dim))
+    def check_state(self, state: State) -> None:
+        """See `Exploration.check_state`."""
+        shapes: dict[str, ShapeCheck] = {"sub_exploration": anything}
+        if self._encoder is not None:
+            shapes["encoder"] = like(self._encoder.parameters.get_state())
+            shapes["memory"] = array(dtype=np.float32, shape=(None, self.embeds_dim))  # it grows
             shapes["moments"] = list_of(number, length=3)
-        return shapes
+        check_shape(state, fields(shapes))
+        super().check_state(state)
 
     def set_state(self, state: State) -> None:
         """See `Exploration.set_state`."""

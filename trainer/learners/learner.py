@@ -9,8 +9,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from checkpoints import Checkpointable, HasState, check_shape, like
+from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.component_tree import naming_component
+from checkpoints.state_shapes import anything, count, fields, number
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder
 from trainer.episodes import nested
@@ -136,7 +137,12 @@ class Learner(Checkpointable):
         super().check_state(state)
         if OWN in state:
             with naming_component(OWN):
-                check_shape(state[OWN], like({"num_updates": 0, **self.extra_state()}))
+                # What a subclass keeps besides numbers may grow: its keys are all that is known.
+                shapes = {
+                    name: number if type(value) in (int, float) else anything
+                    for name, value in self.extra_state().items()
+                }
+                check_shape(state[OWN], fields({"num_updates": count, **shapes}))
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; if it does not fit, nothing is changed.

@@ -1,0 +1,163 @@
+"""Whatever could be trained with and saved is restored: checks of states refuse nothing legitimate.
+
+The counterpart of `test_spoilt_states`: states that look odd, but that a run has brought about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from checkpoints import CheckpointMismatchError, check_shape, encode, like
+from trainer import PPO, PPOConfig
+from trainer.algorithms.ppo.learner import PPOLearner
+from trainer.evaluation.state_shape import evaluation_state
+from trainer.exploration import StochasticSampling, WithSubExploration
+from trainer.nn import Categorical
+
+BOX: Final = spaces.Box(-9, 9, (2,), np.float32)
+DISCRETE: Final = spaces.Discrete(9)
+
+
+class LooseEnv(gymnasium.Env[Any, Any]):
+    """Keeps to its spaces as loosely as runners allow."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        self.observation_space = env_config.get("space", BOX)
+        self._seen: Callable[[int], Any] = env_config.get("seen", lambda _: np.zeros(2, np.float32))
+        self._reward: Any = env_config.get("reward", 1.0)
+        self._steps = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._seen(0), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        return self._seen(self._steps), self._reward, self._steps == 8, False, {}
+
+
+LOOSE: Final[dict[str, dict[str, Any]]] = {
+    "other dtype at reset": {"seen": lambda t: np.array([t, 1], np.float32 if t else np.float64)},
+    "lists": {"seen": lambda t: [float(t), 1.0]},
+    "integers for floats": {"seen": lambda t: np.array([t, 1])},
+    "array and number": {"space": DISCRETE, "seen": lambda t: t if t else np.array(t)},
+    "lists of counts": {"space": spaces.MultiDiscrete([9, 2]), "seen": lambda t: [t, 1]},
+    "flags as floats": {"space": spaces.MultiBinary(2), "seen": lambda _: np.array([1.0, 0.0])},
+    "reward in an array": {"reward": np.array(1.0)},
+    "reward of Python's flags": {"reward": True},
+    "reward of NumPy's flags": {"reward": np.True_},
+}
+
+
+def ppo(**env_config: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(LooseEnv, env_config=env_config)
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=17, minibatch_size=17, num_epochs=1)  # stops after a first step
+        .training(model={"fcnet_hiddens": [2]})
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")  # of the lists
+@pytest.mark.parametrize("name", LOOSE)
+def test_run_with_an_env_that_is_loose_about_its_spaces_goes_on(name: str, tmp_path: Path) -> None:
+    with ppo(**LOOSE[name]).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "c")
+        known = encode(algo.get_state())
+        expected = algo.train()["env_runners"]
+        algo.restore_from_path(path)
+        assert encode(algo.get_state()) == known
+        assert algo.train()["episode_return_mean"] == expected["episode_return_mean"]
+
+
+def test_setting_that_began_as_an_integer_may_have_become_a_float(tmp_path: Path) -> None:
+    with ppo().training(kl_coeff=1).build_algo() as algo:
+        algo.train()
+        kl_coeff = algo.learner.extra_state()["kl_coeff"]
+        assert kl_coeff != int(kl_coeff)
+        path = algo.save_to_path(tmp_path / "c")
+    with PPO.from_checkpoint(path, env=LooseEnv) as other:
+        assert other.learner.extra_state() == {"kl_coeff": kl_coeff}
+
+
+class Remembering(PPOLearner):
+    """Keeps what grows, and what is not there at first."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seen: dict[str, int] = {}
+        self.best: float | None = None
+
+    def extra_state(self) -> dict[str, Any]:
+        return {**super().extra_state(), "seen": self.seen, "best": self.best}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        super().set_extra_state(state)
+        self.seen, self.best = state["seen"], state["best"]
+
+
+def test_state_of_a_users_learner_may_grow(tmp_path: Path) -> None:
+    with ppo().build_algo() as algo:
+        made = {"module_spec": algo.module_spec, "settings": algo.learner.settings}
+    learner = Remembering(**made, root_seed=1)
+    learner.seen["a"], learner.best = 3, 0.5
+    path = learner.save_to_path(tmp_path / "c")
+    again = Remembering.from_checkpoint(path, **made)
+    assert (again.seen, again.best) == ({"a": 3}, 0.5)
+    state = again.get_state()
+    for spoilt in ({"kl_coeff": "x"}, {"num_updates": -1}, {"other": 1}):
+        with pytest.raises(CheckpointMismatchError):
+            again.check_state({"learner": {**state["learner"], **spoilt}})
+
+
+def test_state_of_a_users_strategy_may_grow() -> None:
+    class Counting(WithSubExploration):
+        counts: Mapping[str, int] = {}
+
+        def get_state(self) -> dict[str, Any]:
+            return {**super().get_state(), **({"counts": self.counts} if self.counts else {})}
+
+    made: dict[str, Any] = {"distribution": Categorical(9)}
+    strategy = Counting(DISCRETE, sub_exploration=StochasticSampling(DISCRETE, **made), **made)
+    strategy.check_state({**strategy.get_state(), "counts": {"a": 1}})
+    no_state: Any = []
+    with pytest.raises(CheckpointMismatchError, match="is a list"):
+        strategy.check_state(no_state)
+
+
+def test_metrics_of_a_users_evaluation_may_be_anything() -> None:
+    weights = {"version": 1, "state": {}, "exploration": {}, "timestep": 0}
+    subject = {"iteration": 1, "weights": weights, "normalization": {}}
+    last = {"env_runners": {"episode_returns": [1.0], "num_x": None, 3: "x"}, "num_episodes": "few"}
+    state = {"evaluator": {"num_evaluations": 1, "callbacks": {}}, "last": last}
+    check_shape(state, evaluation_state(subject))
+    # By a setting that the restore may have changed.
+    clipped: dict[str, Any] = {"rewards": {"clip": True, "factor": None}}
+    running = {"running": {**subject, "normalization": clipped}}
+    check_shape({**state, **running}, evaluation_state(subject))
+    clipped["rewards"]["clip"] = "x"
+    with pytest.raises(CheckpointMismatchError, match="'clip'"):
+        check_shape({**state, **running}, evaluation_state(subject))
+
+
+@pytest.mark.parametrize(("before", "later"), [(0, 0.5), (1.0, 2), (None, {"a": 1}), ([], [1])])
+def test_a_state_like_another_may_have_moved_on(before: Any, later: Any) -> None:
+    check_shape({"x": later}, like({"x": before}))
+
+
+@pytest.mark.parametrize("later", [True, "1", None, [1]])
+def test_a_number_stays_a_number(later: Any) -> None:
+    with pytest.raises(CheckpointMismatchError, match="expected a number"):
+        check_shape({"x": later}, like({"x": 1}))
