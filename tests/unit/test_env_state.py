@@ -187,6 +187,23 @@ def bare(wrapper_class: Any) -> Any:
     return wrapper
 
 
+@pytest.mark.parametrize("name", ["gravity", "spec.entry_point", "unwrapped.length", "length"])
+def test_a_state_sets_no_other_attributes_than_those_that_are_remembered(name: str) -> None:
+    env = Declaring()
+    env.spec = EnvSpec("Declared-v0", entry_point="known:Env")
+    env.reset(seed=3)
+    known, state = taken(env), decode(taken(env))
+    ((_, attributes),) = state["layers"]
+    del attributes["length"]
+    if name != "length":
+        attributes[name] = "spoilt"
+    back = state_of(env)
+    assert not back.give_back(encode(state))
+    assert "setting the attributes of Declaring raised ValueError" in back.trouble
+    assert env.spec.entry_point == "known:Env"
+    assert taken(env) == known
+
+
 def test_a_state_is_plain_data_that_does_not_change_with_the_env() -> None:
     class Sharing(Remembering):
         def reset(self, **options: Any) -> Any:

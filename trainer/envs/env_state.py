@@ -78,7 +78,7 @@ class _Part:
         if self.attributes is None:
             self.layer.set_state(state)
         else:
-            set_attributes(self.layer, state)
+            set_attributes(self.layer, self.attributes, state)
 
 
 class EnvState:

@@ -81,12 +81,16 @@ def attributes_of(layer: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: list(value) if type(value) is deque else value for name, value in values.items()}
 
 
-def set_attributes(layer: Any, values: Mapping[str, Any]) -> None:
+def set_attributes(layer: Any, names: tuple[str, ...], values: Mapping[str, Any]) -> None:
     """Gives attributes the values that `attributes_of` told.
 
     Raises:
         AttributeError: there is no such attribute, or it cannot be set.
+        ValueError: the values are of other attributes; nothing is set.
     """
+    # Names lead anywhere in a layer, and whoever wrote a checkpoint may not be trusted so far.
+    if set(values) != set(names):
+        raise ValueError(f"they are {sorted(values)!r:.200}, expected {sorted(names)}")
     for name, value in values.items():
         owner_name, _, attribute = name.rpartition(".")
         owner = attrgetter(owner_name)(layer) if owner_name else layer
