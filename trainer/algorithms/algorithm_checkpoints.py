@@ -174,8 +174,8 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             filesystem: must be None: paths are local.
             config: the settings to build with; None takes those of the checkpoint.
             allow_code: let classes and functions of the saved config (callbacks, env creators) be
-                unpickled. That runs code from the checkpoint: say so only if you trust it like a
-                program.
+                unpickled, and an env be imported by its dotted name. That runs code from the
+                checkpoint: say so only if you trust it like a program.
             settings: settings to change, by name: `num_env_runners=0`, `callbacks=MyCallbacks`,
                 `env=MyEnv` …; `seed=…` gives another seed to all randomness to come. What has moved
                 on since the start (`kl_coeff`, `initial_alpha` …) stays where it is.

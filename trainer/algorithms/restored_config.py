@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from checkpoints import CodeNotAllowedError, PathLike, check_shape, read_checkpoint, read_code
 from checkpoints.component_tree import naming_component
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
+from trainer.envs.env_factory import leads_to_new_code
 from trainer.errors import ConfigError
+
+_ADVICE: Final = (
+    "If it is one of yours, import its class before, or give it: from_checkpoint(path, env=...). "
+    "Pass allow_code=True (--allow-code) only if you trust the checkpoint like a program."
+)
 
 
 def restored_config(
@@ -42,6 +48,7 @@ def restored_config(
         contents.components["config"],
         settings,
         find_code=lambda missing: _saved_code(path, missing, allow_code=allow_code),
+        allow_code=allow_code,
     )
 
 
@@ -51,6 +58,7 @@ def config_from_state(
     settings: Mapping[str, Any],
     *,
     find_code: Callable[[Collection[str]], Mapping[str, Any]] | None = None,
+    allow_code: bool = False,
 ) -> AlgorithmConfig:
     """The config of a state.
 
@@ -59,8 +67,10 @@ def config_from_state(
         state: the component `config`.
         settings: changes, by name.
         find_code: gives the settings that are code and that nobody gave, by their names.
+        allow_code: import the env if the state names one that this program does not have yet.
 
     Raises:
+        CodeNotAllowedError: it does, and that is not allowed.
         CheckpointMismatchError: it is no state of a config.
         ConfigError: settings are wrong, or missing because they are code.
     """
@@ -68,6 +78,8 @@ def config_from_state(
     with naming_component("config"):
         check_shape(state, CONFIG)
     code: dict[str, Any] = config_class.overrides(**settings)
+    if not allow_code:
+        refuse_foreign_envs(state["settings"], given=code, advice=_ADVICE)
     missing = sorted(set(state["code"]) - code.keys())
     if missing and find_code is not None:
         code = {**find_code(missing), **code}
@@ -75,6 +87,33 @@ def config_from_state(
     if restored.seed is None:
         restored.seed = state["root_seed"]
     return restored
+
+
+def refuse_foreign_envs(
+    settings: Mapping[str, Any], *, given: Collection[str], advice: str
+) -> None:
+    """Raises if the env in settings from a file is one that this program does not have yet.
+
+    Args:
+        settings: plain data, by name.
+        given: names of settings that the caller gives instead.
+        advice: how to give the env, or to trust the file.
+
+    Raises:
+        CodeNotAllowedError: it is.
+    """
+    evaluation = settings.get("evaluation_config")
+    named = {
+        "env": settings.get("env"),
+        "evaluation_config": evaluation.get("env") if isinstance(evaluation, Mapping) else None,
+    }
+    for setting, name in named.items():
+        if setting not in given and isinstance(name, str) and leads_to_new_code(name):
+            raise CodeNotAllowedError(
+                f"The saved `{setting}` names the env {name!r}, which this program has not "
+                "imported: to make it would run code because a file names it. Nothing was made. "
+                + advice
+            )
 
 
 def class_of_state(given: type[Any], state: Mapping[str, Any]) -> type[Any]:

@@ -152,7 +152,7 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument(
         "--allow-code",
         action="store_true",
-        help="run code saved in the checkpoint (if you trust it)",
+        help="run code that the checkpoint holds or names (if you trust it)",
     )
     _add_stops(parser)
     _add_saving(parser)
@@ -175,7 +175,7 @@ def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     parser.add_argument(
         "--allow-code",
         action="store_true",
-        help="run code saved in the checkpoint (if you trust it)",
+        help="run code that the checkpoint holds or names (if you trust it)",
     )
 
 

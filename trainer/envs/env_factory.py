@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import importlib
@@ -132,6 +133,29 @@ _ACCEPTED = (
     "Accepted are: a gymnasium id ('CartPole-v1'), a name given to register_env(), a dotted path "
     "to a class ('package.module.MyEnv'), a class or callable that takes an EnvContext."
 )
+
+
+def leads_to_new_code(name: str) -> bool:
+    """Whether to make the env of that name runs code which this program has not imported yet.
+
+    Args:
+        name: from a source that may not be trusted, such as a checkpoint. A dotted path has to lead
+            to a class of envs: any other callable could be called with settings of its choice.
+    """
+    if registered_creator(name) is not None:
+        return False
+    if ":" in name:  # gymnasium imports what stands before it
+        return True
+    with contextlib.suppress(gymnasium.error.Error):
+        gymnasium.spec(name)
+        return False
+    module_name, _, attribute = name.rpartition(".")
+    if not module_name or "/" in name:
+        return False  # it is not known, and leads nowhere
+    if module_name.startswith("trainer.testing."):
+        importlib.import_module(module_name)
+    found = getattr(sys.modules.get(module_name), attribute, None)
+    return not (isinstance(found, type) and issubclass(found, gymnasium.Env))
 
 
 def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:
