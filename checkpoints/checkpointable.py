@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
+from checkpoints.array_files import NewArray
 from checkpoints.codec import decode, encode
 from checkpoints.component_paths import (
     ComponentNames,
     below,
+    is_inside,
     is_selected,
     nearest,
     select,
     unflatten,
 )
-from checkpoints.component_tree import WHOLE, HasState, flatten, migrations_of, reachable
+from checkpoints.component_tree import (
+    WHOLE,
+    HasState,
+    flatten,
+    leaves,
+    migrations_of,
+    reachable,
+)
 from checkpoints.errors import CheckpointError, CheckpointMismatchError
 from checkpoints.listing import PathLike
-from checkpoints.live_arrays import states_shown_live
+from checkpoints.live_arrays import HasLargeArrays, states_shown_live
 from checkpoints.manifest import Manifest
 from checkpoints.migrations import NO_MIGRATIONS, StateMigrations, newest_version
 from checkpoints.reader import read_checkpoint
@@ -125,7 +135,8 @@ class Checkpointable:
         """Restore the state, or one part of it, from a checkpoint.
 
         Nothing is changed before the checkpoint has been verified and decoded. If an error is
-        raised while the state is being set, the object gets its previous state back.
+        raised while the state is being set, the object gets its previous state back. Large arrays
+        are read in pieces, straight into the memory that they stay in.
 
         Args:
             path: the directory that `save_to_path` returned; also when only a part is restored.
@@ -138,17 +149,37 @@ class Checkpointable:
             CheckpointMismatchError: if its components are not those of this object, or the object
                 did not accept the state (the cause is chained).
         """
+        with contextlib.ExitStack() as undone_by_themselves:
+            large = {
+                name: undone_by_themselves.enter_context(part.restoring_large_arrays())
+                for name, part in leaves(self).items()
+                if isinstance(part, HasLargeArrays) and is_inside(name, component)
+            }
+            self._restore(path, component, large)
+        self._on_restored()
+
+    def _restore(
+        self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
+    ) -> None:
+        """Restore what the checkpoint holds; `large` are components that undo themselves."""
         contents = read_checkpoint(
             path,
             component,
             check_manifest=self._check_before_reading,
             migrations=migrations_of(self),
+            array_makers=large,
         )
-        before = flatten(self, self.get_state())
+        with states_shown_live():
+            before = flatten(self, self.get_state())
         expected = select(before, component) if component in reachable(before) else []
         self._check_components(expected=expected, found=list(contents.components), path=path)
-        # As bytes: the state may show live arrays, which set_state() is about to change.
-        undo = {name: encode(before[name], name=f"components[{name!r}]") for name in expected}
+        # As bytes: the state shows live arrays, which set_state() is about to change.
+        undo = {
+            name: encode(before[name], name=f"components[{name!r}]")
+            for name in expected
+            if name not in large
+        }
+        del before
         try:
             self.set_state(self._assemble(contents.components))
         except BaseException as error:
@@ -161,7 +192,6 @@ class Checkpointable:
                 "state back. Restore into an object that was built with the same settings."
                 f"{written_by_others(contents.manifest, self._versions_here())}"
             ) from error
-        self._on_restored()
 
     @classmethod
     def from_checkpoint(cls: type[_Self], path: PathLike, **kwargs: Any) -> _Self:
@@ -251,7 +281,8 @@ class Checkpointable:
 
     def _undo(self, undo: Mapping[str, bytes], error: BaseException, *, path: PathLike) -> None:
         try:
-            self.set_state(self._assemble({name: decode(data) for name, data in undo.items()}))
+            if undo:
+                self.set_state(self._assemble({name: decode(data) for name, data in undo.items()}))
         except Exception as second:  # noqa: BLE001 - raised again as our own, with both reasons
             raise CheckpointError(
                 f"Restoring {path} failed ({type(error).__name__}: {error}), and so did giving the "

@@ -21,9 +21,9 @@ An error instead of a crash is undone where possible: O goes back to T, N is rem
 fails too, both stay where they are and remain findable. A leftover is removed only when its process
 is dead and it is not needed: it is incomplete, or the checkpoint that it belongs to is complete.
 
-Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`), one by one. What
-somebody else put into a checkpoint's directory, such as notes, is in the new one afterwards; a
-crash before that leaves it in O, and the next save brings it back.
+Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`, `*.<number>.array`),
+one by one. What somebody else put into a checkpoint's directory, such as notes, is in the new one
+afterwards; a crash before that leaves it in O, and the next save brings it back.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from checkpoints.component_paths import COMPONENT_SUFFIX
+from checkpoints.component_paths import is_payload_name
 from checkpoints.errors import CheckpointCorruptError, CheckpointWriteError
 from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
 from checkpoints.leftovers import Leftover, leftover_path, parse_leftover
 from checkpoints.listing import leftovers_in, look_at
-from checkpoints.manifest import CODE_FILE, MANIFEST_FILE, names_our_format
+from checkpoints.manifest import CODE_FILE, FORMAT_VERSION, MANIFEST_FILE, names_our_format
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
@@ -175,7 +175,9 @@ def _is_needed(leftover: Leftover) -> bool:
 
 def _is_ours(entry: Path) -> bool:
     name = entry.name
-    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or name.endswith(COMPONENT_SUFFIX)
+    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or is_payload_name(
+        name, format_version=FORMAT_VERSION
+    )
     return is_our_name and regular_file_size(entry) is not None
 
 

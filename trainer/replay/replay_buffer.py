@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
+from checkpoints import NewArray
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.nesting import gathered, plain_template, template_from, template_of
-from trainer.replay.step_ring import NO_ROW, StepRing
+from trainer.replay.step_ring import NO_ROW, StepRing, checked_capacity
 from trainer.replay.transitions import (
     ACTIONS,
     NEXT_OBS,
@@ -60,7 +61,7 @@ class ReplayBuffer:
         Raises:
             ReplayError: the capacity is no positive integer.
         """
-        self._ring = StepRing(_checked_capacity(capacity))
+        self._ring = StepRing(checked_capacity(capacity))
         self._templates: dict[str, Any] = {}
         # Of each running episode the position of its newest step here, and how long it was then;
         # the one that waits longest comes first.
@@ -304,6 +305,10 @@ class ReplayBuffer:
         """Undoes everything since the newest `mark`, and takes the mark away."""
         self._ring.rollback()
 
+    def restoring_large_arrays(self) -> AbstractContextManager[NewArray]:
+        """See `checkpoints.HasLargeArrays`: rows are read into the columns that they stay in."""
+        return self._ring.restoring(mark=self.mark, rollback=self.rollback)
+
     def get_state(self) -> State:
         """Everything, as dicts, lists and arrays of its own.
 
@@ -338,13 +343,3 @@ class ReplayBuffer:
                 "Build the algorithm with the type that was saved: "
                 f'replay_buffer_config={{"type": "{state["type"]}"}}.'
             )
-
-
-def _checked_capacity(capacity: Any) -> int:
-    try:
-        steps = 0 if isinstance(capacity, bool) else operator.index(capacity)
-    except TypeError:
-        steps = 0
-    if steps < 1:
-        raise ReplayError(f"capacity={capacity!r}: expected an integer of at least 1 env step.")
-    return steps

@@ -1,0 +1,59 @@
+"""SHA-256 of what is read or written in pieces, computed beside the reading or writing."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+from types import TracebackType
+from typing import Final
+
+_SMALL_BYTES: Final = 2**20
+"""Below, starting a thread takes longer than hashing."""
+_MAX_WAITING: Final = 2
+"""Pieces that wait to be hashed; together with the one in hand they are what streaming costs."""
+
+
+class StreamedHash:
+    """The hash of pieces in order. A disk and SHA-256 are about equally fast, and both let go of
+    the interpreter's lock, so large pieces are hashed by a thread of their own. Its life:
+
+    `with StreamedHash() as digest:` `digest.update(piece)` again and again; a piece must stay as it
+    is until the block is left. Then `digest.hexdigest()`.
+    """  # noqa: D205, D415 - the first lines announce the list
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._pieces: queue.Queue[bytes | memoryview | None] = queue.Queue(_MAX_WAITING)
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> StreamedHash:
+        return self
+
+    def update(self, piece: bytes | memoryview) -> None:
+        """Add a piece; waits while too many are waiting."""
+        if self._thread is None and len(piece) < _SMALL_BYTES:
+            self._digest.update(piece)
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="hashing", daemon=True)
+            self._thread.start()
+        self._pieces.put(piece)
+
+    def hexdigest(self) -> str:
+        """Return the hash of all pieces, as hexadecimal digits; after the block."""
+        return self._digest.hexdigest()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._thread is not None:
+            self._pieces.put(None)
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (piece := self._pieces.get()) is not None:
+            self._digest.update(piece)
