@@ -122,7 +122,8 @@ class ArrayFiles:
             # Hashed by reading: a file that is cut short meanwhile is an error, not a signal.
             num_read = 0
             with StreamedHash() as digest:
-                while piece := file.read(PIECE_BYTES):
+                # One byte more than is due, to notice one too many.
+                while piece := file.read(min(PIECE_BYTES, entry.num_bytes + 1 - num_read)):
                     digest.update(piece)
                     num_read += len(piece)
             if num_read != entry.num_bytes:

@@ -46,7 +46,7 @@ def read(directory: Path) -> dict[str, Any]:
             assert array_entry["file"] == file
             raw = np.memmap(directory / file, np.uint8, "r")
             assert len(raw) == array_entry["num_bytes"]
-            assert hashlib.sha256(raw).hexdigest() == array_entry["sha256"]
+            assert hashlib.sha256(raw.data).hexdigest() == array_entry["sha256"]
             arrays.append(raw)
         states[name] = decode(data, arrays)
     return states

@@ -337,7 +337,11 @@ def filled(num_steps: int, row: tuple[int, ...], **options: Any) -> ReplayBuffer
     """A buffer with `num_steps` rows, which are cheap to make."""
     buffer: ReplayBuffer = options.pop("kind", ReplayBuffer)(options.pop("capacity", num_steps))
     rows = np.full((num_steps, *row), 3, np.uint8)
-    columns = {"obs": rows, "new_obs": rows, "rewards": np.ones(num_steps, np.float32)}
+    columns: dict[str, Any] = {
+        "obs": rows,
+        "new_obs": rows,
+        "rewards": np.ones(num_steps, np.float32),
+    }
     more = {"alpha": 0.6, "priorities": np.ones(num_steps), "largest_priority": 2.0}
     buffer.set_state(
         {
@@ -463,7 +467,7 @@ def test_restored_rows_stay_where_they_were_read_and_are_nobody_elses(tmp_path: 
     columns = [owner.buffer._ring.columns["obs"] for owner in (first, second)]
     assert [len(column) for column in columns] == [301, 301]
     assert np.shares_memory(given[0], columns[0])
-    assert not np.shares_memory(*columns)
+    assert not np.shares_memory(columns[0], columns[1])
     assert not columns[0][290:].any()
     state = {**first.buffer.get_state(), "columns": first.buffer._ring.columns}
     state["columns"] = {name: column[:290] for name, column in state["columns"].items()}
