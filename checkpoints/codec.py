@@ -31,7 +31,7 @@ from typing import Any
 import ormsgpack
 
 from checkpoints import wire
-from checkpoints.array_format import Array
+from checkpoints.array_format import Array, copied
 from checkpoints.decoding import Decoder, LoadArray
 from checkpoints.encoding import Encoder
 from checkpoints.errors import StateError
@@ -63,6 +63,11 @@ class EncodedState:
 
     parts: Sequence[bytes | memoryview]
     arrays: Sequence[Array]
+
+    def detached(self) -> EncodedState:
+        """Return the same with its own memory."""
+        parts = [part if type(part) is bytes else bytes(part) for part in self.parts]
+        return EncodedState(parts, [copied(array) for array in self.arrays])
 
 
 def encode_split(

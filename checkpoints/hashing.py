@@ -32,13 +32,12 @@ class StreamedHash:
 
     def update(self, piece: bytes | memoryview) -> None:
         """Add a piece; waits while too many are waiting."""
-        if self._thread is None and len(piece) < _SMALL_BYTES:
-            self._digest.update(piece)
-            return
+        if self._thread is None and len(piece) >= _SMALL_BYTES:
+            self._thread = self._started_thread()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="hashing", daemon=True)
-            self._thread.start()
-        self._pieces.put(piece)
+            self._digest.update(piece)
+        else:
+            self._pieces.put(piece)
 
     def hexdigest(self) -> str:
         """Return the hash of all pieces, as hexadecimal digits; after the block."""
@@ -53,6 +52,14 @@ class StreamedHash:
         if self._thread is not None:
             self._pieces.put(None)
             self._thread.join()
+
+    def _started_thread(self) -> threading.Thread | None:
+        thread = threading.Thread(target=self._work, name="hashing", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return None  # there are too many, or the interpreter ends: it goes without
+        return thread
 
     def _work(self) -> None:
         while (piece := self._pieces.get()) is not None:

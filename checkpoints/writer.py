@@ -86,6 +86,11 @@ class EncodedCheckpoint:
     code: bytes | None
     state_versions: Mapping[str, int]
 
+    def detached(self) -> EncodedCheckpoint:
+        """Return the same with its own memory: the arrays may change afterwards."""
+        components = {name: state.detached() for name, state in self.components.items()}
+        return dataclasses.replace(self, components=components)
+
 
 def encode_checkpoint(
     *,

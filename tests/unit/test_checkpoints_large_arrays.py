@@ -38,6 +38,7 @@ from checkpoints import (
 from checkpoints.array_format import blocks, memory_order, memory_pieces
 from checkpoints.codec import decode, encode_split
 from checkpoints.hashing import StreamedHash
+from checkpoints.writer import encode_checkpoint, write_encoded
 from tests.unit.test_checkpoints_codec import VALUES, same
 from tests.unit.test_checkpoints_files import rewrite_manifest
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -139,6 +140,34 @@ def test_a_hash_of_pieces_ends_its_thread_after_an_error() -> None:
         raise KeyError
     assert digest.hexdigest() == hashlib.sha256(bytes(5 * 2**20)).hexdigest()
     assert not any(thread.name == "hashing" for thread in threading.enumerate())
+
+
+def test_hashing_goes_without_a_thread_if_none_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with StreamedHash() as digest:
+        for part in (b"a", bytes(2**21), b"b"):
+            digest.update(part)
+    assert digest.hexdigest() == hashlib.sha256(b"a" + bytes(2**21) + b"b").hexdigest()
+
+
+def test_what_is_detached_no_longer_follows_the_arrays(tmp_path: Path) -> None:
+    arrays = {name: np.array(array, order="A") for name, array in ARRAYS.items()}
+    arrays["strided"] = np.zeros((4, 9))[:, ::2]
+    components = {"a": arrays, "b": {"small": np.ones(3, np.int8)}}
+    encoded = encode_checkpoint(components=components, metadata={}, large_array_bytes=16)
+    path = write_encoded(tmp_path / "live", encoded)
+    before, detached = read_checkpoint(path).components, encoded.detached()
+    for array in (*arrays.values(), components["b"]["small"]):
+        array[...] = np.zeros((), array.dtype)
+    later = read_checkpoint(write_encoded(tmp_path / "detached", detached)).components
+    assert encode(later) == encode(before)
+    changed = read_checkpoint(write_encoded(tmp_path / "changed", encoded)).components
+    assert encode(changed) != encode(before)
 
 
 # ---- damage and forgery
