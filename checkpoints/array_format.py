@@ -196,7 +196,7 @@ def build_array(
 def copied(array: Array) -> Array:
     """Return a copy with the same bytes in the same order."""
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
-        return array.copy()
+        return np.array(array)
     # Not array.copy(), which leaves out the gaps between the fields of structures.
     memory, order = array_memory(array), memory_order(array)
     return build_array(memory, dtype=array.dtype, shape=array.shape, order=order)
