@@ -43,6 +43,13 @@ class SavingCallback(RLlibCallback):
         CallbackConfigError: lists these and all other problems.
     """
 
+    saves_last = False
+    """Whether the checkpoint that it saves is the one to go on from, which all others precede.
+
+    It says what the other callbacks keep. So if the process is killed between two of them, the
+    iteration is made again, and what they keep is there.
+    """
+
     def __init__(self, directory: PathLike, *, on_error: OnError, problems: list[str]) -> None:
         problems = [
             *directory_problems(directory),
@@ -108,6 +115,12 @@ class SavingCallback(RLlibCallback):
         algorithm.after_train_result(partial(self._on_decided, algorithm))
 
     def _on_decided(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
+        if self.saves_last:
+            algorithm.after_train_result(partial(self._save, algorithm))
+        else:
+            self._save(algorithm, result)
+
+    def _save(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
         if not self._wants_to_save(result):
             return
         if result.get("non_finite"):
@@ -119,6 +132,7 @@ class SavingCallback(RLlibCallback):
             self._forget_this_iteration()
             return
         try:
+            self.directory.claim(algorithm)
             self._look_at_what_is_there(algorithm.training_iteration)
             saved = self.directory.save(algorithm)
         except (CheckpointError, OSError) as error:

@@ -369,7 +369,9 @@ def filled(num_steps: int, row: tuple[int, ...], **options: Any) -> ReplayBuffer
     columns: dict[str, Any] = {
         "obs": rows,
         "new_obs": rows,
+        "actions": np.zeros(num_steps, np.int64),
         "rewards": np.ones(num_steps, np.float32),
+        "terminateds": np.zeros(num_steps, np.bool_),
     }
     more = {"alpha": 0.6, "priorities": np.ones(num_steps), "largest_priority": 2.0}
     buffer.set_state(

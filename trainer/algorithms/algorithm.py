@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from callbacks.ready_made.directory_claims import release_directories
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
 from trainer.algorithms.algorithm_inference import AlgorithmInference
 from trainer.algorithms.algorithm_training import AlgorithmTraining
@@ -272,6 +273,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         Nothing but reading results is possible afterwards.
         """
         self._is_stopped = True
+        release_directories(self)
         evaluator = self._evaluator
         groups = [self.env_runner_group, *([] if evaluator is None else [evaluator.group])]
         try:

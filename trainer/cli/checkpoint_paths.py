@@ -24,7 +24,8 @@ def checkpoint_at(path: str) -> Path:
     if (given / "run.json").is_file():
         raise ConfigError(
             f"{given.resolve()} is the directory of a run without a checkpoint: it ended before "
-            "it saved one. Remove the directory, and start again with local-trainer train."
+            "it saved one. Start again: local-trainer train --run-dir, with what it was started "
+            "with."
         )
     return given
 

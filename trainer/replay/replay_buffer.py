@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from checkpoints import NewArray
+from checkpoints import Checkpointable, NewArray
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.nesting import gathered, plain_template, template_from, template_of
+from trainer.replay.state_shape import check_replay_state, refuse_other_type
 from trainer.replay.step_ring import NO_ROW, StepRing, checked_capacity
 from trainer.replay.transitions import (
     ACTIONS,
@@ -33,7 +34,7 @@ NStep = int | tuple[int, int]
 """Steps per transition, or the smallest and the largest number, both included."""
 
 
-class ReplayBuffer:
+class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.
 
     Chunks of a running episode are joined: a transition may begin in one and end in the next. Where
@@ -309,7 +310,11 @@ class ReplayBuffer:
         """See `checkpoints.HasLargeArrays`: rows are read into the columns that they stay in."""
         return self._ring.restoring(mark=self.mark, rollback=self.rollback)
 
-    def get_state(self) -> State:
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """See `Checkpointable`."""
+        return (), {"capacity": self.capacity}
+
+    def _own_state(self) -> State:
         """Everything, as dicts, lists and arrays of its own.
 
         `ormsgpack.packb(state, option=ormsgpack.OPT_SERIALIZE_NUMPY)` takes it as it is, and
@@ -322,6 +327,10 @@ class ReplayBuffer:
             "running_episodes": [[id_, last, t] for id_, (last, t) in self._running.items()],
         }
 
+    def check_state(self, state: State) -> None:
+        """See `Checkpointable`."""
+        check_replay_state(state)
+
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; `rollback` undoes that, too.
 
@@ -329,17 +338,9 @@ class ReplayBuffer:
             ReplayError: it is of another type of buffer, or the capacities differ; nothing is
                 changed.
         """
-        self._refuse_other_type(state)
+        refuse_other_type(state, type(self).__name__)
         templates = {name: template_from(tree) for name, tree in state["nesting"].items()}
         running = {id_: (last, t) for id_, last, t in state["running_episodes"]}
         self._ring.set_state(state)
         self._set_templates(templates)
         self._set_running(running)
-
-    def _refuse_other_type(self, state: State) -> None:
-        if state["type"] != type(self).__name__:
-            raise ReplayError(
-                f"The saved replay buffer is a {state['type']}, this one a {type(self).__name__}. "
-                "Build the algorithm with the type that was saved: "
-                f'replay_buffer_config={{"type": "{state["type"]}"}}.'
-            )

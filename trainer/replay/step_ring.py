@@ -289,11 +289,7 @@ class StepRing:
 
 
 def checked_capacity(capacity: Any) -> int:
-    """The capacity that somebody gave.
-
-    Raises:
-        ReplayError: it is no positive integer.
-    """
+    """The capacity, if it is one; raises a ReplayError."""
     try:
         steps = 0 if isinstance(capacity, bool) else operator.index(capacity)
     except TypeError:
