@@ -26,7 +26,7 @@ from checkpoints.array_format import (
     new_array,
 )
 from checkpoints.file_system import CHANGED, opened_regular_file, refused
-from checkpoints.hashing import StreamedHash
+from checkpoints.hashing import ANY, FEW, StreamedHash
 from checkpoints.manifest import FileEntry
 from checkpoints.messages import corrupt
 
@@ -101,7 +101,10 @@ class ArrayFiles:
         if array is None:
             array = new_array(dtype, shape, order=order)
         memory = array_memory(array)
-        with opened_regular_file(path, num_bytes=entry.num_bytes) as file, StreamedHash() as digest:
+        with (
+            opened_regular_file(path, num_bytes=entry.num_bytes) as file,
+            StreamedHash(max_waiting=ANY) as digest,
+        ):
             start = 0
             while start < len(memory):
                 count = file.readinto(memory[start : start + PIECE_BYTES])
@@ -121,7 +124,7 @@ class ArrayFiles:
         with opened_regular_file(path, num_bytes=entry.num_bytes) as file:
             # Hashed by reading: a file that is cut short meanwhile is an error, not a signal.
             num_read = 0
-            with StreamedHash() as digest:
+            with StreamedHash(max_waiting=FEW) as digest:
                 # One byte more than is due, to notice one too many.
                 while piece := file.read(min(PIECE_BYTES, entry.num_bytes + 1 - num_read)):
                     digest.update(piece)

@@ -123,6 +123,11 @@ def memory_order(array: Array) -> str:
     return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
 
+def is_contiguous(array: Array) -> bool:
+    """Return whether the bytes of the array can be shown without a copy."""
+    return bool(array.flags.c_contiguous or array.flags.f_contiguous)
+
+
 def array_memory(array: Array) -> memoryview:
     """Return the bytes of the array in its memory order, without a copy where it is contiguous.
 
@@ -144,7 +149,7 @@ def memory_pieces(array: Array, *, max_bytes: int = PIECE_BYTES) -> Iterator[mem
 
     They show the caller's memory, or that of a copy of just this piece.
     """
-    if array.flags.c_contiguous or array.flags.f_contiguous:
+    if is_contiguous(array):
         memory = array_memory(array)
         for start in range(0, len(memory), max_bytes):
             yield memory[start : start + max_bytes]
@@ -195,7 +200,7 @@ def build_array(
 
 def copied(array: Array) -> Array:
     """Return a copy with the same bytes in the same order."""
-    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+    if not is_contiguous(array):
         return np.array(array)
     # Not array.copy(), which leaves out the gaps between the fields of structures.
     memory, order = array_memory(array), memory_order(array)

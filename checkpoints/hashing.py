@@ -10,21 +10,28 @@ from typing import Final
 
 _SMALL_BYTES: Final = 2**20
 """Below, starting a thread takes longer than hashing."""
-_MAX_WAITING: Final = 2
-"""Pieces that wait to be hashed; together with the one in hand they are what streaming costs."""
+FEW: Final = 2
+"""Pieces that may wait to be hashed if each has memory of its own: what streaming costs."""
+ANY: Final = 0
+"""No limit, for pieces whose memory is there anyway: nobody waits for anybody."""
 
 
 class StreamedHash:
     """The hash of pieces in order. A disk and SHA-256 are about equally fast, and both let go of
     the interpreter's lock, so large pieces are hashed by a thread of their own. Its life:
 
-    `with StreamedHash() as digest:` `digest.update(piece)` again and again; a piece must stay as it
-    is until the block is left. Then `digest.hexdigest()`.
+    `with StreamedHash(max_waiting=FEW) as digest:` `digest.update(piece)` again and again; a piece
+    must stay as it is until the block is left. Then `digest.hexdigest()`.
     """  # noqa: D205, D415 - the first lines announce the list
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_waiting: int) -> None:
+        """Nothing is added yet.
+
+        Args:
+            max_waiting: `FEW` or `ANY` pieces.
+        """
         self._digest = hashlib.sha256()
-        self._pieces: queue.Queue[bytes | memoryview | None] = queue.Queue(_MAX_WAITING)
+        self._pieces: queue.Queue[bytes | memoryview | None] = queue.Queue(max_waiting)
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> StreamedHash:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoints.array_format import memory_pieces
+from checkpoints.array_format import is_contiguous, memory_pieces
 from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointWriteError, StateError
 from checkpoints.file_system import FileSystem
-from checkpoints.hashing import StreamedHash
+from checkpoints.hashing import ANY, FEW, StreamedHash
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import (
     CODE_FILE,
@@ -178,18 +178,24 @@ class _FileWriter:
     def _write_component(self, file: str, state: EncodedState, version: int) -> FileEntry:
         entry = self._write(file, state.parts)
         arrays = tuple(
-            self._write(array_file_name(file, number), memory_pieces(array))
+            self._write(
+                array_file_name(file, number),
+                memory_pieces(array),
+                max_waiting=ANY if is_contiguous(array) else FEW,
+            )
             for number, array in enumerate(state.arrays)
         )
         return dataclasses.replace(entry, state_version=version, arrays=arrays)
 
-    def _write(self, name: str, parts: Iterable[bytes | memoryview]) -> FileEntry:
+    def _write(
+        self, name: str, parts: Iterable[bytes | memoryview], *, max_waiting: int = ANY
+    ) -> FileEntry:
         num_bytes = 0
         with self._files.create_file(self._directory / name) as file:
-            with StreamedHash() as digest:
+            with StreamedHash(max_waiting=max_waiting) as digest:
                 for part in parts:
                     digest.update(part)
                     self._files.write(file, part)
                     num_bytes += len(part)
-            self._files.sync_file(file)
+                self._files.sync_file(file)  # while the rest is being hashed
         return FileEntry(file=name, num_bytes=num_bytes, sha256=digest.hexdigest())

@@ -134,7 +134,7 @@ def test_the_usual_limit_is_one_mebibyte_and_pieces_are_hashed_in_order(tmp_path
 
 
 def test_a_hash_of_pieces_ends_its_thread_after_an_error() -> None:
-    with contextlib.suppress(KeyError), StreamedHash() as digest:
+    with contextlib.suppress(KeyError), StreamedHash(max_waiting=1) as digest:
         for _ in range(5):
             digest.update(bytes(2**20))
         raise KeyError
@@ -149,7 +149,7 @@ def test_hashing_goes_without_a_thread_if_none_can_be_started(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with StreamedHash() as digest:
+    with StreamedHash(max_waiting=1) as digest:
         for part in (b"a", bytes(2**21), b"b"):
             digest.update(part)
     assert digest.hexdigest() == hashlib.sha256(b"a" + bytes(2**21) + b"b").hexdigest()
