@@ -162,6 +162,7 @@ PUBLIC_NAMES: Final = {
         "SingleAgentEnvRunner",
         "SingleAgentEpisode",
         "SoftQ",
+        "StatefulEnv",
         "StochasticSampling",
         "TaskError",
         "TaskLadder",

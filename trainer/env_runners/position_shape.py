@@ -65,7 +65,10 @@ def group_state(module_spec: RLModuleSpec) -> ShapeCheck:
         problems = list(list_of(slot)(value, place))
         yield from problems or _unlike_each_other(value, place)
 
-    return fields({"slots": slots, "callbacks": CALLBACK_STATES, "is_continued": FLAG})
+    return fields(
+        {"slots": slots, "callbacks": CALLBACK_STATES, "is_continued": FLAG},
+        optional={"lost": list_of(count, length=2)},
+    )
 
 
 def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iterator[str]:
