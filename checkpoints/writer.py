@@ -191,11 +191,13 @@ class _FileWriter:
         self, name: str, parts: Iterable[bytes | memoryview], *, max_waiting: int = ANY
     ) -> FileEntry:
         num_bytes = 0
-        with self._files.create_file(self._directory / name) as file:
-            with StreamedHash(max_waiting=max_waiting) as digest:
-                for part in parts:
-                    digest.update(part)
-                    self._files.write(file, part)
-                    num_bytes += len(part)
-                self._files.sync_file(file)  # while the rest is being hashed
+        with (
+            self._files.create_file(self._directory / name) as file,
+            StreamedHash(max_waiting=max_waiting) as digest,
+        ):
+            for part in parts:
+                digest.update(part)
+                self._files.write(file, part)
+                num_bytes += len(part)
+            self._files.sync_file(file)  # while the rest is being hashed
         return FileEntry(file=name, num_bytes=num_bytes, sha256=digest.hexdigest())
