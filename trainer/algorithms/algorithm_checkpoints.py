@@ -9,32 +9,43 @@ import logging
 import platform
 from collections.abc import Collection, Mapping
 from importlib import metadata
-from typing import Any, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, cast
 
 from checkpoints import (
     Checkpointable,
     CheckpointMismatchError,
-    CodeNotAllowedError,
     HasState,
     Manifest,
     PathLike,
     StateError,
     is_selected,
     pack_code,
-    read_checkpoint,
-    read_code,
     read_manifest,
 )
+from checkpoints.component_tree import flatten
+from checkpoints.restoring import refuse_filesystem
 from trainer.algorithms.algorithm_parts import AlgorithmParts
+from trainer.algorithms.model_difference import model_difference, plain_model_config
 from trainer.algorithms.registry import algorithm_class
+from trainer.algorithms.restored_config import class_of_state, config_from_state, restored_config
 from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
+from trainer.rllib_names.policy_arguments import without_policy_arguments
 from trainer.runtime.actor_states import get_actor_states, set_actor_states
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="AlgorithmCheckpoints")
+
+_DECIDED_BY: Final = MappingProxyType(
+    {
+        "connectors": ("observation_filter", "normalize_rewards"),
+        "exploration": ("exploration_config",),
+    }
+)
+"""Components that are not always there, and the settings that decide it."""
 
 
 class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
@@ -50,19 +61,31 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
 
     # ---- saving
 
-    def save_to_path(self, path: PathLike | None = None) -> str:
+    def save_to_path(
+        self,
+        path: PathLike | None = None,
+        *,
+        state: Mapping[str, Any] | None = None,
+        filesystem: object = None,
+        use_msgpack: bool | None = None,
+    ) -> str:
         """Saves everything that is needed to go on, and returns the directory's absolute path.
 
         Args:
             path: a directory that does not exist, is empty, or holds a checkpoint, which is
                 replaced once the new one is complete. None makes a temporary directory.
+            state: a whole state that `get_state()` gave, instead of the present one.
+            filesystem: must be None: paths are local.
+            use_msgpack: of no effect: states are never pickles.
 
         Raises:
             StateError: something is not plain data; names the place. Nothing is written then.
             CheckpointWriteError: the directory cannot be written; what was there before is whole.
         """
         self.env_runner_group.check_tasks_can_be_saved()
-        saved = super().save_to_path(path)
+        saved = super().save_to_path(
+            path, state=state, filesystem=filesystem, use_msgpack=use_msgpack
+        )
         self.callbacks.fire(
             "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=saved
         )
@@ -83,8 +106,10 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             "action_space": str(module.action_space),
             "module": type(module).__qualname__,
             "num_parameters": module.num_parameters,
-            "num_env_runners": self.config.num_env_runners,
+            "model_config": plain_model_config(self.module_spec.model_config),
+            "num_env_runners": self.env_runner_group.num_remote_env_runners(),
             "num_env_slots": self.env_runner_group.num_slots,
+            "running_episodes": self.env_runner_group.ways_back(),
             "root_seed": self.root_seed,
             "training_iteration": self.counters.training_iteration,
             "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled,
@@ -92,6 +117,27 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             "episode_return_mean": episodes.get("episode_return_mean"),
             "time_total_s": self._clock.total_s,
         }
+
+    def _metadata_of(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
+        metadata = super()._metadata_of(state)
+        if state is None:
+            return metadata
+        counters = state["counters"]
+        return {
+            **metadata,
+            "root_seed": state["config"]["root_seed"],
+            "training_iteration": counters["training_iteration"],
+            "num_env_steps_sampled_lifetime": counters["num_env_steps_sampled"],
+            "num_episodes_lifetime": counters["num_episodes"],
+            "episode_return_mean": None,  # of another time
+        }
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config; it is a component of its own, so it is not saved once more."""
+        return (self.config,), {}
+
+    def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (), {}
 
     def _checkpoint_code(self) -> bytes | None:
         code = {name: self.config[name] for name in self.config.names_of_code()}
@@ -115,6 +161,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
     def from_checkpoint(
         cls: type[_Self],
         path: PathLike,
+        filesystem: object = None,
         *,
         config: AlgorithmConfig | Mapping[str, Any] | None = None,
         allow_code: bool = False,
@@ -124,18 +171,22 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
 
         Args:
             path: a checkpoint.
+            filesystem: must be None: paths are local.
             config: the settings to build with; None takes those of the checkpoint.
             allow_code: let classes and functions of the saved config (callbacks, env creators) be
                 unpickled. That runs code from the checkpoint: say so only if you trust it like a
                 program.
             settings: settings to change, by name: `num_env_runners=0`, `callbacks=MyCallbacks`,
-                `env=MyEnv` …
+                `env=MyEnv` …; `seed=…` gives another seed to all randomness to come. What has moved
+                on since the start (`kl_coeff`, `initial_alpha` …) stays where it is.
 
         Raises:
             CheckpointError: the checkpoint is missing, damaged, of another algorithm or env.
             CodeNotAllowedError: its config holds code, which was neither allowed nor given.
             ConfigError: the settings are wrong.
         """
+        refuse_filesystem(filesystem)
+        settings = without_policy_arguments(settings)
         chosen: type[Any] = cls
         saved = read_manifest(path).metadata.get("algorithm", "")
         if getattr(cls, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
@@ -146,13 +197,49 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
                 f"go on with. Call {saved or 'Algorithm'}.from_checkpoint(), or "
                 "Algorithm.from_checkpoint(), which finds the class by itself."
             )
-        built = chosen(_restored_config(path, chosen, config, settings, allow_code=allow_code))
+        built = chosen(restored_config(path, chosen, config, settings, allow_code=allow_code))
         try:
             built.restore_from_path(path)
+            if (seed := settings.get("seed")) is not None:  # given as such: not that of the run
+                built.adopt_root_seed(int(seed))
         except BaseException:
             built.stop()
             raise
         return cast("_Self", built)
+
+    @classmethod
+    def from_state(cls: type[_Self], state: Mapping[str, Any], **settings: Any) -> _Self:
+        """A new algorithm that goes on where `get_state()` was called.
+
+        Args:
+            state: what `get_state()` gave; Algorithm itself also needs its `algorithm_class`, as
+                in `__getstate__()`.
+            settings: settings to change, and those that are code, by name.
+
+        Raises:
+            ConfigError: the class or the config is missing, or settings are wrong.
+            CheckpointMismatchError: the state does not fit the config in it.
+        """
+        chosen = class_of_state(cls, state)
+        built = chosen(config_from_state(chosen, state["config"], settings))
+        try:
+            built._take_whole_state({k: v for k, v in state.items() if k != "algorithm_class"})
+        except BaseException:
+            built.stop()
+            raise
+        return cast("_Self", built)
+
+    def _take_whole_state(self, state: State) -> None:
+        """Restores from memory what `restore_from_path` restores from files."""
+        self._check_components(
+            expected=list(flatten(self, self.get_state())),
+            found=list(flatten(self, state)),
+            path="the state",
+        )
+        self.check_state(state)
+        self.set_state(state)
+        self._restores_all, self._restored_time_s = True, 0.0
+        self._on_restored()
 
     def _check_manifest(self, manifest: Manifest) -> None:
         facts, own = manifest.metadata, self._checkpoint_metadata()
@@ -162,12 +249,20 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             for name in checked
             if facts.get(name) != own[name]
         ]
+        models = model_difference(facts.get("model_config"), own["model_config"])
         if different:
+            different += [models] if models else []
             raise CheckpointMismatchError(
                 f"The checkpoint is of env {facts.get('env')!r} and does not fit this "
                 f"{type(self).__name__} of env {own['env']!r}: {'; '.join(different)}. Nothing was "
                 "changed. Build the algorithm with the config that the checkpoint was saved with, "
                 "or use from_checkpoint()."
+            )
+        if models:
+            _LOGGER.warning(
+                "%s. The weights have the same shapes, but what the network makes of them may be "
+                "something else.",
+                models,
             )
         if facts.get("env") != own["env"]:
             _LOGGER.warning(
@@ -177,14 +272,21 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             )
         self._restored_time_s = float(facts.get("time_total_s") or 0.0)
 
-    def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
+    def restore_from_path(
+        self,
+        path: PathLike,
+        *,
+        component: str | None = None,
+        filesystem: object = None,
+        **kwargs: Any,
+    ) -> None:
         """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
 
         After everything was restored, all runners hold the state and `on_checkpoint_loaded` fires.
         A single component fires nothing.
         """
         self._restores_all = component is None
-        super().restore_from_path(path, component=component)
+        super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
 
     def get_state(
         self,
@@ -212,54 +314,30 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         # Actors are no part of the algorithm: those are restored that are there now.
         if ACTORS in expected and ACTORS not in found:
             _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
-        super()._check_components(
-            expected=[name for name in expected if name != ACTORS],
-            found=[name for name in found if name != ACTORS],
-            path=path,
-        )
+        try:
+            super()._check_components(
+                expected=[name for name in expected if name != ACTORS],
+                found=[name for name in found if name != ACTORS],
+                path=path,
+            )
+        except CheckpointMismatchError as error:
+            hint = self._settings_behind({*expected} ^ {*found})
+            raise CheckpointMismatchError(f"{error}{hint}") from None
+
+    def _settings_behind(self, components: Collection[str]) -> str:
+        """Names the settings that decide whether there are these components, with their values."""
+        settings = [
+            f"{name}={self.config[name]!r}"
+            for component in sorted(components)
+            for name in _DECIDED_BY.get(component, ())
+        ]
+        return f" Whether they are there depends on: {', '.join(settings)}." if settings else ""
 
     def _on_restored(self) -> None:
         if not self._restores_all:
             return
         self._clock.restore(self._restored_time_s)
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
-
-
-def _restored_config(
-    path: PathLike,
-    algorithm: type[Any],
-    config: AlgorithmConfig | Mapping[str, Any] | None,
-    settings: Mapping[str, Any],
-    *,
-    allow_code: bool,
-) -> AlgorithmConfig:
-    """The config to build with: the caller's, else the checkpoint's, changed by `settings`."""
-    config_class: type[AlgorithmConfig] = algorithm.config_class
-    if isinstance(config, AlgorithmConfig):
-        return config.copy(copy_frozen=False).update_from_dict(settings)
-    if config is not None:
-        return config_class.from_dict(config).update_from_dict(settings)
-    contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
-    state = contents.components["config"]
-    code: dict[str, Any] = config_class.overrides(**settings)
-    missing = sorted(set(state["code"]) - code.keys())
-    if missing:
-        code = {**_saved_code(path, missing, allow_code=allow_code), **code}
-    restored = config_class.from_state(state, code=code)
-    if restored.seed is None:
-        restored.seed = state["root_seed"]
-    return restored
-
-
-def _saved_code(path: PathLike, missing: Collection[str], *, allow_code: bool) -> Mapping[str, Any]:
-    try:
-        saved: Mapping[str, Any] = read_code(path, allow_code=allow_code)
-    except CodeNotAllowedError as error:
-        raise CodeNotAllowedError(
-            f"{error} It is enough to give what is code: "
-            f"from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
-        ) from error
-    return saved
 
 
 def _version(distribution: str) -> str:

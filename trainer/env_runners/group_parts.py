@@ -12,6 +12,7 @@ from trainer.env_runners.servant import ApplyReply
 from trainer.env_runners.spec import EnvRunnerSpec, Weights
 from trainer.env_runners.ticket_play import TicketPlay
 from trainer.metrics import EpisodeRecord
+from trainer.modules import RLModuleSpec
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
 
@@ -31,6 +32,7 @@ class GroupParts:
     num_sub_env_restarts: int
     num_recorded: int
     is_training: bool
+    module_spec: RLModuleSpec
     _stall_limit_s: float | None
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None
@@ -44,6 +46,11 @@ class GroupParts:
     _ready: list[tuple[int, Any]]
     # Calls that raised, until somebody fetches their answers.
     _failed_calls: RoundResult
+    # Running episodes that were given up, and their env steps, until the next sample tells them.
+    _num_episodes_lost: int
+    _num_env_steps_lost: int
+    # What the next sample says about slots of a restored state; empty for nothing.
+    _untold_drop: str
 
     def _make_places(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
         """Makes empty places, and a pool for them unless the one runner is that of this process."""
