@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
+from checkpoints.background import BackgroundSave, WhenOver
 from checkpoints.codec import decode, encode
 from checkpoints.component_paths import (
     ComponentNames,
@@ -68,6 +69,8 @@ class Checkpointable:
     state_migrations: ClassVar[StateMigrations] = NO_MIGRATIONS
     _versions_in_metadata: ClassVar[tuple[str, ...]] = ()
     """Keys of the metadata that name versions which matter to the state."""
+    _save_under_way: BackgroundSave | None = None
+    """Of an instance only while a save in the background is under way, or its end unnoticed."""
 
     def get_state(
         self,
@@ -103,23 +106,52 @@ class Checkpointable:
         """Return (name, object) for each part, in the order in which they are to be restored."""
         return ()
 
-    def save_to_path(self, path: PathLike | None = None) -> str:
+    def save_to_path(
+        self,
+        path: PathLike | None = None,
+        *,
+        background: bool = False,
+        when_over: WhenOver | None = None,
+    ) -> str:
         """Save the state to a directory and return its absolute path.
+
+        A save in the background takes a copy of the state in memory and returns. The files are
+        written while the object goes on, and hold the state of this moment. Its end is noticed by
+        `finish_saving()`, and before anything is saved or restored: these wait for it, and raise if
+        it failed.
 
         Args:
             path: a directory that does not exist, is empty, or holds a checkpoint, which is
                 replaced when the new one is complete. None makes a temporary directory, which
                 stays until somebody removes it.
+            background: whether to return before the checkpoint is there.
+            when_over: for saves in the background: called when the end is noticed, with None or
+                with the error, which is then raised nowhere else.
 
         Raises:
             StateError: if a state is not plain data; names the place. Nothing is written then.
-            CheckpointWriteError: if the directory cannot be written; the previous one is whole.
+            CheckpointWriteError: if the directory cannot be written; the previous one is whole. Or
+                an earlier save in the background failed; nothing else is done then.
         """
+        self.finish_saving()
         encoded = self._encoded()
         if path is None:
             path = Path(tempfile.mkdtemp(prefix="checkpoint-")) / "checkpoint"
-        written = write_encoded(path, encoded)
-        return str(written)
+        if background:
+            self._save_under_way = save = BackgroundSave(path, encoded, when_over=when_over)
+            save.start()
+            return str(save.path)
+        written = str(write_encoded(path, encoded))
+        self._on_saved(written)
+        return written
+
+    def finish_saving(self) -> None:
+        """Wait until a save in the background is over; does nothing if there is none.
+
+        Raises:
+            CheckpointWriteError: if it failed. It is over all the same, and told only once.
+        """
+        self._notice_end_of_save(wait=True)
 
     def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
         """Restore the state, or one part of it, from a checkpoint.
@@ -137,7 +169,9 @@ class Checkpointable:
             CheckpointVersionError: if it, or a state in it, has a newer version.
             CheckpointMismatchError: if its components are not those of this object, or the object
                 did not accept the state (the cause is chained).
+            CheckpointWriteError: if a save in the background failed; nothing is restored then.
         """
+        self.finish_saving()
         contents = read_checkpoint(
             path,
             component,
@@ -241,8 +275,32 @@ class Checkpointable:
                 "saved with, or restore one part with `component=...`."
             )
 
+    def _on_saved(self, path: str) -> None:
+        """Do what has to follow a checkpoint that is complete. To be overridden."""
+
     def _on_restored(self) -> None:
         """Do what has to follow a successful restore, such as telling workers. To be overridden."""
+
+    def _notice_end_of_save(self, *, wait: bool) -> None:
+        """Tell those concerned how the save in the background ended, if there is one.
+
+        Args:
+            wait: whether to wait for its end.
+        """
+        save = self._save_under_way
+        if save is None or not (wait or save.is_over):
+            return
+        save.wait()
+        del self._save_under_way  # not None: a state may show all attributes of an instance
+        if save.is_void:
+            return
+        error = save.tell()
+        if error is None:
+            self._on_saved(str(save.path))
+        if save.when_over is not None:
+            save.when_over(error)
+        elif error is not None:
+            raise error
 
     def _assemble(self, components: Mapping[str, Any]) -> Any:
         if not self.get_checkpointable_components():

@@ -5,6 +5,7 @@ What is in a checkpoint, and in which order, is in `state`.
 
 from __future__ import annotations
 
+import functools
 import logging
 import platform
 from collections.abc import Collection, Mapping
@@ -19,6 +20,7 @@ from checkpoints import (
     Manifest,
     PathLike,
     StateError,
+    WhenOver,
     is_selected,
     pack_code,
     read_checkpoint,
@@ -50,23 +52,39 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
 
     # ---- saving
 
-    def save_to_path(self, path: PathLike | None = None) -> str:
+    def save_to_path(
+        self,
+        path: PathLike | None = None,
+        *,
+        background: bool = False,
+        when_over: WhenOver | None = None,
+    ) -> str:
         """Saves everything that is needed to go on, and returns the directory's absolute path.
+
+        With `background=True`, training goes on while the files are written; they hold the state of
+        this moment. When the checkpoint is complete, `on_checkpoint_saved` fires, and if it failed,
+        that is raised, whichever of these calls comes next: `train()`, before it begins;
+        `finish_saving()`, `save_to_path()`, `restore_from_path()` and `stop()`, which wait for it.
 
         Args:
             path: a directory that does not exist, is empty, or holds a checkpoint, which is
                 replaced once the new one is complete. None makes a temporary directory.
+            background: whether to return before the checkpoint is there.
+            when_over: as in `Checkpointable`.
 
         Raises:
             StateError: something is not plain data; names the place. Nothing is written then.
             CheckpointWriteError: the directory cannot be written; what was there before is whole.
+                Or an earlier save in the background failed; nothing else is done then.
         """
+        self.finish_saving()
         self.env_runner_group.check_tasks_can_be_saved()
-        saved = super().save_to_path(path)
+        return super().save_to_path(path, background=background, when_over=when_over)
+
+    def _on_saved(self, path: str) -> None:
         self.callbacks.fire(
-            "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=saved
+            "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=path
         )
-        return saved
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
         module = self.learner.module
@@ -262,6 +280,7 @@ def _saved_code(path: PathLike, missing: Collection[str], *, allow_code: bool) -
     return saved
 
 
+@functools.cache  # each look reads a file, and a save takes several
 def _version(distribution: str) -> str:
     try:
         return metadata.version(distribution)
