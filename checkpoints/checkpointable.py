@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
-from checkpoints.background import BackgroundSave, WhenOver
+from checkpoints.background import WhenOver
 from checkpoints.codec import decode, encode
 from checkpoints.component_paths import (
     ComponentNames,
@@ -25,14 +23,15 @@ from checkpoints.live_arrays import states_shown_live
 from checkpoints.manifest import Manifest
 from checkpoints.migrations import NO_MIGRATIONS, StateMigrations, newest_version
 from checkpoints.reader import read_checkpoint
+from checkpoints.saving import Saving
 from checkpoints.versions import version_differences, written_by_others
-from checkpoints.writer import EncodedCheckpoint, encode_checkpoint, write_encoded
+from checkpoints.writer import EncodedCheckpoint, encode_checkpoint
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="Checkpointable")
 
 
-class Checkpointable:
+class Checkpointable(Saving):
     """Base of objects whose state can be saved and restored.
 
     A simple object overrides `get_state` and `set_state` with plain data. An object with parts
@@ -69,8 +68,6 @@ class Checkpointable:
     state_migrations: ClassVar[StateMigrations] = NO_MIGRATIONS
     _versions_in_metadata: ClassVar[tuple[str, ...]] = ()
     """Keys of the metadata that name versions which matter to the state."""
-    _save_under_way: BackgroundSave | None = None
-    """Of an instance only while a save in the background is under way, or its end unnoticed."""
 
     def get_state(
         self,
@@ -135,23 +132,7 @@ class Checkpointable:
         """
         self.finish_saving()
         encoded = self._encoded()
-        if path is None:
-            path = Path(tempfile.mkdtemp(prefix="checkpoint-")) / "checkpoint"
-        if background:
-            self._save_under_way = save = BackgroundSave(path, encoded, when_over=when_over)
-            save.start()
-            return str(save.path)
-        written = str(write_encoded(path, encoded))
-        self._on_saved(written)
-        return written
-
-    def finish_saving(self) -> None:
-        """Wait until a save in the background is over; does nothing if there is none.
-
-        Raises:
-            CheckpointWriteError: if it failed. It is over all the same, and told only once.
-        """
-        self._notice_end_of_save(wait=True)
+        return self._write_checkpoint(path, encoded, background=background, when_over=when_over)
 
     def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
         """Restore the state, or one part of it, from a checkpoint.
@@ -275,32 +256,8 @@ class Checkpointable:
                 "saved with, or restore one part with `component=...`."
             )
 
-    def _on_saved(self, path: str) -> None:
-        """Do what has to follow a checkpoint that is complete. To be overridden."""
-
     def _on_restored(self) -> None:
         """Do what has to follow a successful restore, such as telling workers. To be overridden."""
-
-    def _notice_end_of_save(self, *, wait: bool) -> None:
-        """Tell those concerned how the save in the background ended, if there is one.
-
-        Args:
-            wait: whether to wait for its end.
-        """
-        save = self._save_under_way
-        if save is None or not (wait or save.is_over):
-            return
-        save.wait()
-        del self._save_under_way  # not None: a state may show all attributes of an instance
-        if save.is_void:
-            return
-        error = save.tell()
-        if error is None:
-            self._on_saved(str(save.path))
-        if save.when_over is not None:
-            save.when_over(error)
-        elif error is not None:
-            raise error
 
     def _assemble(self, components: Mapping[str, Any]) -> Any:
         if not self.get_checkpointable_components():

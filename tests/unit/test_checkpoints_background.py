@@ -43,7 +43,7 @@ class Weights(Checkpointable):
     def set_state(self, state: dict[str, Any]) -> None:
         self.array[:] = state["array"]
 
-    def _on_saved(self, path: str) -> None:
+    def _on_checkpoint_saved(self, path: str) -> None:
         assert threading.current_thread() is threading.main_thread()
         self.saved.append(Path(path).name)
 
@@ -168,6 +168,12 @@ def test_whoever_asked_hears_it_instead(
         assert type(heard[0]) is CheckpointWriteError
         assert heard[0].__cause__ is failure
         assert weights.saved == []
+
+
+def test_nobody_can_be_told_of_a_blocking_save(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="Add `background=True`"):
+        Weights().save_to_path(tmp_path / "c", when_over=print)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_was_written_is_read_back_and_compared(

@@ -81,7 +81,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         self.env_runner_group.check_tasks_can_be_saved()
         return super().save_to_path(path, background=background, when_over=when_over)
 
-    def _on_saved(self, path: str) -> None:
+    def _on_checkpoint_saved(self, path: str) -> None:
         self.callbacks.fire(
             "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=path
         )
