@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError, CallbackError
@@ -22,10 +22,15 @@ from callbacks.signatures import Listener, listener_for
 from callbacks.spec import CallbackSpec
 from callbacks.state import attribute_names, unsaved_attributes
 from callbacks.state_matching import matched_states
+from checkpoints import check_shape
+from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
 __all__ = ["CallbackChain", "CallbackGroup", "CallbackSpec"]
 
 logger = logging.getLogger(__name__)
+
+
+_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": anything}))})
 
 
 class CallbackChain:
@@ -161,6 +166,13 @@ class CallbackChain:
                 for instance in self.objects
             ]
         }
+
+    def check_state(self, state: Any) -> None:
+        """Raise a CheckpointMismatchError unless `set_state` will take it; change nothing.
+
+        What is in the state of an object is the object's own affair.
+        """
+        check_shape(state, _STATE)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Give the objects their states back.

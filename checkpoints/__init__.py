@@ -61,6 +61,7 @@ from checkpoints.live_arrays import state_array
 from checkpoints.manifest import FileEntry, Manifest
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
 from checkpoints.retention import Retention, apply_retention
+from checkpoints.state_shapes import check_shape, like
 from checkpoints.versions import version_differences
 from checkpoints.weights import export_weights, load_weights
 from checkpoints.writer import write_checkpoint
@@ -88,6 +89,7 @@ __all__ = [
     "StateError",
     "WhenOver",
     "apply_retention",
+    "check_shape",
     "decode",
     "diff_checkpoints",
     "encode",
@@ -95,6 +97,7 @@ __all__ = [
     "find_checkpoints",
     "is_selected",
     "latest_checkpoint",
+    "like",
     "load_weights",
     "pack_code",
     "read_checkpoint",

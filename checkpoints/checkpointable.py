@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, TypeVar
 
 from checkpoints.background import WhenOver
-from checkpoints.codec import decode, encode
-from checkpoints.component_paths import (
-    ComponentNames,
-    below,
-    is_selected,
-    nearest,
-    select,
-    unflatten,
+from checkpoints.component_paths import ComponentNames, below, is_selected, selected
+from checkpoints.component_tree import flatten, migrations_of, naming_component
+from checkpoints.constructors import (
+    CONSTRUCTORS,
+    check_given,
+    constructors_of,
+    read_constructor,
 )
-from checkpoints.component_tree import WHOLE, HasState, flatten, migrations_of, reachable
-from checkpoints.errors import CheckpointError, CheckpointMismatchError
+from checkpoints.errors import StateError
+from checkpoints.inside import checkpoint_and_root
 from checkpoints.listing import PathLike
 from checkpoints.live_arrays import states_shown_live
-from checkpoints.manifest import Manifest
-from checkpoints.migrations import NO_MIGRATIONS, StateMigrations, newest_version
-from checkpoints.reader import read_checkpoint
-from checkpoints.saving import Saving
-from checkpoints.versions import version_differences, written_by_others
+from checkpoints.migrations import newest_version
+from checkpoints.restoring import Restoring, refuse_filesystem
 from checkpoints.writer import EncodedCheckpoint, encode_checkpoint
 
-_LOGGER: Final = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="Checkpointable")
 
 
-class Checkpointable(Saving):
+class Checkpointable(Restoring):
     """Base of objects whose state can be saved and restored.
 
     A simple object overrides `get_state` and `set_state` with plain data. An object with parts
@@ -58,16 +52,12 @@ class Checkpointable(Saving):
         state_migrations = {"state": [add_name]}       # version 2: states have a name
 
     Life of a restore: `_check_manifest` · every file verified, decoded and migrated · names
-    compared · `set_state` (undone if it raises) · `_on_restored`.
+    compared · `check_state` · `set_state` (undone if it raises) · `_on_restored`.
 
     Attributes:
         state_migrations: path of a component → pure functions, oldest first, each from a version of
             its state to the next; may change what it is given. Parts bring their own.
     """
-
-    state_migrations: ClassVar[StateMigrations] = NO_MIGRATIONS
-    _versions_in_metadata: ClassVar[tuple[str, ...]] = ()
-    """Keys of the metadata that name versions which matter to the state."""
 
     def get_state(
         self,
@@ -91,22 +81,41 @@ class Checkpointable(Saving):
                 )
             else:
                 state[name] = part.get_state()
-        return state
+        return {**state, **selected(self._own_state(), components, not_components)}
+
+    def _own_state(self) -> dict[str, Any]:
+        """Return the state without that of the parts; a shorter way than to extend `get_state`."""
+        return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take back what `get_state` returned; a partial state changes only what it names."""
         for name, part in self.get_checkpointable_components():
             if name in state:
-                part.set_state(state[name])
+                with naming_component(name):
+                    part.set_state(state[name])
 
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
-        """Return (name, object) for each part, in the order in which they are to be restored."""
-        return ()
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return positional and named arguments that make an object like this. To be overridden.
+
+        They are saved, so that `from_checkpoint(path)` needs no others. What is no plain data is
+        not saved: `from_checkpoint` then says which arguments to give.
+        """
+        return (), {}
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Return what the manifest says of this object; to be extended with plain JSON data.
+
+        Such as `{**super().get_metadata(), "dataset": "2026-03"}`.
+        """
+        return self._checkpoint_metadata()
 
     def save_to_path(
         self,
         path: PathLike | None = None,
         *,
+        state: Mapping[str, Any] | None = None,
+        filesystem: object = None,
+        use_msgpack: bool | None = None,
         background: bool = False,
         when_over: WhenOver | None = None,
     ) -> str:
@@ -121,156 +130,107 @@ class Checkpointable(Saving):
             path: a directory that does not exist, is empty, or holds a checkpoint, which is
                 replaced when the new one is complete. None makes a temporary directory, which
                 stays until somebody removes it.
+            state: a whole state that `get_state()` returned, to be saved instead of the present
+                one.
+            filesystem: must be None: paths are local.
+            use_msgpack: of no effect, whatever it is: states are always msgpack, never pickles.
             background: whether to return before the checkpoint is there.
             when_over: for saves in the background: called when the end is noticed, with None or
                 with the error, which is then raised nowhere else.
 
         Raises:
-            StateError: if a state is not plain data; names the place. Nothing is written then.
+            StateError: if a state is not plain data, or the given one lacks something; names the
+                place. Nothing is written then.
             CheckpointWriteError: if the directory cannot be written; the previous one is whole. Or
                 an earlier save in the background failed; nothing else is done then.
         """
+        del use_msgpack
+        refuse_filesystem(filesystem)
         self.finish_saving()
-        encoded = self._encoded()
+        encoded = self._encoded(state)
         return self._write_checkpoint(path, encoded, background=background, when_over=when_over)
 
-    def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
-        """Restore the state, or one part of it, from a checkpoint.
+    @classmethod
+    def from_checkpoint(
+        cls: type[_Self], path: PathLike, filesystem: object = None, **kwargs: Any
+    ) -> _Self:
+        """Return a new object, made with `cls(...)` and restored from a checkpoint.
 
-        Nothing is changed before the checkpoint has been verified and decoded. If an error is
-        raised while the state is being set, the object gets its previous state back.
+        The class comes from the caller, never from the checkpoint.
 
         Args:
-            path: the directory that `save_to_path` returned; also when only a part is restored.
-            component: path of the part, such as `"learner/rl_module"`; None for everything.
+            path: a checkpoint, or a path into one, as in `restore_from_path`.
+            filesystem: must be None: paths are local.
+            kwargs: arguments of the class. Those that are not given are those that the saved object
+                named (`get_ctor_args_and_kwargs`).
 
         Raises:
-            CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
-            CheckpointCorruptError: if a file is missing, unexpected or altered.
-            CheckpointVersionError: if it, or a state in it, has a newer version.
-            CheckpointMismatchError: if its components are not those of this object, or the object
-                did not accept the state (the cause is chained).
-            CheckpointWriteError: if a save in the background failed; nothing is restored then.
+            CheckpointMismatchError: if arguments are missing; names them.
+            CheckpointError: see `restore_from_path`.
         """
-        self.finish_saving()
-        contents = read_checkpoint(
-            path,
-            component,
-            check_manifest=self._check_before_reading,
-            migrations=migrations_of(self),
-        )
-        before = flatten(self, self.get_state())
-        expected = select(before, component) if component in reachable(before) else []
-        self._check_components(expected=expected, found=list(contents.components), path=path)
-        # As bytes: the state may show live arrays, which set_state() is about to change.
-        undo = {name: encode(before[name], name=f"components[{name!r}]") for name in expected}
-        try:
-            self.set_state(self._assemble(contents.components))
-        except BaseException as error:
-            self._undo(undo, error, path=path)
-            if not isinstance(error, Exception):
-                raise  # an interrupt stays an interrupt
-            raise CheckpointMismatchError(
-                f"{path} is intact, but {type(self).__name__}.set_state() did not accept it: "
-                f"{type(error).__name__}: {str(error).rstrip('.')}. The object has its previous "
-                "state back. Restore into an object that was built with the same settings."
-                f"{written_by_others(contents.manifest, self._versions_here())}"
-            ) from error
-        self._on_restored()
-
-    @classmethod
-    def from_checkpoint(cls: type[_Self], path: PathLike, **kwargs: Any) -> _Self:
-        """Return a new object, made with `cls(**kwargs)` and restored from a checkpoint.
-
-        The class and its arguments come from the caller, never from the checkpoint. Raises the
-        errors of `restore_from_path`.
-        """
-        restored = cls(**kwargs)
+        refuse_filesystem(filesystem)
+        checkpoint, root = checkpoint_and_root(path, None)
+        record = read_constructor(checkpoint, root)
+        check_given(cls, record, kwargs, path=path)
+        args, saved = cls._ctor_args_from_plain(tuple(record["args"]), dict(record["kwargs"]))
+        restored = cls(*args, **{**saved, **kwargs})
         restored.restore_from_path(path)
         return restored
 
-    def _encoded(self) -> EncodedCheckpoint:
-        """Return everything that is to be saved, as bytes; large arrays show their own memory."""
+    def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return `get_ctor_args_and_kwargs()` as it is to be saved. To be overridden."""
+        return self.get_ctor_args_and_kwargs()
+
+    @classmethod
+    def _ctor_args_from_plain(
+        cls, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what `_plain_ctor_args_and_kwargs` made plain, as it was. To be overridden."""
+        return args, kwargs
+
+    def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
+        """Return everything that is to be saved, as bytes; large arrays show their own memory.
+
+        Args:
+            state: what to save; None is the present one.
+        """
         with states_shown_live():
             components = flatten(self, self.get_state())
+        if state is not None:
+            given = flatten(self, state)
+            self._check_given_state(expected=components, given=given)
+            components = given
+        constructors = constructors_of(self)
+        if constructors:
+            if CONSTRUCTORS in components:
+                raise StateError(
+                    f"{type(self).__name__} has a component {CONSTRUCTORS!r}, which is what the "
+                    "arguments of get_ctor_args_and_kwargs() are saved as. Rename the component."
+                )
+            components = {**components, CONSTRUCTORS: constructors}
         migrations = migrations_of(self)
         return encode_checkpoint(
             components=components,
-            metadata=self._checkpoint_metadata(),
+            metadata=self._metadata_of(state),
             code=self._checkpoint_code(),
             state_versions={name: newest_version(steps) for name, steps in migrations.items()},
         )
 
-    def _checkpoint_metadata(self) -> dict[str, Any]:
-        """Return what the manifest says of this object (plain JSON data). To be extended.
+    def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
+        missing = [name for name in expected if name not in given]
+        unknown = [name for name in given if name not in expected]
+        if missing or unknown:
+            raise StateError(
+                f"save_to_path(state=...) was given a state of {type(self).__name__} "
+                f"{f'without {missing}' if missing else ''}{' and ' if missing and unknown else ''}"
+                f"{f'with the unknown {unknown}' if unknown else ''}. Give what get_state() "
+                "returned, whole."
+            )
 
-        `training_iteration` orders checkpoints; retention reads metrics from here.
-        """
-        return {"class": f"{type(self).__module__}.{type(self).__qualname__}"}
+    def _metadata_of(self, state: Mapping[str, Any] | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the metadata that belong to a given state; None is the present one."""
+        return self.get_metadata()
 
     def _checkpoint_code(self) -> bytes | None:
         """Return bytes of `pack_code(...)` to save beside the state, or None. To be overridden."""
         return None
-
-    def _check_manifest(self, manifest: Manifest) -> None:
-        """Raise to refuse a checkpoint before its payload is read. To be overridden."""
-
-    def _check_before_reading(self, manifest: Manifest) -> None:
-        self._check_manifest(manifest)
-        other = version_differences(manifest, self._versions_here(), only_minor=True)
-        if other:
-            _LOGGER.warning(
-                "The checkpoint was written by %s. It is read all the same; numbers computed from "
-                "here on may differ in their last bits from those of the program that wrote it.",
-                ", ".join(other),
-            )
-
-    def _versions_here(self) -> dict[str, str]:
-        own = self._checkpoint_metadata() if self._versions_in_metadata else {}
-        return {name: str(own[name]) for name in self._versions_in_metadata}
-
-    def _check_components(
-        self, *, expected: Collection[str], found: Collection[str], path: PathLike
-    ) -> None:
-        """Raise unless the checkpoint holds exactly the components of this object.
-
-        To be extended by classes with components that may be missing.
-
-        Args:
-            expected: paths of the components that this object has.
-            found: paths of the components in the checkpoint.
-            path: the checkpoint, for messages.
-        """
-        missing = [name for name in expected if name not in found]
-        unknown = [name for name in found if name not in expected]
-        problems = []
-        if missing:
-            problems.append("it lacks " + ", ".join(map(repr, missing)))
-        if unknown:
-            hints = [f"{name!r}{nearest(name, missing)}" for name in unknown]
-            problems.append("it holds the unknown " + ", ".join(hints))
-        if problems:
-            raise CheckpointMismatchError(
-                f"{path} does not fit this {type(self).__name__}: {'; '.join(problems)}. "
-                "Nothing was changed. Build the object with the settings that the checkpoint was "
-                "saved with, or restore one part with `component=...`."
-            )
-
-    def _on_restored(self) -> None:
-        """Do what has to follow a successful restore, such as telling workers. To be overridden."""
-
-    def _assemble(self, components: Mapping[str, Any]) -> Any:
-        if not self.get_checkpointable_components():
-            return components[WHOLE]
-        return unflatten(components)
-
-    def _undo(self, undo: Mapping[str, bytes], error: BaseException, *, path: PathLike) -> None:
-        try:
-            self.set_state(self._assemble({name: decode(data) for name, data in undo.items()}))
-        except Exception as second:  # noqa: BLE001 - raised again as our own, with both reasons
-            raise CheckpointError(
-                f"Restoring {path} failed ({type(error).__name__}: {error}), and so did giving the "
-                f"{type(self).__name__} its previous state back "
-                f"({type(second).__name__}: {second}). It is in a mixed state: discard it and "
-                "build a new one."
-            ) from error

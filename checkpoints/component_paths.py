@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from checkpoints.errors import CheckpointMismatchError, StateError
+
+_Value = TypeVar("_Value")
 
 COMPONENT_SUFFIX: Final = ".state"
 """What the names of component files end with."""
@@ -79,6 +81,26 @@ def is_selected(
     return wanted is None or any(is_inside(path, name) for path in wanted)
 
 
+def selected(
+    state: Mapping[str, _Value],
+    components: ComponentNames | None,
+    not_components: ComponentNames | None = None,
+) -> dict[str, _Value]:
+    """Return what of a state is asked for; its keys may be slash paths (`"pi"` takes `"pi/0"`).
+
+    For `get_state` of objects without parts, whose whole state is one dict.
+    """
+    wanted, excluded = as_names(components), as_names(not_components)
+    if wanted is None and not excluded:
+        return dict(state)
+    return {
+        name: value
+        for name, value in state.items()
+        if (wanted is None or any(is_inside(name, path) for path in wanted))
+        and not any(is_inside(name, path) for path in excluded or ())
+    }
+
+
 def below(name: str, components: ComponentNames | None) -> frozenset[str] | None:
     """Return what of `components` lies below `name`, named from there; None if all or nothing."""
     names = as_names(components)
@@ -101,7 +123,7 @@ def select(names: Iterable[str], only: ComponentNames | None) -> list[str]:
         if not any(is_inside(name, path) for name in available):
             known = sorted(set(available) | {parent for n in available for parent in _parents(n)})
             raise CheckpointMismatchError(
-                f"The checkpoint has no component {path!r}{nearest(path, known)}. It holds: "
+                f"The checkpoint has no component {path!r}{_nearest_path(path, known)}. It holds: "
                 f"{', '.join(available) or 'nothing'}. Pass one of these, or what stands "
                 "before a slash."
             )
@@ -133,6 +155,26 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean '...'?)" for the known name most like `name`, or nothing."""
     matches = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def _nearest_path(path: str, known: Iterable[str]) -> str:
+    """Return `nearest`, or the longest known path whose steps all stand in `path`, in order.
+
+    So a path of RLlib's, `learner_group/learner/rl_module/default_policy`, finds ours.
+    """
+    hint = nearest(path, known)
+    steps = path.split("/")
+    fitting = [name for name in known if len(steps) > 1 and _in_order(name.split("/"), steps)]
+    if fitting:
+        best = max(fitting, key=lambda name: (name.count("/"), name.split("/")[-1] == steps[-1]))
+        if not hint or "/" in best:
+            return f" (did you mean {best!r}?)"
+    return hint
+
+
+def _in_order(wanted: list[str], steps: list[str]) -> bool:
+    remaining = iter(steps)
+    return all(step in remaining for step in wanted)
 
 
 def _parents(name: str) -> list[str]:

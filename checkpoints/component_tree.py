@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from checkpoints.component_paths import check_name
@@ -11,6 +12,8 @@ from checkpoints.migrations import Migration, StateMigrations
 
 WHOLE: Final = "state"
 """The one component of an object without parts."""
+
+_FAILED_AT: Final = "_checkpoint_component"
 
 
 class HasState(Protocol):
@@ -77,7 +80,7 @@ def migrations_of(owner: HasState, path: str = "") -> dict[str, Sequence[Migrati
 
 def joined(path: str, name: str) -> str:
     """Return the path of a part."""
-    return f"{path}/{name}" if path else name
+    return "/".join(step for step in (path, name) if step)
 
 
 def reachable(names: Collection[str]) -> set[str | None]:
@@ -85,3 +88,21 @@ def reachable(names: Collection[str]) -> set[str | None]:
     steps = [name.split("/") for name in names]
     paths = {"/".join(step[:count]) for step in steps for count in range(1, len(step) + 1)}
     return {None, *paths}
+
+
+@contextlib.contextmanager
+def naming_component(name: str) -> Iterator[None]:
+    """Note on an error raised within which component it is about; see `failed_component`."""
+    try:
+        yield
+    except Exception as error:
+        # An error that cannot be written on stays without a note.
+        with contextlib.suppress(AttributeError, TypeError):
+            error.__dict__[_FAILED_AT] = joined(name, failed_component(error) or "")
+        raise
+
+
+def failed_component(error: BaseException) -> str | None:
+    """Return the path of the component that an error is about, as far as it is known."""
+    noted: str | None = getattr(error, "__dict__", {}).get(_FAILED_AT)
+    return noted

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from checkpoints.array_format import Array
+from checkpoints.constructors import CONSTRUCTORS
 from checkpoints.errors import CheckpointMismatchError
-from checkpoints.file_system import regular_file_size
-from checkpoints.listing import PathLike, locate, resolve_path
-from checkpoints.manifest import MANIFEST_FILE
+from checkpoints.inside import checkpoint_and_component
+from checkpoints.listing import PathLike
 from checkpoints.reader import read_checkpoint, read_manifest
 from checkpoints.whole_file import write_whole_file
 
@@ -46,7 +46,7 @@ def load_weights(path: PathLike, *, component: str | None = None) -> dict[str, A
         CheckpointCorruptError: if a file is missing, cut, or altered.
         CheckpointMismatchError: if there is no such component, or no array in it.
     """
-    checkpoint, inside = _checkpoint_and_component(path)
+    checkpoint, inside = checkpoint_and_component(path)
     chosen = component or inside or _weights_component(checkpoint)
     states = read_checkpoint(checkpoint, chosen).components
     weights: dict[str, Array] = {}
@@ -98,21 +98,8 @@ def _write_archive(opened: BinaryIO, weights: dict[str, Array]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _checkpoint_and_component(path: PathLike) -> tuple[Path, str | None]:
-    """Return the checkpoint that a path leads to or into, and the component that it names."""
-    target = resolve_path(path)
-    if not target.is_dir():
-        for parent in target.parents:
-            if regular_file_size(parent / MANIFEST_FILE) is not None:
-                inside = target.relative_to(parent).as_posix()
-                components = read_manifest(parent).components
-                files = {entry.file: name for name, entry in components.items()}
-                return parent, files.get(inside, inside)
-    return locate(target), None
-
-
 def _weights_component(checkpoint: Path) -> str:
-    names = list(read_manifest(checkpoint).components)
+    names = [name for name in read_manifest(checkpoint).components if name != CONSTRUCTORS]
     found = [name for name in names if name.split("/")[-1] == _WEIGHTS] or names
     if len(found) == 1:
         return found[0]

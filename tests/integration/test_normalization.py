@@ -188,7 +188,7 @@ def test_replay_holds_raw_observations_and_clipped_rewards() -> None:
     with config("dqn").build_algo() as algo:
         train(algo)
         sampled = algo.local_replay_buffer.sample(64, rng=np.random.default_rng(0))
-        batch = algo.learner._encoded(sampled)
+        batch = algo.learner._encoded_batch(sampled)
         factor = algo.normalization.rewards.factor
     assert sampled.obs[:, 0].min() > 490.0
     assert set(sampled.rewards.tolist()) == {2.0}

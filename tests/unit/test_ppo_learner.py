@@ -257,7 +257,7 @@ def test_mismatching_states_are_named_and_change_nothing() -> None:
     before = flat_bytes(subject)
     state = learner(root_seed=8).get_state()
     with pytest.raises(ModuleError, match="components rl_module, optimizer, learner"):
-        subject.set_state({"rl_module": state["rl_module"]})
+        subject.set_state({"module": state["rl_module"]})
     with pytest.raises(ModuleError, match="kl_coeff"):
         subject.set_state({**state, "learner": {"num_updates": 1}})
     bad = {name: value for name, value in state["rl_module"].items() if name != "pi/0/bias"}

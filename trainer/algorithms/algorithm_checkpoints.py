@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 from checkpoints import (
     Checkpointable,
     CheckpointMismatchError,
-    CodeNotAllowedError,
     HasState,
     Manifest,
     PathLike,
@@ -23,14 +22,16 @@ from checkpoints import (
     WhenOver,
     is_selected,
     pack_code,
-    read_checkpoint,
-    read_code,
     read_manifest,
 )
+from checkpoints.component_tree import flatten
+from checkpoints.restoring import refuse_filesystem
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.registry import algorithm_class
+from trainer.algorithms.restored_config import class_of_state, config_from_state, restored_config
 from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
+from trainer.rllib_names.policy_arguments import without_policy_arguments
 from trainer.runtime.actor_states import get_actor_states, set_actor_states
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.types import State
@@ -56,6 +57,9 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         self,
         path: PathLike | None = None,
         *,
+        state: Mapping[str, Any] | None = None,
+        filesystem: object = None,
+        use_msgpack: bool | None = None,
         background: bool = False,
         when_over: WhenOver | None = None,
     ) -> str:
@@ -69,6 +73,9 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         Args:
             path: a directory that does not exist, is empty, or holds a checkpoint, which is
                 replaced once the new one is complete. None makes a temporary directory.
+            state: a whole state that `get_state()` gave, instead of the present one.
+            filesystem: must be None: paths are local.
+            use_msgpack: of no effect: states are never pickles.
             background: whether to return before the checkpoint is there.
             when_over: as in `Checkpointable`.
 
@@ -79,7 +86,14 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         """
         self.finish_saving()
         self.env_runner_group.check_tasks_can_be_saved()
-        return super().save_to_path(path, background=background, when_over=when_over)
+        return super().save_to_path(
+            path,
+            state=state,
+            filesystem=filesystem,
+            use_msgpack=use_msgpack,
+            background=background,
+            when_over=when_over,
+        )
 
     def _on_checkpoint_saved(self, path: str) -> None:
         self.callbacks.fire(
@@ -111,6 +125,27 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             "time_total_s": self._clock.total_s,
         }
 
+    def _metadata_of(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
+        metadata = super()._metadata_of(state)
+        if state is None:
+            return metadata
+        counters = state["counters"]
+        return {
+            **metadata,
+            "root_seed": state["config"]["root_seed"],
+            "training_iteration": counters["training_iteration"],
+            "num_env_steps_sampled_lifetime": counters["num_env_steps_sampled"],
+            "num_episodes_lifetime": counters["num_episodes"],
+            "episode_return_mean": None,  # of another time
+        }
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config; it is a component of its own, so it is not saved once more."""
+        return (self.config,), {}
+
+    def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (), {}
+
     def _checkpoint_code(self) -> bytes | None:
         code = {name: self.config[name] for name in self.config.names_of_code()}
         if not code:
@@ -133,6 +168,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
     def from_checkpoint(
         cls: type[_Self],
         path: PathLike,
+        filesystem: object = None,
         *,
         config: AlgorithmConfig | Mapping[str, Any] | None = None,
         allow_code: bool = False,
@@ -142,6 +178,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
 
         Args:
             path: a checkpoint.
+            filesystem: must be None: paths are local.
             config: the settings to build with; None takes those of the checkpoint.
             allow_code: let classes and functions of the saved config (callbacks, env creators) be
                 unpickled. That runs code from the checkpoint: say so only if you trust it like a
@@ -154,6 +191,8 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             CodeNotAllowedError: its config holds code, which was neither allowed nor given.
             ConfigError: the settings are wrong.
         """
+        refuse_filesystem(filesystem)
+        settings = without_policy_arguments(settings)
         chosen: type[Any] = cls
         saved = read_manifest(path).metadata.get("algorithm", "")
         if getattr(cls, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
@@ -164,13 +203,47 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
                 f"go on with. Call {saved or 'Algorithm'}.from_checkpoint(), or "
                 "Algorithm.from_checkpoint(), which finds the class by itself."
             )
-        built = chosen(_restored_config(path, chosen, config, settings, allow_code=allow_code))
+        built = chosen(restored_config(path, chosen, config, settings, allow_code=allow_code))
         try:
             built.restore_from_path(path)
         except BaseException:
             built.stop()
             raise
         return cast("_Self", built)
+
+    @classmethod
+    def from_state(cls: type[_Self], state: Mapping[str, Any], **settings: Any) -> _Self:
+        """A new algorithm that goes on where `get_state()` was called.
+
+        Args:
+            state: what `get_state()` gave; Algorithm itself also needs its `algorithm_class`, as
+                in `__getstate__()`.
+            settings: settings to change, and those that are code, by name.
+
+        Raises:
+            ConfigError: the class or the config is missing, or settings are wrong.
+            CheckpointMismatchError: the state does not fit the config in it.
+        """
+        chosen = class_of_state(cls, state)
+        built = chosen(config_from_state(chosen, state["config"], settings))
+        try:
+            built._take_whole_state({k: v for k, v in state.items() if k != "algorithm_class"})
+        except BaseException:
+            built.stop()
+            raise
+        return cast("_Self", built)
+
+    def _take_whole_state(self, state: State) -> None:
+        """Restores from memory what `restore_from_path` restores from files."""
+        self._check_components(
+            expected=list(flatten(self, self.get_state())),
+            found=list(flatten(self, state)),
+            path="the state",
+        )
+        self.check_state(state)
+        self.set_state(state)
+        self._restores_all, self._restored_time_s = True, 0.0
+        self._on_restored()
 
     def _check_manifest(self, manifest: Manifest) -> None:
         facts, own = manifest.metadata, self._checkpoint_metadata()
@@ -195,14 +268,21 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             )
         self._restored_time_s = float(facts.get("time_total_s") or 0.0)
 
-    def restore_from_path(self, path: PathLike, *, component: str | None = None) -> None:
+    def restore_from_path(
+        self,
+        path: PathLike,
+        *,
+        component: str | None = None,
+        filesystem: object = None,
+        **kwargs: Any,
+    ) -> None:
         """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
 
         After everything was restored, all runners hold the state and `on_checkpoint_loaded` fires.
         A single component fires nothing.
         """
         self._restores_all = component is None
-        super().restore_from_path(path, component=component)
+        super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
 
     def get_state(
         self,
@@ -241,43 +321,6 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             return
         self._clock.restore(self._restored_time_s)
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
-
-
-def _restored_config(
-    path: PathLike,
-    algorithm: type[Any],
-    config: AlgorithmConfig | Mapping[str, Any] | None,
-    settings: Mapping[str, Any],
-    *,
-    allow_code: bool,
-) -> AlgorithmConfig:
-    """The config to build with: the caller's, else the checkpoint's, changed by `settings`."""
-    config_class: type[AlgorithmConfig] = algorithm.config_class
-    if isinstance(config, AlgorithmConfig):
-        return config.copy(copy_frozen=False).update_from_dict(settings)
-    if config is not None:
-        return config_class.from_dict(config).update_from_dict(settings)
-    contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
-    state = contents.components["config"]
-    code: dict[str, Any] = config_class.overrides(**settings)
-    missing = sorted(set(state["code"]) - code.keys())
-    if missing:
-        code = {**_saved_code(path, missing, allow_code=allow_code), **code}
-    restored = config_class.from_state(state, code=code)
-    if restored.seed is None:
-        restored.seed = state["root_seed"]
-    return restored
-
-
-def _saved_code(path: PathLike, missing: Collection[str], *, allow_code: bool) -> Mapping[str, Any]:
-    try:
-        saved: Mapping[str, Any] = read_code(path, allow_code=allow_code)
-    except CodeNotAllowedError as error:
-        raise CodeNotAllowedError(
-            f"{error} It is enough to give what is code: "
-            f"from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
-        ) from error
-    return saved
 
 
 @functools.cache  # each look reads a file, and a save takes several

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from checkpoints import check_shape
+from checkpoints.state_shapes import count, fields, number
 from trainer.types import State
 
 
@@ -42,6 +44,11 @@ class Counters:
     def get_state(self) -> State:
         """All counts by name."""
         return dataclasses.asdict(self)
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        whole = {field.name: count for field in dataclasses.fields(self)}
+        check_shape(state, fields({**whole, "num_rows_owed": number}))
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave."""

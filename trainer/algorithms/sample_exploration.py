@@ -113,6 +113,10 @@ class SampleExploration:
         """Plain data."""
         return self.strategy.get_state()
 
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        self.strategy.check_state(state)
+
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave."""
         self.strategy.set_state(state)

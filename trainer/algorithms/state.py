@@ -16,14 +16,21 @@ actors        the states of actors, if there are any that are `Checkpointable`; 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
-from checkpoints import Checkpointable, HasState, is_selected
+from checkpoints import HasState, check_shape
+from checkpoints.state_shapes import TEXT, anything, count, dict_of, fields, list_of
 from trainer.algorithms.algorithm_parts import AlgorithmParts
-from trainer.learners import Learner
+from trainer.evaluation.state_shape import EVALUATION
+from trainer.metrics.state_shapes import EPISODES_STATE, LOGGER_STATE
 from trainer.types import State
 
 ACTORS: Final = "actors"
+
+CONFIG: Final = fields(
+    {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT), "root_seed": count}
+)
+_METRICS: Final = fields({"logger": LOGGER_STATE, "episodes": EPISODES_STATE})
 
 
 def components_of(algorithm: AlgorithmParts) -> Collection[tuple[str, HasState]]:
@@ -33,7 +40,7 @@ def components_of(algorithm: AlgorithmParts) -> Collection[tuple[str, HasState]]
     return [
         ("config", _ConfigRecord(algorithm)),
         ("counters", algorithm.counters),
-        ("learner", _LearnerParts(algorithm.learner)),
+        ("learner", algorithm.learner),
         *([("connectors", _ConnectorsRecord(algorithm))] if has_statistics else []),
         *([("exploration", exploration)] if exploration.has_state else []),
         ("env_runners", algorithm.env_runner_group),
@@ -55,42 +62,11 @@ class _ConfigRecord:
     def get_state(self) -> State:
         return {**self._algorithm.config.get_state(), "root_seed": self._algorithm.root_seed}
 
+    def check_state(self, state: State) -> None:
+        check_shape(state, CONFIG)
+
     def set_state(self, state: State) -> None:
         self._algorithm.adopt_root_seed(state["root_seed"])
-
-
-class _LearnerParts(Checkpointable):
-    """The learner as components of their own, so that weights can be restored alone."""
-
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
-
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> State:
-        state = self._learner.get_state()
-        chosen = [name for name in state if is_selected(name, components, not_components)]
-        return {name: state[name] for name in chosen}
-
-    def set_state(self, state: State) -> None:
-        # The learner takes all its parts or none: a state that does not fit changes nothing.
-        self._learner.set_state({**self._learner.get_state(), **state})
-
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
-        return [(name, _LearnerPart(self._learner, name)) for name in self._learner.get_state()]
-
-
-class _LearnerPart:
-    """One component of the learner."""
-
-    def __init__(self, learner: Learner, name: str) -> None:
-        self._learner = learner
-        self._name = name
-
-    def get_state(self) -> State:
-        state: State = self._learner.get_state()[self._name]
-        return state
-
-    def set_state(self, state: State) -> None:
-        self._learner.set_state({**self._learner.get_state(), self._name: state})
 
 
 class _ConnectorsRecord:
@@ -101,6 +77,9 @@ class _ConnectorsRecord:
 
     def get_state(self) -> State:
         return self._algorithm.normalization_statistics.get_state()
+
+    def check_state(self, state: State) -> None:
+        self._algorithm.normalization_statistics.check_state(state)
 
     def set_state(self, state: State) -> None:
         self._algorithm.normalization_statistics.set_state(state)
@@ -116,6 +95,9 @@ class _EvaluationRecord:
     def get_state(self) -> State:
         return self._algorithm.get_evaluation_state()
 
+    def check_state(self, state: State) -> None:
+        check_shape(state, EVALUATION)
+
     def set_state(self, state: State) -> None:
         self._algorithm.set_evaluation_state(state)
 
@@ -129,6 +111,9 @@ class _MetricsRecord:
 
     def get_state(self) -> State:
         return {"logger": self._logger.get_state(), "episodes": self._episodes.get_state()}
+
+    def check_state(self, state: State) -> None:
+        check_shape(state, _METRICS)
 
     def set_state(self, state: State) -> None:
         self._logger.set_state(state["logger"])

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkpoints import check_shape, like
+from checkpoints.state_shapes import dict_of, fields, number
 from trainer.connectors.normalization import (
     EPSILON,
     NOTHING,
@@ -140,6 +142,12 @@ class NormalizationStatistics:
             "returns": self._returns.get_state(),
             "running": dict(self._running),
         }
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        now = self.get_state()
+        moments = {name: like(now[name]) for name in ("observations", "returns")}
+        check_shape(state, fields({**moments, "running": dict_of(number)}))
 
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called."""

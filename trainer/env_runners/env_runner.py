@@ -6,9 +6,13 @@ These are callbacks, functions given to `foreach_env_runner`, and custom evaluat
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from callbacks import CallbackChain
+from checkpoints import Checkpointable, HasState, check_shape
+from checkpoints.component_tree import naming_component
+from checkpoints.state_shapes import count, fields
 from trainer.env_runners.config_view import ConfigView
 from trainer.env_runners.spec import EnvRunnerSpec
 from trainer.envs import VectorEnv
@@ -16,14 +20,21 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.rllib_names.env_runner_names import EnvRunnerNames
-from trainer.types import Array
+from trainer.types import Array, State
+
+_OWN = "env_runner"
+"""The component with what a runner remembers besides its parts."""
 
 
-class EnvRunner(EnvRunnerNames, abc.ABC):
+class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
     """Steps envs with a module's actions and hands out episodes.
 
     Life: constructed with a spec and everything it is to be brought up to date with; `sample` again
     and again, with new weights in between; `stop`.
+
+    Its state is its module, its callbacks, and what was logged and not reported yet. Where its envs
+    stand is no part of it: the main process keeps the positions of all slots (`env_runners` in the
+    checkpoint of an algorithm), because any runner may have to go on with them.
 
     Attributes:
         spec: what it was made from.
@@ -69,6 +80,34 @@ class EnvRunner(EnvRunnerNames, abc.ABC):
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
         """Plays and returns episodes; see `SingleAgentEnvRunner.sample`."""
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        """Module, metrics and callbacks."""
+        return [
+            ("rl_module", self.module),
+            ("metrics", self.metrics),
+            ("callbacks", self.callbacks),
+        ]
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The spec, which is no plain data: `from_checkpoint` wants it again."""
+        return (), {"spec": self.spec}
+
+    def _own_state(self) -> State:
+        return {_OWN: {"weights_version": self.weights_version}}
+
+    def check_state(self, state: State) -> None:
+        """See `Checkpointable`."""
+        super().check_state(state)
+        if _OWN in state:
+            with naming_component(_OWN):
+                check_shape(state[_OWN], fields({"weights_version": count}))
+
+    def set_state(self, state: State) -> None:
+        """See `Checkpointable`; weights hold until the next ones arrive from the learner."""
+        super().set_state(state)
+        if _OWN in state:
+            self.weights_version = int(state[_OWN]["weights_version"])
 
     def get_weights(self) -> dict[str, Array]:
         """Copies of the module's weights by name."""

@@ -12,6 +12,7 @@ from trainer.env_runners.servant import ApplyReply
 from trainer.env_runners.spec import EnvRunnerSpec, Weights
 from trainer.env_runners.ticket_play import TicketPlay
 from trainer.metrics import EpisodeRecord
+from trainer.modules import RLModuleSpec
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
 
@@ -31,6 +32,7 @@ class GroupParts:
     num_sub_env_restarts: int
     num_recorded: int
     is_training: bool
+    module_spec: RLModuleSpec
     _stall_limit_s: float | None
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None

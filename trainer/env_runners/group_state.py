@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from checkpoints import check_shape
 from trainer.curriculum import TaskInForce, same_task
 from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_parts import GroupParts
+from trainer.env_runners.position_shape import group_state
 from trainer.env_runners.spec import SlotPosition
 from trainer.types import State
 
@@ -38,6 +40,10 @@ class GroupState(GroupParts):
             "callbacks": self.get_callback_states(),
             "is_continued": any(place.is_continued for place in self._places.values()),
         }
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        check_shape(state, group_state(self.module_spec))
 
     def get_callback_states(self) -> State:
         """The state of every runner's callbacks, by the runner's number; 1 for a local one."""

@@ -12,6 +12,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints.state_shapes import (
+    FLAG,
+    NOTHING,
+    TEXT,
+    anything,
+    count,
+    fields,
+    list_of,
+    number,
+    of_type,
+    one_of,
+)
 from trainer.episodes.given_data import copied_data
 from trainer.episodes.growing_episode import GrowingEpisode
 from trainer.errors import EpisodeError
@@ -52,6 +64,31 @@ _COLUMNS: Final = (
     "lookback",
     "earlier_return",
 )
+
+_ROWS: Final = of_type(list, tuple, dict, np.ndarray, name="rows")
+
+EPISODE_STATE: Final = fields(
+    {
+        "id_": TEXT,
+        "agent_id": one_of(TEXT, NOTHING),
+        "module_id": one_of(TEXT, NOTHING),
+        "multi_agent_episode_id": one_of(TEXT, NOTHING),
+        "t_started": count,
+        "t": count,
+        "is_terminated": FLAG,
+        "is_truncated": FLAG,
+        **{name: of_type(dict) for name in USER_DATA},
+        "lookback": count,
+        "observations": _ROWS,
+        "infos": one_of(of_type(list), NOTHING),
+        "actions": _ROWS,
+        "rewards": _ROWS,
+        "earlier_return": of_type(list),
+        "extra_model_outputs": of_type(dict),
+    },
+    optional={**dict.fromkeys(_CHANGES, one_of(list_of(number), NOTHING)), "task": anything},
+)
+"""What a state looks like; whether its columns fit together is seen when an episode is made."""
 
 
 def shared_state(episode: GrowingEpisode) -> State:

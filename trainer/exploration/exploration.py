@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints import check_shape, like
 from trainer.errors import UnsupportedSpaceError
 from trainer.exploration.action_choice import ActionChoice
 from trainer.exploration.explored_sample import ExploredSample
@@ -205,6 +206,14 @@ class Exploration(ABC):
     def get_state(self) -> State:
         """What is needed to go on, as plain data; {} if there is nothing."""
         return {}
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing.
+
+        Nothing is known of the state of a strategy of your own, unless it overrides this.
+        """
+        if self.state_follows:
+            check_shape(state, like(self.get_state()))
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` or `runner_state` gave."""

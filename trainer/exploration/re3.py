@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.state_shapes import ShapeCheck, array, list_of, number
 from trainer.errors import ConfigError
 from trainer.exploration.explored_sample import ExploredSample
 from trainer.exploration.feature_network import FeatureNetworks, as_columns, encoder_layers
@@ -121,6 +122,13 @@ class RE3(WithSubExploration):
             state["memory"] = self._memory.copy()
             state["moments"] = list(self._moments)
         return state
+
+    def _state_shapes(self) -> dict[str, ShapeCheck]:
+        shapes = super()._state_shapes()
+        if self._encoder is not None:  # the memory grows
+            shapes["memory"] = array(dtype=np.float32, shape=(None, self.embeds_dim))
+            shapes["moments"] = list_of(number, length=3)
+        return shapes
 
     def set_state(self, state: State) -> None:
         """See `Exploration.set_state`."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from gymnasium import spaces
 
+from checkpoints import check_shape, like
+from checkpoints.state_shapes import ShapeCheck, anything, fields
 from trainer.errors import ConfigError
 from trainer.exploration.action_choice import ActionChoice
 from trainer.exploration.exploration import Exploration
@@ -106,6 +108,16 @@ class WithSubExploration(Exploration):
     def get_state(self) -> State:
         """The state of the sub-exploration."""
         return {"sub_exploration": self.sub_exploration.get_state()}
+
+    def check_state(self, state: State) -> None:
+        """See `Exploration.check_state`."""
+        check_shape(state, fields({**self._state_shapes(), "sub_exploration": anything}))
+        self.sub_exploration.check_state(state["sub_exploration"])
+
+    def _state_shapes(self) -> dict[str, ShapeCheck]:
+        """What its own state looks like, by key: as now, unless a subclass knows better."""
+        own = self.get_state()
+        return {name: like(part) for name, part in own.items() if name != "sub_exploration"}
 
     def set_state(self, state: State) -> None:
         """See `Exploration.set_state`."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from checkpoints import Checkpointable, HasState, check_shape, like
+from checkpoints.component_tree import naming_component
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder
 from trainer.episodes import nested
@@ -32,13 +34,16 @@ class LearnerPart(Protocol):
         """Takes back what `get_state` gave, or raises a ModuleError and changes nothing."""
 
 
-class Learner:
+class Learner(Checkpointable):
     """Owns a module's weights and their optimiser.
 
     How it learns is decided by its two kinds: `EpisodeLearner` learns from each sample once,
     `ReplayLearner` from a replay buffer. The random numbers of an update are a function of the root
     seed and the number of the update. A subclass overrides `extra_state` and `set_extra_state` if
-    it has more to remember.
+    it has more to remember, and puts what has a state of its own into `parts`.
+
+    Its components are its parts and "learner". A state, whole or in part, is taken as a whole or
+    not at all.
 
     Attributes:
         module: the network.
@@ -59,6 +64,7 @@ class Learner:
             settings: how to learn.
             root_seed: the seed of the run, ≥ 0.
         """
+        self._module_spec = module_spec
         self.module: RLModule = module_spec.build(seeding.weights_rng(root_seed))
         self.settings = settings
         self.num_updates = 0
@@ -113,44 +119,61 @@ class Learner:
         self._optimizer.step(lr=lr)
         return norm
 
-    def get_state(self) -> State:
-        """Everything that is needed to go on as if nothing had happened, by component."""
-        state: State = {name: part.get_state() for name, part in self.parts.items()}
-        state[OWN] = {"num_updates": self.num_updates, **self.extra_state()}
-        return state
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        """The parts, in the order in which they are restored."""
+        return list(self.parts.items())
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What it was made with; spec and settings are no plain data, so they are not saved."""
+        given = {"module_spec": self._module_spec, "settings": self.settings}
+        return (), {**given, "root_seed": self.root_seed}
+
+    def _own_state(self) -> State:
+        return {OWN: {"num_updates": self.num_updates, **self.extra_state()}}
+
+    def check_state(self, state: State) -> None:
+        """See `Checkpointable`."""
+        super().check_state(state)
+        if OWN in state:
+            with naming_component(OWN):
+                check_shape(state[OWN], like({"num_updates": 0, **self.extra_state()}))
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; if it does not fit, nothing is changed.
 
         Raises:
-            ModuleError: a component is missing or unknown, or does not fit this learner.
+            ModuleError: a component is unknown, or does not fit this learner.
         """
-        components = [*self.parts, OWN]
-        if set(state) != set(components):
+        unknown = set(state) - {*self.parts, OWN}
+        if unknown:
             raise ModuleError(
-                f"A learner's state has the components {', '.join(components)}; given were "
-                f"{', '.join(sorted(state)) or 'none'}. Give all parts of one state that "
-                "`get_state` returned."
+                f"A learner's state has the components {', '.join([*self.parts, OWN])}; given were "
+                f"the unknown {', '.join(sorted(unknown))}. Load a state of the same learner class."
             )
-        expected, given = {"num_updates", *self.extra_state()}, set(state[OWN])
+        if OWN in state:
+            self._check_own(state[OWN])
+        before: dict[str, State] = {}
+        try:
+            for name in (name for name in self.parts if name in state):
+                before[name] = self.parts[name].get_state()
+                with naming_component(name):
+                    self.parts[name].set_state(state[name])
+        except Exception:
+            for name, previous in before.items():
+                self.parts[name].set_state(previous)
+            raise
+        if OWN in state:
+            own = dict(state[OWN])
+            self.num_updates = int(own.pop("num_updates"))
+            self.set_extra_state(own)
+
+    def _check_own(self, state: State) -> None:
+        expected, given = {"num_updates", *self.extra_state()}, set(state)
         if given != expected:
             raise ModuleError(
                 f"The component `{OWN}` holds {sorted(given)}, but {type(self).__name__} needs "
                 f"{sorted(expected)}. Load a state that was written by the same learner class."
             )
-        changed: list[tuple[LearnerPart, State]] = []
-        try:
-            for name, part in self.parts.items():
-                before = part.get_state()
-                part.set_state(state[name])
-                changed.append((part, before))
-        except ModuleError:
-            for part, before in changed:
-                part.set_state(before)
-            raise
-        own = dict(state[OWN])
-        self.num_updates = int(own.pop("num_updates"))
-        self.set_extra_state(own)
 
     def get_weights(self) -> dict[str, Array]:
         """Copies of the module's tensors by name."""

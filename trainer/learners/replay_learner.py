@@ -159,7 +159,7 @@ class ReplayLearner(Learner, ABC):
                 sampled = buffer.sample(
                     settings.train_batch_size, rng=rng, n_step=settings.n_step, gamma=settings.gamma
                 )
-                batch = self._encoded(sampled)
+                batch = self._encoded_batch(sampled)
                 if on_batch is not None:
                     event.result.clear()
                     batch = _shown(batch, event)
@@ -188,7 +188,7 @@ class ReplayLearner(Learner, ABC):
         self.last_target_update_ts = num_env_steps
         self.num_target_updates += 1
 
-    def _encoded(self, sampled: Transitions) -> ReplayBatch:
+    def _encoded_batch(self, sampled: Transitions) -> ReplayBatch:
         """Ready for networks, normalised with the newest statistics.
 
         Rewards were clipped when they were stored; sums of them are scaled as single ones are.

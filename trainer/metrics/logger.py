@@ -8,18 +8,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints import Checkpointable, check_shape
 from trainer.metrics.block_timer import BlockTimer
 from trainer.metrics.options import OPTION_DEFAULTS, Reduce
 from trainer.metrics.paths import Key, Path, leaves, nearest, path_of, put, sorting_key, text_of
 from trainer.metrics.rllib_names import MetricsLoggerNames
+from trainer.metrics.state_shapes import LOGGER_STATE
 from trainer.metrics.statistic import Delta, Stat, Statistic
-from trainer.metrics.statistic_table import StatisticTable
+from trainer.metrics.statistic_table import StatisticTable, sibling
 from trainer.types import State
 
 _NO_DEFAULT: Final = object()
 
 
-class MetricsLogger(MetricsLoggerNames):
+class MetricsLogger(MetricsLoggerNames, Checkpointable):
     """Collects values under keys and reduces them to one number each.
 
     Life on a runner: `log_value` … `drain()` after every `sample()`. Life on the driver:
@@ -64,8 +66,6 @@ class MetricsLogger(MetricsLoggerNames):
         self._clock = clock
         self._table = StatisticTable(clock=clock)
         self._by_key = self._table.by_key
-
-    # Logging.
 
     def log_value(
         self,
@@ -173,8 +173,6 @@ class MetricsLogger(MetricsLoggerNames):
         else:
             statistic.set_value(value)
 
-    # Reading.
-
     def peek(
         self,
         key: Key | None = None,
@@ -226,8 +224,6 @@ class MetricsLogger(MetricsLoggerNames):
     def __contains__(self, key: Key) -> bool:
         return bool(self._table.below(path_of(key)))
 
-    # Results and hand-over.
-
     def reduce(self, key: Key | None = None) -> Any:
         """Ends a result; keys that clear are empty afterwards, the others go on.
 
@@ -251,8 +247,8 @@ class MetricsLogger(MetricsLoggerNames):
         extras: dict[Path, Any] = {}
         for path, statistic in self._table.by_path.items():
             if statistic.options.shows_min_max:
-                extras[_sibling(path, "_min")] = statistic.read("min")
-                extras[_sibling(path, "_max")] = statistic.read("max")
+                extras[sibling(path, "_min")] = statistic.read("min")
+                extras[sibling(path, "_max")] = statistic.read("max")
         return self._result(extras)
 
     def _result(self, extras: dict[Path, Any]) -> dict[Any, Any]:
@@ -260,7 +256,7 @@ class MetricsLogger(MetricsLoggerNames):
         for path, statistic in self._table.by_path.items():
             statistic.end_result()
             if statistic.options.with_throughput:
-                extras[_sibling(path, "_throughput")] = statistic.throughput
+                extras[sibling(path, "_throughput")] = statistic.throughput
         tree: dict[Any, Any] = {}
         for path, value in sorted({**extras, **values}.items(), key=sorting_key):
             put(tree, path, value)
@@ -311,8 +307,6 @@ class MetricsLogger(MetricsLoggerNames):
             self._table.warn_once(statistic, delta.options)
         statistic.merge(delta)
 
-    # Keys.
-
     def delete(self, *key: str | int, key_error: bool = True) -> None:
         """Forgets a key, or all keys that begin so: `delete("env_runners", "speed")`.
 
@@ -332,15 +326,18 @@ class MetricsLogger(MetricsLoggerNames):
         """Forgets everything."""
         self._table.delete(self._table.by_path)
 
-    def get_state(self) -> State:
-        """Plain data; without times, throughputs and other things that depend on the clock."""
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """See `Checkpointable`; a clock has to be given again."""
+        return (), {"root": self._is_root}
+
+    def _own_state(self) -> State:
+        # Without times, throughputs and other things that depend on the clock.
         return {"statistics": self._table.get_state()}
+
+    def check_state(self, state: State) -> None:
+        """See `Checkpointable`."""
+        check_shape(state, LOGGER_STATE)
 
     def set_state(self, state: State) -> None:
         """Replaces everything by what `get_state` gave."""
         self._table.set_state(state["statistics"])
-
-
-def _sibling(path: Path, suffix: str) -> Path:
-    name = str(path[-1])
-    return (*path[:-1], name.removesuffix("_mean") + suffix)

@@ -167,3 +167,9 @@ def _checked(path: Path, given: tuple[Any, ...], *, is_wall_clock: bool) -> Opti
 def _differing(options: Options, other: Options) -> dict[str, Any]:
     own, theirs = dataclasses.asdict(options), dataclasses.asdict(other)
     return {name: value for name, value in own.items() if value != theirs[name]}
+
+
+def sibling(path: Path, suffix: str) -> Path:
+    """The path beside a path, such as `speed_min`; a final `_mean` of the name is replaced."""
+    name = str(path[-1])
+    return (*path[:-1], name.removesuffix("_mean") + suffix)

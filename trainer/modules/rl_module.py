@@ -7,22 +7,24 @@ optimisers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from checkpoints.component_paths import selected
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules.action_masks import ActionMasks, MaskingCalls, action_masks
+from trainer.modules.module_checkpoints import ModuleCheckpoints
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
 
 
-class RLModule(ABC):
+class RLModule(ModuleCheckpoints, ABC):
     """A network that maps encoded observations to action distributions and values.
 
     To write your own, implement the five abstract methods; keep `__init__` as it is and make what
@@ -132,14 +134,7 @@ class RLModule(ABC):
 
     def __reduce__(self) -> tuple[Callable[..., RLModule], tuple[Any, ...]]:
         # Copies and pickles made attribute by attribute would tear layers off their parameters.
-        arguments = {
-            "observation_space": self.observation_space,
-            "action_space": self.action_space,
-            "model_config": self.model_config,
-            "inference_only": self.inference_only,
-            "action_mask_key": self.action_mask_key,
-            "dtype": self.parameters.dtype,
-        }
+        _, arguments = self.get_ctor_args_and_kwargs()
         return _rebuild, (type(self), arguments, self.get_state())
 
     @abstractmethod
@@ -239,9 +234,15 @@ class RLModule(ABC):
         """How many numbers are learnt."""
         return self.parameters.num_parameters
 
-    def get_state(self, *, inference_only: bool = False) -> dict[str, Array]:
-        """Copies of all tensors by name, or of those that acting needs."""
-        state = self.parameters.get_state()
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        inference_only: bool = False,
+    ) -> dict[str, Array]:
+        """Copies of all tensors by name, or of those that are asked for or that acting needs."""
+        state = selected(self.parameters.get_state(), components, not_components)
         if inference_only:
             return {name: array for name, array in state.items() if self.is_for_acting(name)}
         return state

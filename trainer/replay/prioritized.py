@@ -119,10 +119,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._ring.remember(undo)
         self._largest = value
 
-    def get_state(self) -> State:
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """See `ReplayBuffer`."""
+        return (), {"capacity": self.capacity, "alpha": self.alpha, "beta": self.beta}
+
+    def _own_state(self) -> State:
         """See `ReplayBuffer.get_state`; `priorities` are p^α."""
         return {
-            **super().get_state(),
+            **super()._own_state(),
             "alpha": self.alpha,
             "priorities": state_array(self._sums.leaves[: len(self)]),
             "largest_priority": self._largest,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
+from checkpoints import Checkpointable
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.nesting import gathered, plain_template, template_from, template_of
-from trainer.replay.step_ring import NO_ROW, StepRing
+from trainer.replay.state_shape import check_replay_state
+from trainer.replay.step_ring import NO_ROW, StepRing, checked_capacity
 from trainer.replay.transitions import (
     ACTIONS,
     NEXT_OBS,
@@ -32,7 +33,7 @@ NStep = int | tuple[int, int]
 """Steps per transition, or the smallest and the largest number, both included."""
 
 
-class ReplayBuffer:
+class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.
 
     Chunks of a running episode are joined: a transition may begin in one and end in the next. Where
@@ -60,7 +61,7 @@ class ReplayBuffer:
         Raises:
             ReplayError: the capacity is no positive integer.
         """
-        self._ring = StepRing(_checked_capacity(capacity))
+        self._ring = StepRing(checked_capacity(capacity))
         self._templates: dict[str, Any] = {}
         # Of each running episode the position of its newest step here, and how long it was then;
         # the one that waits longest comes first.
@@ -304,7 +305,11 @@ class ReplayBuffer:
         """Undoes everything since the newest `mark`, and takes the mark away."""
         self._ring.rollback()
 
-    def get_state(self) -> State:
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """See `Checkpointable`."""
+        return (), {"capacity": self.capacity}
+
+    def _own_state(self) -> State:
         """Everything, as dicts, lists and arrays of its own.
 
         `ormsgpack.packb(state, option=ormsgpack.OPT_SERIALIZE_NUMPY)` takes it as it is, and
@@ -316,6 +321,10 @@ class ReplayBuffer:
             "nesting": {name: plain_template(tree) for name, tree in self._templates.items()},
             "running_episodes": [[id_, last, t] for id_, (last, t) in self._running.items()],
         }
+
+    def check_state(self, state: State) -> None:
+        """See `Checkpointable`."""
+        check_replay_state(state)
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; `rollback` undoes that, too.
@@ -338,13 +347,3 @@ class ReplayBuffer:
                 "Build the algorithm with the type that was saved: "
                 f'replay_buffer_config={{"type": "{state["type"]}"}}.'
             )
-
-
-def _checked_capacity(capacity: Any) -> int:
-    try:
-        steps = 0 if isinstance(capacity, bool) else operator.index(capacity)
-    except TypeError:
-        steps = 0
-    if steps < 1:
-        raise ReplayError(f"capacity={capacity!r}: expected an integer of at least 1 env step.")
-    return steps

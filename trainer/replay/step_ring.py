@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
@@ -256,3 +257,14 @@ class StepRing:
         self.remember(undo)
         self.num_added, self.following, self.columns = num_added, following, columns
         self.num_tails = int(np.count_nonzero(following[: self.num_stored] < 0))
+
+
+def checked_capacity(capacity: Any) -> int:
+    """The capacity, if it is one; raises a ReplayError."""
+    try:
+        steps = 0 if isinstance(capacity, bool) else operator.index(capacity)
+    except TypeError:
+        steps = 0
+    if steps < 1:
+        raise ReplayError(f"capacity={capacity!r}: expected an integer of at least 1 env step.")
+    return steps

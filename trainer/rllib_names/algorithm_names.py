@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from trainer.rllib_names.saved_checkpoint import SavedCheckpoint, path_of_checkpoint
 from trainer.types import DEFAULT_MODULE_ID
 
 
@@ -11,6 +12,9 @@ class _Algorithm(Protocol):
     env_runner_group: Any
     eval_env_runner_group: Any
 
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+    def get_metadata(self) -> dict[str, Any]: ...
     def get_module(self, module_id: str = ...) -> Any: ...
     def save_to_path(self, path: Any = ...) -> str: ...
     def restore_from_path(self, path: Any) -> None: ...
@@ -33,13 +37,13 @@ class AlgorithmNames:
         """Older name of `get_module`."""
         return self.get_module(policy_id)
 
-    def save(self: _Algorithm, checkpoint_dir: Any = None) -> str:
-        """Older name of `save_to_path`."""
-        return self.save_to_path(checkpoint_dir)
+    def save(self: _Algorithm, checkpoint_dir: Any = None) -> SavedCheckpoint:
+        """Older name of `save_to_path`; the path it returns also has `checkpoint` and `metrics`."""
+        return SavedCheckpoint(self.save_to_path(checkpoint_dir), self.get_metadata())
 
     def restore(self: _Algorithm, checkpoint_path: Any) -> None:
-        """Older name of `restore_from_path`."""
-        self.restore_from_path(checkpoint_path)
+        """Older name of `restore_from_path`; also takes what `save` returned, or its checkpoint."""
+        self.restore_from_path(path_of_checkpoint(checkpoint_path))
 
     def save_checkpoint(self: _Algorithm, checkpoint_dir: Any) -> str:
         """Older name of `save_to_path`."""
@@ -47,4 +51,16 @@ class AlgorithmNames:
 
     def load_checkpoint(self: _Algorithm, checkpoint_dir: Any) -> None:
         """Older name of `restore_from_path`."""
-        self.restore_from_path(checkpoint_dir)
+        self.restore_from_path(path_of_checkpoint(checkpoint_dir))
+
+    def __getstate__(self: _Algorithm) -> dict[str, Any]:
+        # RLlib's name of `get_state()`, with what `from_state` needs besides.
+        return {**self.get_state(), "algorithm_class": type(self).__name__}
+
+    def __setstate__(self: _Algorithm, state: dict[str, Any]) -> None:
+        if "config" not in self.__dict__:
+            raise TypeError(
+                f"A {type(self).__name__} cannot be copied or pickled: it owns processes and envs. "
+                "Save it and restore it (save_to_path, from_checkpoint), or call from_state()."
+            )
+        self.set_state({name: part for name, part in state.items() if name != "algorithm_class"})

@@ -1,0 +1,271 @@
+"""A component taken out, added, renamed, or spoilt inside: named in the error, and nothing changes.
+
+Every leaf of every component is spoilt in every way (`tests.mutated_states`): a seeded sample of it
+by default, all of it with `-m slow`. What is taken all the same stands in `TAKEN`, each with the
+reason.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from checkpoints import (
+    CheckpointMismatchError,
+    FileSystem,
+    encode,
+    read_checkpoint,
+    read_manifest,
+    write_checkpoint,
+)
+from tests.mutated_states import Mutation, mutated, mutations
+from trainer import DQNConfig, PPOConfig
+from trainer.metrics import comparable
+
+pytestmark = pytest.mark.process
+
+NUM_SAMPLED: Final = 4
+"""Mutations of each component in the default run; the larger ones have hundreds."""
+
+TAKEN: Final = {
+    r"config\['settings'\]": "settings are written, never applied by restore_from_path; "
+    "from_checkpoint has config.from_state check them",
+    r"key .* connectors\['running'\]": "keys are ids of episodes: who is missing begins at 0",
+    r"'(agent|module|multi_agent_episode)_id'\]$": "ids are texts or None, and a text is one",
+    r"key added .*\['(\w+_data|custom_metrics|media)'\]$": "these dicts are the user's own",
+    r"key gone .*\['(own|earlier)_change'\]$": "states of earlier releases lack it",
+    r"key gone .*evaluation\['evaluator'\]\['(num_left_out|metrics|slots)'\]": "ditto",
+    r"key gone .*evaluation\['(reported_at|running_of)'\]": "ditto",
+    r"evaluation\['last'\]": "metrics that were reported before, with the user's own among them",
+    r"key gone .*\['rewritten_return'\]$": "states of earlier releases lack it",
+    r"key .*\['custom_metrics'\]": "the user's own",
+    r"row added .*exploration\['memory'\]": "the memory grows by such rows",
+}
+
+
+def ppo() -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment("CartPole-v1", normalize_rewards=True)
+        .env_runners(
+            num_env_runners=0, num_envs_per_env_runner=2, observation_filter="MeanStdFilter"
+        )
+        .training(train_batch_size=70, minibatch_size=35, num_epochs=1)
+        .training(model={"fcnet_hiddens": [4]})
+        .evaluation(evaluation_interval=1, evaluation_duration=1)
+        .debugging(seed=5)
+    )
+
+
+def dqn() -> DQNConfig:
+    return (
+        DQNConfig()
+        .environment("CartPole-v1")
+        .env_runners(
+            num_env_runners=0, num_envs_per_env_runner=2, exploration_config={"type": "RE3"}
+        )
+        .training(
+            train_batch_size=8,
+            num_steps_sampled_before_learning_starts=10,
+            replay_buffer_config={"type": "PrioritizedReplayBuffer", "capacity": 64},
+        )
+        .training(model={"fcnet_hiddens": [4]})
+        .reporting(min_sample_timesteps_per_iteration=30)
+        .debugging(seed=5)
+    )
+
+
+COMPONENTS: Final = {
+    "ppo": (
+        *("config", "counters", "learner/rl_module", "learner/optimizer", "learner/learner"),
+        *("connectors", "env_runners", "evaluation", "metrics", "callbacks"),
+    ),
+    "dqn": (
+        *("config", "counters", "learner/rl_module", "learner/optimizer", "learner/target"),
+        *("learner/learner", "exploration", "env_runners", "evaluation", "metrics", "callbacks"),
+        "replay_buffer",
+    ),
+}
+CASES: Final = [(name, component) for name, found in COMPONENTS.items() for component in found]
+
+
+class Unsynced(FileSystem):
+    """Files that no power cut has to survive."""
+
+    def sync_file(self, file: Any) -> None:
+        """Leave it to the operating system."""
+
+    def sync_directory(self, path: Any) -> None:
+        """Leave it to the operating system."""
+
+
+class Run:
+    """An algorithm that was trained, its checkpoint, and its state as bytes."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.algo: Any = {"ppo": ppo, "dqn": dqn}[name]().build_algo()
+        self.algo.train()
+        self.algo.metrics.log_value("speed", 3.0)
+        self.algo.metrics.log_value("last/speeds", 3.0, window=4)
+        self.algo.train()
+        self.path = Path(self.algo.save_to_path(directory / name))
+        self.contents = read_checkpoint(self.path)
+        self.known = encode(self.algo.get_state())
+
+    def rewritten(self, path: Path, components: dict[str, Any]) -> Path:
+        """The checkpoint with other components and a manifest that fits them."""
+        return write_checkpoint(
+            path,
+            components=components,
+            metadata=self.contents.manifest.metadata,
+            file_system=Unsynced(),
+        )
+
+    def assert_unchanged(self) -> None:
+        assert encode(self.algo.get_state()) == self.known
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    directory = tmp_path_factory.mktemp("runs")
+    made = {name: Run(name, directory) for name in COMPONENTS}
+    yield made
+    for run in made.values():
+        run.algo.stop()
+
+
+def test_the_table_names_every_component(runs: dict[str, Run]) -> None:
+    for name, run in runs.items():
+        assert set(run.contents.components) - {"constructors"} == set(COMPONENTS[name])
+
+
+@pytest.mark.parametrize(("name", "component"), CASES)
+def test_component_that_is_missing_or_renamed_or_one_too_many_is_named(
+    runs: dict[str, Run], name: str, component: str, tmp_path: Path
+) -> None:
+    run, state = runs[name], runs[name].contents.components[component]
+    others = {key: part for key, part in run.contents.components.items() if key != component}
+    if component != "replay_buffer":  # may be missing: a documented rule, with a warning
+        path = run.rewritten(tmp_path / "missing", others)
+        with pytest.raises(CheckpointMismatchError, match=f"lacks '{component}'.*Nothing was"):
+            run.algo.restore_from_path(path)
+        run.assert_unchanged()
+    for spelling in (f"{component}s", f"{component}/deeper"):
+        path = run.rewritten(tmp_path / spelling.replace("/", "."), {**others, spelling: state})
+        with pytest.raises(CheckpointMismatchError, match=f"unknown '{spelling}"):
+            run.algo.restore_from_path(path)
+        run.assert_unchanged()
+    path = run.rewritten(tmp_path / "added", {**run.contents.components, f"{component}2": state})
+    with pytest.raises(CheckpointMismatchError, match=f"unknown '{component}2'"):
+        run.algo.restore_from_path(path)
+    run.assert_unchanged()
+
+
+def spoil(run: Run, component: str, mutation: Mutation, path: Path) -> str | None:
+    """Restores a checkpoint with one mutation; the error's text, or None if it was taken."""
+    state = mutated(run.contents.components[component], mutation)
+    spoilt = run.rewritten(path, {**run.contents.components, component: state})
+    try:
+        run.algo.restore_from_path(spoilt)
+    except CheckpointMismatchError as error:
+        return str(error)
+    return None
+
+
+def described(component: str, mutation: Mutation) -> str:
+    what, path = mutation
+    return f"{what} {component}" + "".join(f"[{step!r}]" for step in path)
+
+
+def check(run: Run, component: str, found: list[Mutation], path: Path) -> None:
+    for mutation in found:
+        text, name = spoil(run, component, mutation, path), described(component, mutation)
+        if text is None:
+            run.algo.restore_from_path(run.path)
+            assert any(re.search(pattern, name) for pattern in TAKEN), f"taken: {name}"
+        else:
+            assert f"component '{component}'" in text, name
+        run.assert_unchanged()
+
+
+def all_mutations(run: Run, component: str) -> list[Mutation]:
+    found = list(mutations(run.contents.components[component]))
+    return [(what, path) for what, path in found if path]
+
+
+@pytest.mark.parametrize(("name", "component"), CASES)
+def test_spoilt_states_are_refused_and_change_nothing(
+    runs: dict[str, Run], name: str, component: str, tmp_path: Path
+) -> None:
+    found = all_mutations(runs[name], component)
+    sample = random.Random(f"{name} {component}").sample(found, min(NUM_SAMPLED, len(found)))
+    check(runs[name], component, sample, tmp_path / "spoilt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "component"), CASES)
+def test_every_spoilt_state_is_refused_and_changes_nothing(
+    runs: dict[str, Run], name: str, component: str, tmp_path: Path
+) -> None:
+    check(runs[name], component, all_mutations(runs[name], component), tmp_path / "spoilt")
+
+
+@pytest.mark.parametrize("what", ["row added", "axis added", "dtype"])
+def test_array_that_does_not_fit_is_named_with_both(
+    runs: dict[str, Run], what: str, tmp_path: Path
+) -> None:
+    run = runs["ppo"]
+    text = spoil(run, "learner/rl_module", (what, ("pi/0/kernel",)), tmp_path / "spoilt")
+    expected = {
+        "row added": ("(5, 4)", "(4, 4)"),
+        "axis added": ("(4, 4, 1)", "(4, 4)"),
+        "dtype": ("complex64", "float32"),
+    }
+    assert text is not None
+    assert all(part in text for part in ("'pi/0/kernel'", *expected[what]))
+    run.assert_unchanged()
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_training_goes_on_after_a_refused_checkpoint_as_if_nothing_had_been(
+    runs: dict[str, Run], name: str, tmp_path: Path
+) -> None:
+    run = runs[name]
+    first_vector = next(iter(run.contents.components["learner/rl_module"]))
+    refused = [
+        ("learner/rl_module", ("row added", (first_vector,))),  # set_state() is undone
+        ("callbacks", ("wrong type", ("objects",))),  # check_state() refuses
+    ]
+    expected = encode(comparable(run.algo.train()))
+    run.algo.restore_from_path(run.path)
+    for component, mutation in refused:
+        assert spoil(run, component, mutation, tmp_path / component.replace("/", ".")) is not None
+    assert encode(comparable(run.algo.train())) == expected
+    run.algo.restore_from_path(run.path)
+    run.assert_unchanged()
+
+
+def test_the_mutations_reach_every_kind_of_leaf() -> None:
+    state = {"a": [1, "x", None], "b": {"c": np.zeros((2, 2), np.float32)}}
+    found = set(mutations(state))
+    assert ("wrong type", ("a", 1)) in found
+    assert {("dtype", ("b", "c")), ("key gone", ("b", "c")), ("row added", ("b", "c"))} <= found
+    assert mutated(state, ("key renamed", ("b", "c")))["b"].keys() == {"c_"}
+    assert mutated(state, ("row added", ("b", "c")))["b"]["c"].shape == (3, 2)
+    assert all(encode(mutated(state, mutation)) != encode(state) for mutation in found)
+
+
+def test_the_manifest_of_a_rewritten_checkpoint_is_a_good_one(
+    runs: dict[str, Run], tmp_path: Path
+) -> None:
+    run = runs["ppo"]
+    path = run.rewritten(tmp_path / "same", run.contents.components)
+    assert read_manifest(path).components == run.contents.manifest.components
+    run.algo.restore_from_path(path)
+    run.assert_unchanged()

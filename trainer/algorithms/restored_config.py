@@ -1,0 +1,112 @@
+"""The config that an algorithm is built with when it is restored."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from checkpoints import CodeNotAllowedError, PathLike, check_shape, read_checkpoint, read_code
+from checkpoints.component_tree import naming_component
+from trainer.algorithms.registry import algorithm_class
+from trainer.algorithms.state import CONFIG
+from trainer.config import AlgorithmConfig
+from trainer.errors import ConfigError
+
+
+def restored_config(
+    path: PathLike,
+    algorithm: type[Any],
+    config: AlgorithmConfig | Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    *,
+    allow_code: bool,
+) -> AlgorithmConfig:
+    """The config to build with: the caller's, else the checkpoint's, changed by `settings`.
+
+    Args:
+        path: the checkpoint.
+        algorithm: the class to be built.
+        config: the caller's.
+        settings: changes, by name.
+        allow_code: unpickle settings that are code.
+    """
+    config_class: type[AlgorithmConfig] = algorithm.config_class
+    if isinstance(config, AlgorithmConfig):
+        return config.copy(copy_frozen=False).update_from_dict(settings)
+    if config is not None:
+        return config_class.from_dict(config).update_from_dict(settings)
+    contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
+    return config_from_state(
+        algorithm,
+        contents.components["config"],
+        settings,
+        find_code=lambda missing: _saved_code(path, missing, allow_code=allow_code),
+    )
+
+
+def config_from_state(
+    algorithm: type[Any],
+    state: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    find_code: Callable[[Collection[str]], Mapping[str, Any]] | None = None,
+) -> AlgorithmConfig:
+    """The config of a state.
+
+    Args:
+        algorithm: the class to be built.
+        state: the component `config`.
+        settings: changes, by name.
+        find_code: gives the settings that are code and that nobody gave, by their names.
+
+    Raises:
+        CheckpointMismatchError: it is no state of a config.
+        ConfigError: settings are wrong, or missing because they are code.
+    """
+    config_class: type[AlgorithmConfig] = algorithm.config_class
+    with naming_component("config"):
+        check_shape(state, CONFIG)
+    code: dict[str, Any] = config_class.overrides(**settings)
+    missing = sorted(set(state["code"]) - code.keys())
+    if missing and find_code is not None:
+        code = {**find_code(missing), **code}
+    restored = config_class.from_state(state, code=code)
+    if restored.seed is None:
+        restored.seed = state["root_seed"]
+    return restored
+
+
+def class_of_state(given: type[Any], state: Mapping[str, Any]) -> type[Any]:
+    """The class of the algorithm that a state is of.
+
+    Raises:
+        ConfigError: the state does not say it, or has no config; it is of another class.
+    """
+    wanted = ("config", "algorithm_class") if inspect.isabstract(given) else ("config",)
+    missing = [name for name in wanted if name not in state]
+    if missing:
+        raise ConfigError(
+            f"The state lacks {' and '.join(map(repr, missing))}, so that nobody knows what to "
+            "build. Give what `algo.__getstate__()` returned, or call from_state() of the class "
+            "itself with what `algo.get_state()` returned."
+        )
+    named = state.get("algorithm_class", given)
+    found = named if isinstance(named, type) else algorithm_class(str(named))
+    if not issubclass(found, given):
+        raise ConfigError(
+            f"The state is of {found.__name__}, which is no {given.__name__}. Call "
+            f"{found.__name__}.from_state()."
+        )
+    return found
+
+
+def _saved_code(path: PathLike, missing: Collection[str], *, allow_code: bool) -> Mapping[str, Any]:
+    try:
+        saved: Mapping[str, Any] = read_code(path, allow_code=allow_code)
+    except CodeNotAllowedError as error:
+        raise CodeNotAllowedError(
+            f"{error} It is enough to give what is code: "
+            f"from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
+        ) from error
+    return saved

@@ -1,0 +1,136 @@
+"""Saving a module alone, and making it again from a checkpoint that holds one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar, cast
+
+import gymnasium as gym
+import numpy as np
+
+from checkpoints import Checkpointable, CheckpointMismatchError, PathLike
+from checkpoints.constructors import read_constructor
+from checkpoints.inside import checkpoint_and_root
+from trainer.errors import UnsupportedSpaceError
+from trainer.modules.space_records import space_from_record, space_record
+from trainer.nn import Parameters
+
+_Self = TypeVar("_Self", bound="ModuleCheckpoints")
+_SPACES = ("observation_space", "action_space")
+
+
+class ModuleCheckpoints(Checkpointable):
+    """What an `RLModule` adds to `Checkpointable`: its spaces are saved as plain data.
+
+    So a checkpoint of a module, or of an algorithm, is enough to make the module again:
+
+        PPOModule.from_checkpoint("run/000010/learner/rl_module")
+        RLModule.from_checkpoint("run/000010/learner/rl_module")      # the class by its name
+
+    By name are found the classes of modules that this process has defined or imported already;
+    nothing is imported because a checkpoint says so.
+    """
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    model_config: dict[str, Any]
+    inference_only: bool
+    action_mask_key: str
+    parameters: Parameters
+    _is_found_by_name: ClassVar[bool] = True
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What makes a module like this, with all weights 0."""
+        return (), {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "model_config": self.model_config,
+            "inference_only": self.inference_only,
+            "action_mask_key": self.action_mask_key,
+            "dtype": self.parameters.dtype,
+        }
+
+    def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = self.get_ctor_args_and_kwargs()
+        plain = dict(kwargs)
+        for name in _SPACES:
+            try:
+                plain[name] = space_record(kwargs[name])
+            except (KeyError, UnsupportedSpaceError):
+                continue  # has to be given again
+        plain["model_config"] = _plain(kwargs.get("model_config"))
+        if "dtype" in plain:
+            plain["dtype"] = np.dtype(plain["dtype"]).name
+        return args, plain
+
+    @classmethod
+    def _ctor_args_from_plain(
+        cls, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        made = dict(kwargs)
+        for name in _SPACES:
+            if name in made:
+                made[name] = space_from_record(made[name])
+        if "dtype" in made:
+            made["dtype"] = {"float64": np.float64}.get(made["dtype"], np.float32)
+        return args, made
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[_Self], path: PathLike, filesystem: object = None, **kwargs: Any
+    ) -> _Self:
+        """A module made and restored from a checkpoint; see `Checkpointable`.
+
+        Args:
+            path: what `module.save_to_path()` gave, or `<checkpoint of an algorithm>/learner/
+                rl_module`.
+            filesystem: must be None.
+            kwargs: arguments of the class, instead of the saved ones: `inference_only=True`.
+
+        Raises:
+            CheckpointMismatchError: the path leads to no module, or to one of an unknown class.
+            CheckpointError: see `restore_from_path`.
+        """
+        record = read_constructor(*checkpoint_and_root(path, None))
+        chosen: type[Any] = _class_named(cls, record, path) if inspect.isabstract(cls) else cls
+        if not record["kwargs"] and not kwargs:
+            raise CheckpointMismatchError(
+                f"{path} does not say what module it is of. To make one from the checkpoint of an "
+                "algorithm, give the path of its weights: `<checkpoint>/learner/rl_module`. Or "
+                "give what the class needs: observation_space=..., action_space=..., "
+                "model_config=..."
+            )
+        made = super(ModuleCheckpoints, chosen).from_checkpoint(path, filesystem, **kwargs)
+        return cast("_Self", made)
+
+
+def _plain(value: Any) -> Any:
+    """A setting with dicts and lists of the plain kind: those of a frozen config are others."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return tuple(map(_plain, value)) if type(value) is tuple else value
+
+
+def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[Any]:
+    """The class that a record names, among those that are there."""
+    name = record["class"]
+    found = [cls for cls in _concrete(base) if f"{cls.__module__}.{cls.__qualname__}" == name]
+    if not found:
+        said = f"is of the class {name!r}" if name else "does not say of which class it is"
+        raise CheckpointMismatchError(
+            f"The module in {path} {said}, and no class of this name was imported. Call "
+            "from_checkpoint() of its own class. In the checkpoint of an algorithm, a module is at "
+            "`<checkpoint>/learner/rl_module`."
+        )
+    return found[-1]  # a notebook's cell that was run again: the newest
+
+
+def _concrete(base: type) -> Iterator[type[Any]]:
+    derived: list[type[Any]] = base.__subclasses__()
+    for cls in derived:
+        if not inspect.isabstract(cls):
+            yield cls
+        yield from _concrete(cls)
