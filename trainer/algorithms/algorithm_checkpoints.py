@@ -27,6 +27,7 @@ from checkpoints import (
     read_code,
     read_manifest,
 )
+from checkpoints.background import BackgroundSave
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import ACTORS, components_of
@@ -80,6 +81,10 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         self.finish_saving()
         self.env_runner_group.check_tasks_can_be_saved()
         return super().save_to_path(path, background=background, when_over=when_over)
+
+    def _start_save(self, save: BackgroundSave) -> None:
+        with signals_deferred():
+            super()._start_save(save)
 
     def _on_checkpoint_saved(self, path: str) -> None:
         self.callbacks.fire(
