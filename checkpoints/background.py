@@ -12,7 +12,6 @@ import atexit
 import logging
 import os
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ WhenOver = Callable[[CheckpointError | None], object]
 
 _LOGGER: Final = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 1.0
+_WRITER: Final = "writer"
 
 
 class BackgroundSave:
@@ -57,8 +57,10 @@ class BackgroundSave:
         self._iteration: Final = encoded.metadata.get("training_iteration")
         self._error: BaseException | None = None  # set by the thread, before is_over
         self._pid: Final = os.getpid()
-        self._turn: Final = deque([None])  # whoever pops it decides: the thread writes, or nobody
-        self._is_withdrawn = False
+        # Who writes: the thread, or nobody. Whoever sets it first decides, in one step that no
+        # interrupt can divide.
+        self._decided: Final[dict[str, str]] = {}
+        self._has_started = False
         self._end: Final = threading.Lock()
         self._end.acquire()
         self._thread: Final = threading.Thread(
@@ -68,7 +70,7 @@ class BackgroundSave:
     @property
     def is_void(self) -> bool:
         """Whether nothing will come of it: it never began, or in the process we forked from."""
-        return self._is_withdrawn or self._pid != os.getpid()
+        return self._decided.get(_WRITER) == "nobody" or self._pid != os.getpid()
 
     def start(self) -> None:
         """Begin to write. If anything is raised, it either goes on all the same or is void.
@@ -79,6 +81,7 @@ class BackgroundSave:
         atexit.register(self._tell_at_exit)
         try:
             self._thread.start()
+            self._has_started = True
         except BaseException as error:
             self._withdraw()
             if isinstance(error, RuntimeError):
@@ -89,7 +92,9 @@ class BackgroundSave:
             raise
 
     def wait(self) -> None:
-        """Wait until it is over. May be interrupted anywhere, and called again."""
+        """Wait until it is over. May be interrupted anywhere, as `start` may, and called again."""
+        if not self._has_started:  # as far as we know; if the thread does run, this changes nothing
+            self._withdraw()
         while not (self.is_over or self.is_void):
             # Not Thread.join(), nor a condition: an interrupt may leave their locks taken.
             self._end.acquire(timeout=_LOOK_AGAIN_S)
@@ -105,18 +110,12 @@ class BackgroundSave:
         return (type(None), ())
 
     def _withdraw(self) -> None:
-        try:
-            self._turn.pop()
-        except IndexError:
-            return  # the thread was faster
-        self._is_withdrawn = True
-        self._encoded = None
-        atexit.unregister(self._tell_at_exit)
+        if self._decided.setdefault(_WRITER, "nobody") == "nobody":
+            self._encoded = None
+            atexit.unregister(self._tell_at_exit)
 
     def _run(self) -> None:
-        try:
-            self._turn.pop()
-        except IndexError:
+        if self._decided.setdefault(_WRITER, "thread") != "thread":
             return
         try:
             self._write()

@@ -42,11 +42,15 @@ class Saving:
             path = Path(tempfile.mkdtemp(prefix="checkpoint-")) / "checkpoint"
         if background:
             self._save_under_way = save = BackgroundSave(path, encoded, when_over=when_over)
-            save.start()
+            self._start_save(save)
             return str(save.path)
         written = str(write_encoded(path, encoded))
         self._on_checkpoint_saved(written)
         return written
+
+    def _start_save(self, save: BackgroundSave) -> None:
+        """Start it; to be extended where Ctrl-C is put off, which `Thread.start` bears badly."""
+        save.start()
 
     def _on_checkpoint_saved(self, path: str) -> None:
         """Do what has to follow a checkpoint that is complete. To be overridden."""

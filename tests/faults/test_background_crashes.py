@@ -19,9 +19,11 @@ from checkpoints import (
     read_checkpoint,
     verify,
 )
+from checkpoints.background import BackgroundSave
 from tests.faults.test_checkpoint_crashes import EXIT_CODE, Interrupted, Recording, in_child
 from tests.integration.test_exactness import fingerprint
 from trainer import PPO, PPOConfig
+from trainer.runtime.deferred_signals import signals_deferred
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks")
 
@@ -34,6 +36,10 @@ class Pair(Checkpointable):
 
     def get_checkpointable_components(self) -> Any:
         return [("a", Number(self.value)), ("b", Number(self.value))]
+
+    def _start_save(self, save: BackgroundSave) -> None:
+        with signals_deferred():  # as algorithms do
+            super()._start_save(save)
 
 
 class Number:
@@ -194,3 +200,45 @@ def test_runs_that_are_killed_often_while_they_save_go_on_exactly(
 ) -> None:
     rng = random.Random(seed)
     check_kills(tmp_path, [rng.randrange(90) for _ in range(6)], monkeypatch)
+
+
+# ---- interrupts
+
+
+def interrupt_at_random(directory: Path, seed: int, num_interrupts: int) -> None:
+    """Saves again and again, while interrupts come at any moment of it."""
+    rng = random.Random(seed)
+    pair = Pair(0)
+    num_caught = 0
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        while num_caught < num_interrupts:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 4e-3))
+                for _ in range(40):  # an interrupt within a destructor is lost
+                    pair.value += 1
+                    pair.save_to_path(directory / "c", background=True)
+                    if rng.random() < 0.3:
+                        pair.finish_saving()
+            except KeyboardInterrupt:
+                num_caught += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    pair.finish_saving()
+    assert_whole(directory, *range(pair.value + 1))
+    pair.value = -1
+    pair.save_to_path(directory / "c", background=True)
+    pair.finish_saving()
+    assert_whole(directory, -1)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 21))]
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files left open
+def test_interrupts_at_any_moment_leave_it_able_to_save(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount(monkeypatch, Recording())
+    interrupt_at_random(tmp_path, seed, 60)

@@ -125,3 +125,14 @@ def test_a_failure_is_raised_to_no_other_callback(tmp_path: Path) -> None:
     with pytest.raises(CheckpointWriteError):
         algorithm.tell()
     assert algorithm.callbacks.objects[1].num_failed_saves == 0
+
+
+def test_a_failure_heard_by_the_next_save_asks_for_no_other(tmp_path: Path) -> None:
+    algorithm = SteeredAlgorithm(
+        PeriodicCheckpoint(tmp_path, every=2, background=True, on_error="warn")
+    )
+    algorithm.num_failures_to_come = 1
+    algorithm.tell_returns([1.0] * 5)
+    algorithm.finish_saving()
+    assert algorithm.saved == ["000004"], "2 failed; 4 was saved, so 5 need not be"
+    assert saved_state(tmp_path / "000004", 0) == {"num_failed_saves": 1, "is_overdue": False}

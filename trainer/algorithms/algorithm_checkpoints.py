@@ -24,6 +24,7 @@ from checkpoints import (
     pack_code,
     read_manifest,
 )
+from checkpoints.background import BackgroundSave
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
 from trainer.algorithms.algorithm_parts import AlgorithmParts
@@ -94,6 +95,10 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             background=background,
             when_over=when_over,
         )
+
+    def _start_save(self, save: BackgroundSave) -> None:
+        with signals_deferred():
+            super()._start_save(save)
 
     def _on_checkpoint_saved(self, path: str) -> None:
         self.callbacks.fire(
