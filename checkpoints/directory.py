@@ -7,7 +7,7 @@ Saving to the target T goes through these steps; N and O are names beside T (see
     2. rename T to O               (only if something is at T)
     3. rename N to T; sync the directory that holds them
     4. move files of others from O to T; remove O, its manifest first; sweep what dead processes
-       left here
+       left here: what is whole and nowhere else comes to its place, the rest goes
 
 Why no crash loses both: until step 2, T is untouched, and N is either incomplete (it has no valid
 manifest) or complete. Between 2 and 3, T does not exist, and O and N are both complete; whoever
@@ -18,8 +18,13 @@ may be gone: N is synced before T moves, so whatever carries a valid manifest ha
 torn manifest fails its own checksum.
 
 An error instead of a crash is undone where possible: O goes back to T, N is removed. If going back
-fails too, both stay where they are and remain findable. A leftover is removed only when its process
-is dead and it is not needed: it is incomplete, or the checkpoint that it belongs to is complete.
+fails too, both stay where they are and remain findable. A leftover is removed only when nobody
+works in it (whoever saves locks N and O, see `checkpoints.directory_lock`) and it is not needed: it
+is incomplete, or the checkpoint that it belongs to is complete.
+
+Several processes may save to T at once. If step 3 finds that another one has come to T since step
+2, it goes back to step 2: the last one wins, and each O is removed only by the one that moved it,
+after its own N is in place. So at every moment one of T, an O or an N is complete.
 
 Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`), one by one. What
 somebody else put into a checkpoint's directory, such as notes, is in the new one afterwards; a
@@ -28,21 +33,27 @@ crash before that leaves it in O, and the next save brings it back.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from checkpoints.component_paths import COMPONENT_SUFFIX
+from checkpoints.directory_lock import DirectoryLock
 from checkpoints.errors import CheckpointCorruptError, CheckpointWriteError
 from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
 from checkpoints.leftovers import Leftover, leftover_path, parse_leftover
-from checkpoints.listing import leftovers_in, look_at
+from checkpoints.listing import identity_of, leftovers_in, look_at, rescue
 from checkpoints.manifest import CODE_FILE, MANIFEST_FILE, names_our_format
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
+_MAX_TRIES: Final = 100
+_IS_TAKEN: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY})
 
 
 class Replacement:
@@ -56,28 +67,35 @@ class Replacement:
     def __init__(self, target: Path, file_system: FileSystem) -> None:
         self._target = target
         self._files = file_system
-        self._old: Path | None = None
+        self._old: list[Path] = []
         self._installed = False
+        self._locks = contextlib.ExitStack()
         self.new = leftover_path(target, "new")
 
     def __enter__(self) -> Replacement:
         _check_target(self._target)
-        self._make_parents(self._target.parent)
-        self._files.make_directory(self.new)
+        make_directories(self._target.parent, self._files)
+        self._make_new()
         return self
 
     def install(self) -> None:
         """Put the filled directory into its place, and remove what was there."""
         self._files.sync_directory(self.new)
-        if os.path.lexists(self._target):
-            self._old = leftover_path(self._target, "old")
-            self._files.rename(self._target, self._old)
-        self._files.rename(self.new, self._target)
+        for _ in range(_MAX_TRIES):
+            self._move_aside()
+            try:
+                self._files.rename(self.new, self._target)
+                break
+            except OSError as error:
+                if error.errno not in _IS_TAKEN:
+                    raise
+        else:
+            raise OSError(errno.EBUSY, "others save to the same path all the time")
         self._installed = True
         self._files.sync_directory(self._target.parent)
-        if self._old is not None:
-            _bring_back_foreign_files(self._old, self._target, self._files)
-            remove_directory_of_ours(self._old, self._files)
+        for old in self._old:
+            _bring_back_foreign_files(old, self._target, self._files)
+            remove_directory_of_ours(old, self._files)
         sweep(self._target.parent, self._files)
 
     def __exit__(
@@ -86,39 +104,78 @@ class Replacement:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._installed:
-            return
-        is_stranded = self._old is not None and not os.path.lexists(self._target)
-        if is_stranded and self._old is not None and os.path.lexists(self._old):
-            try:
-                self._files.rename(self._old, self._target)
-            except OSError as problem:
-                _LOGGER.warning("The previous checkpoint stays in %s: %s", self._old, problem)
-                return
-        remove_directory_of_ours(self.new, self._files)
+        # Released first: where no further file can be opened, a directory cannot be listed either.
+        self._locks.close()
+        if not self._installed and self._put_back():
+            remove_directory_of_ours(self.new, self._files)
 
-    def _make_parents(self, directory: Path) -> None:
-        if directory.is_dir():
-            return
-        self._make_parents(directory.parent)
-        try:
-            self._files.make_directory(directory)
-        except FileExistsError:
-            if not directory.is_dir():
+    def _make_new(self) -> None:
+        """Make the new directory, locked from the first moment that anybody can know of."""
+        for _ in range(_MAX_TRIES):
+            self._files.make_directory(self.new)
+            try:
+                lock = self._locks.enter_context(DirectoryLock(self.new))
+            except (BlockingIOError, FileNotFoundError):
+                lock = None
+            except OSError:
+                self._files.remove_directory(self.new)  # it is empty
                 raise
-        self._files.sync_directory(directory.parent)
+            if lock is not None and lock.holds(self.new):
+                return
+            # A sweep saw it before it was locked, and took it for abandoned.
+            self.new = leftover_path(self._target, "new")
+        raise OSError(errno.EBUSY, "others remove all that is new there")
+
+    def _move_aside(self) -> None:
+        """Rename what is at the target; somebody else may do so at the same time."""
+        if not os.path.lexists(self._target):
+            return
+        _check_target(self._target)  # a save may take long: it may be something else by now
+        with contextlib.suppress(OSError):  # whoever holds it replaces it, too
+            self._locks.enter_context(DirectoryLock(self._target))
+        old = leftover_path(self._target, "old")
+        self._old.append(old)
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rename(self._target, old)
+
+    def _put_back(self) -> bool:
+        """Undo `_move_aside`; return whether something is at the target then, or never was."""
+        for old in reversed(self._old):
+            if os.path.lexists(self._target) or not os.path.lexists(old):
+                continue
+            try:
+                self._files.rename(old, self._target)
+            except OSError as problem:
+                _LOGGER.warning("The previous checkpoint stays in %s: %s", old, problem)
+                return False
+        return True
+
+
+def make_directories(path: Path, file_system: FileSystem) -> None:
+    """Make a directory and all around it that are missing, so that a loss of power leaves them."""
+    if path.is_dir():
+        return
+    make_directories(path.parent, file_system)
+    try:
+        file_system.make_directory(path)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    file_system.sync_directory(path.parent)
 
 
 def remove_checkpoint(path: Path, file_system: FileSystem) -> None:
     """Remove a checkpoint so that a crash leaves it either complete or gone.
 
-    Files that are not part of it stay where they are.
+    Files that are not part of it stay where they are. One that somebody else has just removed is
+    passed over.
     """
-    if all(_is_ours(entry) for entry in path.iterdir()):
-        condemned = leftover_path(path, "del")
-        file_system.rename(path, condemned)
-        path = condemned
-    remove_directory_of_ours(path, file_system)
+    with contextlib.suppress(FileNotFoundError):
+        if all(_is_ours(entry) for entry in path.iterdir()):
+            condemned = leftover_path(path, "del")
+            file_system.rename(path, condemned)
+            path = condemned
+        remove_directory_of_ours(path, file_system)
 
 
 def remove_directory_of_ours(path: Path, file_system: FileSystem) -> None:
@@ -158,19 +215,34 @@ def _bring_back_foreign_files(old: Path, target: Path, file_system: FileSystem) 
 
 
 def sweep(parent: Path, file_system: FileSystem) -> None:
-    """Remove what dead processes of this machine left in `parent` and nobody needs any more."""
+    """Clear up what dead processes of this machine left in `parent`.
+
+    A checkpoint that is whole and nowhere else gets the name that it was meant to have.
+    """
     for leftover in leftovers_in(parent):
-        if leftover.is_abandoned and not _is_needed(leftover):
-            if leftover.role == "old" and look_at(leftover.target) is not None:
-                _bring_back_foreign_files(leftover.path, leftover.target, file_system)
-            remove_directory_of_ours(leftover.path, file_system)
+        with leftover.claimed() as is_abandoned:
+            if is_abandoned:
+                _clear_up(leftover, leftovers_in(parent), file_system)
 
 
-def _is_needed(leftover: Leftover) -> bool:
-    """Return whether this may be the only complete copy of its checkpoint."""
-    if leftover.role == "del" or regular_file_size(leftover.path / MANIFEST_FILE) is None:
-        return False
-    return look_at(leftover.target) is None
+def _clear_up(leftover: Leftover, others: Sequence[Leftover], file_system: FileSystem) -> None:
+    target = leftover.target
+    is_whole = rescue(target, [leftover]) is not None
+    if is_whole and not os.path.lexists(target):
+        best = rescue(target, others)
+        if best is not None and best.path == leftover.path:
+            try:
+                file_system.rename(leftover.path, target)
+                file_system.sync_directory(target.parent)
+            except OSError as error:
+                _LOGGER.warning("%s stays where it is: %s", leftover.path, error)
+        return
+    if look_at(target) is not None:
+        if leftover.role == "old":
+            _bring_back_foreign_files(leftover.path, target, file_system)
+    elif is_whole or leftover.role == "old":
+        return  # it may be the only copy
+    remove_directory_of_ours(leftover.path, file_system)
 
 
 def _is_ours(entry: Path) -> bool:
@@ -186,16 +258,23 @@ def _check_target(target: Path) -> None:
             f"{target} has a name that is reserved for unfinished saves, which are swept. "
             "Save to a name of your own."
         )
-    if not os.path.lexists(target):
-        return
-    if not target.is_dir():
-        raise CheckpointWriteError(
-            f"{target} is a file, and a checkpoint is a directory. Nothing was written. "
-            "Pass the path of a directory that does not exist yet."
-        )
-    names = sorted(entry.name for entry in target.iterdir())
-    if not names or _holds_our_manifest(target):
-        return
+    for _ in range(_MAX_TRIES):
+        before = identity_of(target)
+        if before is None:
+            return
+        try:
+            names = sorted(entry.name for entry in target.iterdir())
+        except FileNotFoundError:
+            continue
+        except NotADirectoryError as error:
+            raise CheckpointWriteError(
+                f"{target} is a file, and a checkpoint is a directory. Nothing was written. "
+                "Pass the path of a directory that does not exist yet."
+            ) from error
+        if not names or _holds_our_manifest(target):
+            return
+        if identity_of(target) == before:  # else somebody else is replacing it
+            break
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     raise CheckpointWriteError(
         f"{target} is not empty and not a checkpoint (it holds {shown}); saving there would "

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 from checkpoints.errors import CheckpointCorruptError
 
 _NO_DIRECTORY_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
+_NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
 class FileSystem:
@@ -29,8 +30,10 @@ class FileSystem:
         return path.open("xb")
 
     def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
-        """Append bytes to an open file."""
-        file.write(data)
+        """Append bytes to an open file, all of them: the system may take them in pieces."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) :]
 
     def sync_file(self, file: BinaryIO) -> None:
         """Wait until the content of an open file is on the disk."""
@@ -68,7 +71,9 @@ def regular_file_size(path: Path) -> int | None:
     """Return the size in bytes of a regular file; None for a link, a directory or nothing."""
     try:
         status = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno not in _NOTHING_THERE:
+            raise
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 

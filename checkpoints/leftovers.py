@@ -6,25 +6,31 @@ Saving to `runs/ckpt` may leave behind, next to it, directories called
     .ckpt.old-<host>-<pid>-<token>     the previous one, moved aside
     .ckpt.del-<host>-<pid>-<token>     one that is being removed on purpose
 
-`checkpoints.directory` explains when; this module only makes and understands the names.
+`checkpoints.directory` explains when; this module makes and understands the names, and tells those
+that somebody works in from those that a dead process left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import platform
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
+
+from checkpoints.directory_lock import DirectoryLock
 
 Role = Literal["new", "old", "del"]
 """What a leftover was before the crash."""
 
 _NAME: Final = re.compile(
-    r"\.(?P<target>.+)\.(?P<role>new|old|del)-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{8}"
+    r"\.(?P<target>.+)\.(?P<role>new|old|del)-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{8}",
+    re.DOTALL,  # names of directories may have line ends
 )
 
 
@@ -46,10 +52,23 @@ class Leftover:
     host: str
     pid: int
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether its process ran on this machine and is surely dead."""
-        return self.host == _host() and not _is_alive(self.pid)
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[bool]:
+        """Give whether nobody works in it any more; nobody else can begin to while the block lasts.
+
+        Whoever saves holds a lock on the directory. Where there are no locks, the number of the
+        process has to do. What was saved by another machine is never claimed.
+        """
+        if self.host != _host():
+            yield False
+            return
+        try:
+            lock = DirectoryLock(self.path)
+        except OSError:  # somebody works there, or it is gone
+            yield False
+            return
+        with lock:
+            yield lock.holds(self.path) and (lock.is_real or not _is_alive(self.pid))
 
 
 def leftover_path(target: Path, role: Role) -> Path:

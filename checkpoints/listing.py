@@ -1,11 +1,16 @@
-"""Finding checkpoints: at a path, or in a directory of them. Only looks, never changes anything."""
+"""Finding checkpoints: at a path, or in a directory of them. Only looks, never changes anything.
+
+Others may save, replace and remove while we look. What is concluded from several looks, such as
+"nothing is there, and no copy beside it", counts only if nothing was renamed between them; else it
+is looked again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +26,7 @@ from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
-_MAX_LOOKS: Final = 3
+_MAX_LOOKS: Final = 20
 
 PathLike = str | os.PathLike[str]
 """What the package takes as a path."""
@@ -47,7 +52,8 @@ def resolve_path(path: PathLike) -> Path:
     """Return the absolute path, with `~` and links resolved; the one place that does so.
 
     Raises:
-        CheckpointError: if the path is empty, which would mean the current directory.
+        CheckpointError: if the path is empty, which would mean the current directory, or cannot be
+            one.
     """
     text = os.fspath(path)
     if not text:
@@ -55,7 +61,12 @@ def resolve_path(path: PathLike) -> Path:
             "The path of the checkpoint is empty, which would be the current directory. "
             "Pass a path such as 'runs/checkpoint'."
         )
-    return Path(text).expanduser().resolve()
+    try:
+        return Path(text).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no home, a null byte
+        raise CheckpointError(
+            f"{text!r} is no path of a checkpoint: {error}. Pass a path such as 'runs/checkpoint'."
+        ) from error
 
 
 def locate(path: PathLike) -> Path:
@@ -68,11 +79,15 @@ def locate(path: PathLike) -> Path:
         CheckpointNotFoundError: if there is none; says what is there instead.
     """
     target = resolve_path(path)
+    leftover = parse_leftover(target)
     for _ in range(_MAX_LOOKS):
+        before = identity_of(target)
         if regular_file_size(target / MANIFEST_FILE) is not None:
             return target
-        if os.path.lexists(target):
+        if before is not None and identity_of(target) == before:
             break
+        if leftover is not None and before is None:
+            return locate(leftover.target)  # it has come to its place since it was found
         rescued = rescue(target, leftovers_in(target.parent))
         if rescued is not None:
             return rescued.path
@@ -106,13 +121,16 @@ def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
     parent = resolve_path(directory)
     if os.path.lexists(parent) and not parent.is_dir():
         raise CheckpointNotFoundError(_describe(parent))
-    found = [whole for path in _directories_in(parent) if (whole := look_at(path)) is not None]
-    leftovers = leftovers_in(parent)
-    for target in sorted({leftover.target for leftover in leftovers}):
-        if not os.path.lexists(target):
-            rescued = rescue(target, leftovers)
-            if rescued is not None:
-                found.append(rescued)
+    known: dict[tuple[str, int], FoundCheckpoint] = {}
+    problems: list[str] = []
+    found: list[FoundCheckpoint] = []
+    for _ in range(_MAX_LOOKS):
+        present = _directories_in(parent)
+        found, problems = _complete_among(parent, present, known)
+        if _directories_in(parent) == present:
+            break
+    for problem in problems:
+        _LOGGER.warning("Left out of the list of checkpoints: %s", problem)
     return sorted(found, key=_age)
 
 
@@ -124,23 +142,29 @@ def latest_checkpoint(directory: PathLike) -> Path | None:
 
 def look_at(path: Path) -> FoundCheckpoint | None:
     """Return the checkpoint at exactly this path if it is complete; log why one is damaged."""
-    if regular_file_size(path / MANIFEST_FILE) is None:
+    for _ in range(_MAX_LOOKS):
+        before = identity_of(path)
+        found = _examine(path)
+        if not isinstance(found, str) or identity_of(path) == before:
+            break
+    if isinstance(found, str):
+        _LOGGER.warning("Left out of the list of checkpoints: %s", found)
         return None
+    return found
+
+
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """Return what tells a directory from another one that takes its name; None for nothing."""
     try:
-        manifest = load_manifest(path)
-    except (CheckpointCorruptError, CheckpointVersionError) as error:
-        _LOGGER.warning("Left out of the list of checkpoints: %s", error)
+        status = path.lstat()
+    except OSError:
         return None
-    for entry in manifest.files:
-        if regular_file_size(path / entry.file) != entry.num_bytes:
-            _LOGGER.warning("Left out of the list of checkpoints: %s lacks %s", path, entry.file)
-            return None
-    return FoundCheckpoint(path, manifest)
+    return (status.st_dev, status.st_ino)
 
 
 def leftovers_in(parent: Path) -> list[Leftover]:
     """Return the directories in `parent` that belong to unfinished or running saves."""
-    found = [parse_leftover(path) for path in _entries(parent) if path.name.startswith(".")]
+    found = [parse_leftover(parent / name) for name in sorted(_directories_in(parent))]
     return [leftover for leftover in found if leftover is not None]
 
 
@@ -148,27 +172,79 @@ def rescue(target: Path, leftovers: Iterable[Leftover]) -> FoundCheckpoint | Non
     """Return the best complete copy of a missing checkpoint: a new one before an old one."""
     candidates = [item for item in leftovers if item.target == target and item.role != "del"]
     candidates.sort(key=lambda item: (item.role != "new", item.path.name))
-    complete = [whole for item in candidates if (whole := look_at(item.path)) is not None]
-    return complete[0] if complete else None
+    for item in candidates:
+        found = _examine(item.path)
+        if isinstance(found, FoundCheckpoint):
+            return found
+    return None  # one that is incomplete is still being written, or never was to its end
+
+
+def _examine(path: Path) -> FoundCheckpoint | str | None:
+    """Return the checkpoint at exactly this path, why it is damaged, or None if there is none."""
+    try:
+        if regular_file_size(path / MANIFEST_FILE) is None:
+            return None
+        manifest = load_manifest(path)
+        for entry in manifest.files:
+            if regular_file_size(path / entry.file) != entry.num_bytes:
+                return f"{path} lacks {entry.file}"
+    except (CheckpointCorruptError, CheckpointVersionError) as error:
+        return str(error)
+    except OSError as error:
+        return f"{path} cannot be looked into: {error}"
+    return FoundCheckpoint(path, manifest)
+
+
+def _complete_among(
+    parent: Path, present: Mapping[str, int], known: dict[tuple[str, int], FoundCheckpoint]
+) -> tuple[list[FoundCheckpoint], list[str]]:
+    """Return the complete checkpoints among the directories, and what is wrong with others.
+
+    Args:
+        parent: where they are.
+        present: name → inode.
+        known: by name and inode, those that were complete at an earlier look; gets new ones. What
+            is complete does not change any more, so each is read once however often it is looked.
+    """
+    found: list[FoundCheckpoint] = []
+    problems: list[str] = []
+    leftovers: list[Leftover] = []
+    for name, inode in present.items():
+        leftover = parse_leftover(parent / name)
+        if leftover is not None:
+            leftovers.append(leftover)
+            continue
+        whole = known.get((name, inode)) or _examine(parent / name)
+        if isinstance(whole, FoundCheckpoint):
+            found.append(known.setdefault((name, inode), whole))
+        elif whole is not None:
+            problems.append(whole)
+    for target in {leftover.target for leftover in leftovers} - {parent / name for name in present}:
+        rescued = None if os.path.lexists(target) else rescue(target, leftovers)
+        if rescued is not None:
+            found.append(rescued)
+    return found, problems
 
 
 def _age(found: FoundCheckpoint) -> tuple[int, str, str]:
     return (found.manifest.training_iteration, found.manifest.created_at, found.path.name)
 
 
-def _entries(parent: Path) -> list[Path]:
+def _directories_in(parent: Path) -> dict[str, int]:
+    """Return name → inode of the directories in a directory, without links."""
     try:
-        return sorted(parent.iterdir())
+        with os.scandir(parent) as entries:
+            return {
+                entry.name: entry.inode()
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False)
+            }
     except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _directories_in(parent: Path) -> list[Path]:
-    return [
-        path
-        for path in _entries(parent)
-        if path.is_dir() and not path.is_symlink() and parse_leftover(path) is None
-    ]
+        return {}
+    except OSError as error:
+        raise CheckpointNotFoundError(
+            f"{parent} cannot be looked into: {error}. Check its permissions."
+        ) from error
 
 
 def _describe(target: Path) -> str:
@@ -193,7 +269,7 @@ def _describe(target: Path) -> str:
             f"{target} is not a checkpoint but a directory that holds some. "
             f"Pass one of them; the latest is {str(latest)!r}."
         )
-    names = [path.name for path in _entries(target)]
+    names = sorted(entry.name for entry in target.iterdir())
     content = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "nothing"
     return (
         f"{target} is a directory without {MANIFEST_FILE} (it holds {content}), so it is not a "

@@ -10,13 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from checkpoints.directory import remove_checkpoint
-from checkpoints.errors import CheckpointError, CheckpointWriteError
+from checkpoints.directory import remove_checkpoint, sweep
+from checkpoints.errors import CheckpointError, CheckpointNotFoundError, CheckpointWriteError
 from checkpoints.file_system import FileSystem
-from checkpoints.listing import FoundCheckpoint, PathLike, find_checkpoints
+from checkpoints.leftovers import parse_leftover
+from checkpoints.listing import FoundCheckpoint, PathLike, find_checkpoints, resolve_path
 from checkpoints.reader import verify
+
+_MAX_LOOKS: Final = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +85,12 @@ def apply_retention(
         CheckpointCorruptError: if the newest is damaged; nothing is removed then.
         CheckpointWriteError: if one cannot be removed; the others to keep are untouched.
     """
-    checkpoints = find_checkpoints(directory)
-    removals = choose_removals(checkpoints, retention)
-    if removals:
-        verify(checkpoints[-1].path)
+    files = file_system or FileSystem()
+    removals = _verified_removals(resolve_path(directory), retention, files)
     removed = []
     for found in removals:
         try:
-            remove_checkpoint(found.path, file_system or FileSystem())
+            remove_checkpoint(found.path, files)
         except OSError as error:
             raise CheckpointWriteError(
                 f"The old checkpoint {found.path} could not be removed: {error}. It is still "
@@ -97,6 +98,28 @@ def apply_retention(
             ) from error
         removed.append(found.path)
     return removed
+
+
+def _verified_removals(
+    directory: Path, retention: Retention, files: FileSystem
+) -> list[FoundCheckpoint]:
+    """Return what need not stay beside a newest one that is whole."""
+    for attempt in range(_MAX_LOOKS):
+        sweep(directory, files)
+        # A copy beside a path that is still there after that belongs to a save that is going on.
+        checkpoints = [
+            found for found in find_checkpoints(directory) if parse_leftover(found.path) is None
+        ]
+        removals = choose_removals(checkpoints, retention)
+        if not removals:
+            break
+        try:
+            verify(checkpoints[-1].path)
+            return removals
+        except CheckpointNotFoundError:  # others have saved newer ones since, and removed it
+            if attempt + 1 == _MAX_LOOKS:
+                raise
+    return []
 
 
 def _number(metadata: Mapping[str, Any], metric: str) -> float | int | None:

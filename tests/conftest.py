@@ -8,16 +8,18 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pytest
 
+from trainer.runtime import actor_start, process_start, worker_pool
 from trainer.testing.waiting import wait_until
 
 _NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 _BYTECODE_FOLDER: Final = "PYTHONPYCACHEPREFIX"
 _MANY_PROCESSES: Final = 20
+_IMPORTED_BY_TESTS: Final = ("pytest", "trainer", "trainer.testing.debug_envs")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -37,6 +39,22 @@ def processes_start_from_bytecode(
         patch.setenv(_BYTECODE_FOLDER, str(tmp_path_factory.mktemp("bytecode")))
         # Processes that multiprocessing starts inherit the ban and only read, so this one writes.
         subprocess.run([sys.executable, "-c", "import trainer.cli.main, pytest"], check=True)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def processes_have_imported_what_tests_import() -> Iterator[None]:
+    """The fork server preloads it: else each worker that needs a test's class imports pytest.
+
+    That takes 0.1 s, and 0.02 s is all that the start of a worker takes otherwise.
+    """
+
+    def preload(modules: Sequence[str], start_method: str) -> None:
+        process_start.preload((*modules, *_IMPORTED_BY_TESTS), start_method)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for user in (actor_start, worker_pool):
+            patch.setattr(user, "preload", preload)
         yield
 
 

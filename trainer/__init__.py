@@ -53,7 +53,7 @@ from trainer.env_runners import (  # noqa: E402
     SingleAgentEnvRunner,
     get_global_worker,
 )
-from trainer.envs import EnvContext, register_env  # noqa: E402
+from trainer.envs import EnvContext, StatefulEnv, register_env  # noqa: E402
 from trainer.episodes import SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
     AlgorithmStoppedError,
@@ -173,6 +173,7 @@ __all__ = [
     "SingleAgentEnvRunner",
     "SingleAgentEpisode",
     "SoftQ",
+    "StatefulEnv",
     "StochasticSampling",
     "TaskError",
     "TaskLadder",

@@ -12,9 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from callbacks.ready_made.directory_claims import claim_directory
 from callbacks.views import AlgorithmView
-from checkpoints import FileSystem, FoundCheckpoint, WhenOver, find_checkpoints, verify
-from checkpoints.directory import remove_checkpoint
+from checkpoints import (
+    FileSystem,
+    FoundCheckpoint,
+    WhenOver,
+    find_checkpoints,
+    latest_checkpoint,
+    verify,
+)
+from checkpoints.directory import remove_checkpoint, sweep
+from checkpoints.leftovers import parse_leftover
 from checkpoints.listing import PathLike, resolve_path
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -34,6 +43,14 @@ class CheckpointDirectory:
 
     def __init__(self, path: PathLike) -> None:
         self.path: Final = resolve_path(path)
+
+    def claim(self, algorithm: AlgorithmView) -> None:
+        """Keeps other processes from saving here, until the run of the algorithm is over.
+
+        Raises:
+            CheckpointError: another process saves here, or the directory cannot be made.
+        """
+        claim_directory(self.path, algorithm)
 
     def save(self, algorithm: AlgorithmView, *, in_background: WhenOver | None = None) -> Path:
         """Saves the algorithm under the name of its iteration, and returns where.
@@ -58,6 +75,14 @@ class CheckpointDirectory:
             for found in find_checkpoints(self.path)
             if found.path.name == checkpoint_name(found.manifest.training_iteration)
         ]
+
+    def holds_any(self) -> bool:
+        """Whether anything is there that may be a checkpoint, a damaged one included."""
+        if latest_checkpoint(self.path) is not None:
+            return True
+        return self.path.is_dir() and any(
+            parse_leftover(path) is None for path in self.path.iterdir()
+        )
 
     def remove_older(self, *, keep: int, until: int, is_verified: bool = False) -> None:
         """Removes all but the newest, counted back from an iteration.
@@ -107,6 +132,8 @@ class CheckpointDirectory:
         Raises:
             OSError: they cannot be moved.
         """
+        if self.path.is_dir():
+            sweep(self.path, FileSystem())  # a whole one that a crash left comes to its place first
         later = [found for found in self.find() if found.manifest.training_iteration > iteration]
         if not later:
             return None

@@ -99,8 +99,10 @@ class WatchedMetric:
             episode has ended yet, or of an evaluation that was made earlier.
 
         Raises:
-            CallbackConfigError: the metric is no number, or will never be there; names the nearest.
+            CallbackConfigError: the metric is no number, or will never be there (names the
+                nearest), or is always of earlier weights.
         """
+        self._refuse_evaluations_of_earlier_weights(config)
         self.check(result, config=config)
         value = value_at(result, self.path)
         if value is None:
@@ -161,6 +163,20 @@ class WatchedMetric:
                 ]
             )
         return True
+
+    def _refuse_evaluations_of_earlier_weights(self, config: Any) -> None:
+        """Raises if no evaluation will ever be of the weights that its result is about."""
+        if not self.path.startswith(_EVALUATION):
+            return
+        for name in ("evaluation_parallel_to_training", "enable_async_evaluation"):
+            if getattr(config, name, False):
+                raise CallbackConfigError(
+                    [
+                        f"the metric {self.path!r} would never be of the weights of its iteration: "
+                        f"with {name}=True, results show evaluations of earlier weights. Evaluate "
+                        f"after the training step ({name}=False), or take another metric"
+                    ]
+                )
 
     def _is_fresh(self, result: Mapping[str, Any]) -> bool:
         """Whether the metric is of this iteration; an evaluation stays in later results."""

@@ -38,6 +38,8 @@ class PeriodicCheckpoint(SavingCallback):
         CallbackConfigError: an argument makes no sense; lists all problems.
     """
 
+    saves_last = True
+
     def __init__(
         self,
         directory: PathLike,

@@ -44,6 +44,13 @@ class SavingCallback(RLlibCallback):
         CallbackConfigError: lists these and all other problems.
     """
 
+    saves_last = False
+    """Whether the checkpoint that it saves is the one to go on from, which all others precede.
+
+    It says what the other callbacks keep. So if the process is killed between two of them, the
+    iteration is made again, and what they keep is there.
+    """
+
     def __init__(
         self, directory: PathLike, *, on_error: OnError, background: bool, problems: list[str]
     ) -> None:
@@ -115,6 +122,12 @@ class SavingCallback(RLlibCallback):
         algorithm.after_train_result(partial(self._on_decided, algorithm))
 
     def _on_decided(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
+        if self.saves_last:
+            algorithm.after_train_result(partial(self._save, algorithm))
+        else:
+            self._save(algorithm, result)
+
+    def _save(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
         if not self._wants_to_save(result):
             return
         # One at a time. Here, so that whoever began the earlier one is who hears of its failure,
@@ -130,6 +143,7 @@ class SavingCallback(RLlibCallback):
             self._forget(begun)
             return
         try:
+            self.directory.claim(algorithm)
             self._look_at_what_is_there(algorithm.training_iteration)
             if self._is_background:
                 name = checkpoint_name(algorithm.training_iteration)

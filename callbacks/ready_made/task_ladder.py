@@ -38,7 +38,8 @@ class TaskLadder(RLlibCallback):
         min_episodes: how many episodes a decision needs at least.
 
     Raises:
-        CallbackConfigError: a value makes no sense; lists all problems.
+        CallbackConfigError: a value makes no sense; lists all problems. Or `env_task_fn` is
+            configured, too; then building the algorithm fails.
     """
 
     def __init__(
@@ -75,7 +76,19 @@ class TaskLadder(RLlibCallback):
         return self._tasks[self.level]
 
     def on_algorithm_init(self, *, algorithm: AlgorithmView, **_: Any) -> None:
-        """Sets the first task."""
+        """Sets the first task.
+
+        Raises:
+            CallbackConfigError: `env_task_fn` chooses tasks, too.
+        """
+        if algorithm.config.env_task_fn is not None:
+            raise_if_any(
+                "TaskLadder",
+                [
+                    f"`env_task_fn={algorithm.config.env_task_fn!r:.80}` chooses the task after "
+                    "each iteration as well, and the last one would win: configure one of the two"
+                ],
+            )
         algorithm.env_runner_group.set_task(self.task)
 
     def on_checkpoint_loaded(self, *, algorithm: AlgorithmView, **_: Any) -> None:

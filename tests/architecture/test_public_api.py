@@ -161,6 +161,7 @@ PUBLIC_NAMES: Final = {
         "SingleAgentEnvRunner",
         "SingleAgentEpisode",
         "SoftQ",
+        "StatefulEnv",
         "StochasticSampling",
         "TaskError",
         "TaskLadder",

@@ -23,6 +23,7 @@ import pytest
 
 from trainer import actors
 from trainer.errors import RemoteError
+from trainer.runtime.actor_link import _Process
 from trainer.runtime.actor_registry import DETACHED_REGISTRY_VARIABLE, ActorRegistry
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.waiting import is_process_alive, wait_until
@@ -123,7 +124,21 @@ def test_an_actor_that_could_not_be_made_says_why() -> None:
         actors.get(fragile.pid.remote(), timeout=20)
     assert isinstance(caught.value.__cause__, LookupError)
     assert wait_until(lambda: not fragile._address.is_alive())
+    # Nobody listens any more, which is not what is to be told.
+    with pytest.raises(actors.ActorDiedError, match="no such") as caught:
+        fragile.pid.remote()
+    assert isinstance(caught.value.__cause__, LookupError)
     assert actors.get(Fragile.options(name="fragile").remote().pid.remote()) > 0
+
+
+def test_connections_to_actors_that_ended_are_forgotten() -> None:
+    for _ in range(3):
+        fragile = Fragile.remote()
+        assert actors.get(fragile.pid.remote()) > 0
+        assert fragile._address.socket_path in _Process.links
+        actors.kill(fragile)
+        # No further call: what is never used again is what would stay.
+        assert wait_until(lambda: not _Process.links)
 
 
 def test_other_processes_learn_how_an_actor_ended() -> None:

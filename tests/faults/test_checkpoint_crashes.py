@@ -7,6 +7,7 @@ operation takes effect, half-way (writes) and right after.
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from checkpoints import (
     verify,
     write_checkpoint,
 )
+from checkpoints.directory import sweep
+from checkpoints.directory_lock import DirectoryLock
 from checkpoints.leftovers import leftover_path
 
 OLD, NEW = 1, 2
@@ -78,14 +81,14 @@ class Interrupted(Recording):
 
     def __init__(self, number: int, when: str, how: str) -> None:
         super().__init__()
-        self._number = number
+        self.number = number
         self._when = when
         self._how = how
 
     def step(self, name: str, path: Path, act: Callable[[], Any], half: Any = None) -> Any:
         number = len(self.operations)
         self.operations.append((name, path.name))
-        if number == self._number:
+        if number == self.number:
             if self._when == "half" and half is not None:
                 half()
             elif self._when == "after":
@@ -93,7 +96,7 @@ class Interrupted(Recording):
                 if hasattr(result, "close"):
                     result.close()
             self._interrupt()
-        elif number > self._number and self._how == "error for good":
+        elif number > self.number and self._how == "error for good":
             self._interrupt()
         return act()
 
@@ -266,7 +269,7 @@ def test_operations_are_in_the_order_that_survives_a_loss_of_power(tmp_path: Pat
 def test_both_copies_survive_between_the_renames_and_the_new_one_is_found(tmp_path: Path) -> None:
     save(tmp_path / "c", OLD)
     (tmp_path / "c").rename(leftover_path(tmp_path / "c", "old"))
-    save(tmp_path / "d", NEW).rename(leftover_path(tmp_path / "c", "new"))
+    save(tmp_path / "other" / "d", NEW).rename(leftover_path(tmp_path / "c", "new"))
     assert found_values(tmp_path) == [NEW]
     assert read_checkpoint(tmp_path / "c").components["c"] == NEW
     (next(tmp_path.glob(".c.new-*")) / "manifest.json").write_bytes(b"torn")
@@ -275,26 +278,80 @@ def test_both_copies_survive_between_the_renames_and_the_new_one_is_found(tmp_pa
 
 
 @pytest.mark.parametrize("role", ["new", "old"])
-def test_sweep_spares_the_living_the_foreign_and_the_only_copy(tmp_path: Path, role: Any) -> None:
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_sweep_spares_the_living_and_the_foreign_and_keeps_the_only_copy(
+    tmp_path: Path, role: Any, has_locks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_locks:
+        monkeypatch.setattr("fcntl.flock", _no_locks_here)
     alive = leftover_path(tmp_path / "c", role)
     alive.mkdir()
+    pid_of_another = leftover_path(tmp_path / "c", role)  # as after a restart of a container
+    pid_of_another.mkdir()
     foreign_host = alive.with_name(f".c.{role}-00000000-999999999-00000000")
     foreign_host.mkdir()
     dead = alive.with_name(alive.name.replace(f"-{os.getpid()}-", "-999999999-"))
     only_copy = dead.with_name(dead.name.replace(".c.", ".lost."))
-    save(tmp_path / "lost", OLD).rename(only_copy)
+    save(tmp_path / "other" / "lost", OLD).rename(only_copy)
     dead.mkdir()
     (dead / "a.state").touch()
     holds_notes = dead.with_name(dead.name[:-8] + "00000000")
     holds_notes.mkdir()
     (holds_notes / "notes.txt").touch()
-    save(tmp_path / "c", NEW)
-    left = {path.name for path in tmp_path.iterdir()}
-    spared = {path.name for path in (alive, foreign_host, only_copy)} | {"c"}
+    with DirectoryLock(alive):
+        save(tmp_path / "c", NEW)
+    left = {path.name for path in tmp_path.iterdir()} - {"other"}
+    # The only copy of a checkpoint has come to its place.
+    spared = {alive.name, foreign_host.name, "c", "lost"}
+    if not has_locks:
+        spared.add(pid_of_another.name)
     # Notes of a checkpoint that was replaced just before a crash are brought to the new one.
     assert left == spared | ({holds_notes.name} if role == "new" else set())
     assert (tmp_path / "c" / "notes.txt").exists() == (role == "old")
     assert found_values(tmp_path) == [OLD, NEW]
+
+
+def _no_locks_here(*_: Any) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    released, gone_on = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pid = os.fork()
+    if pid == 0:
+        os.read(released, 1)
+        os._exit(0)
+    try:
+        with pytest.raises(BlockingIOError):
+            DirectoryLock(tmp_path)
+        lock.release()
+        with DirectoryLock(tmp_path) as again:
+            assert again.is_real
+            assert again.holds(tmp_path)
+            assert not again.holds(tmp_path / "other")
+    finally:
+        os.write(gone_on, b"x")
+        os.waitpid(pid, 0)
+        os.close(released)
+        os.close(gone_on)
+
+
+def test_a_new_directory_that_is_taken_for_abandoned_is_made_again(tmp_path: Path) -> None:
+    """Between its making and its locking, a save of another process may sweep."""
+
+    class Swept(Recording):
+        def make_directory(self, path: Path) -> None:
+            super().make_directory(path)
+            if len(self.operations) <= 2:
+                sweep(tmp_path, FileSystem())
+                assert not path.exists()
+
+    save(tmp_path / "c", NEW, Swept())
+    assert found_values(tmp_path) == [NEW]
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 KILLED_SAVER = """

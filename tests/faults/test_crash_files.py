@@ -14,7 +14,7 @@ import pytest
 
 from checkpoints import CheckpointCorruptError, encode
 from trainer import ConfigError, PPOConfig, RunnerLostError
-from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError
+from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError, RestlessEnv
 
 pytestmark = pytest.mark.process
 
@@ -233,3 +233,28 @@ def test_the_random_numbers_of_the_process_go_on_as_if_nothing_was_played(tmp_pa
         with pytest.raises(InjectedFaultError):
             algo.replay_episode(file)
         assert random.random() == expected
+
+
+class BadState(RestlessEnv):
+    """Fails where a number from its own generator says so: only its state leads there again."""
+
+    def step(self, action: int) -> Any:
+        answer = super().step(action)
+        if answer[0][1] > 0.72 and self.steps > 2:
+            raise InjectedFaultError(f"step {self.steps}, {answer[0][1]}")
+        return answer
+
+
+def test_an_env_is_put_back_by_its_state_to_fail_again(tmp_path: Path) -> None:
+    env_config = {"num_envs_per_env_runner": 2, "min_length": 9}
+    with config(tmp_path, 0, env=BadState, env_config=env_config).build_algo() as algo:
+        told = train_until_it_fails(algo, InjectedFaultError)
+    (file,) = tmp_path.iterdir()
+    with (
+        config(
+            tmp_path, 0, env=BadState, env_config=env_config | {"first_seed": 99}
+        ).build_algo() as algo,
+        pytest.raises(InjectedFaultError) as again,
+    ):
+        algo.replay_episode(file)
+    assert str(again.value) == told

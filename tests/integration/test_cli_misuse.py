@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from checkpoints import read_manifest
 from tests.command_line import ENV, SMALL, command, rows, run, train
 from trainer.cli import main
 from trainer.testing.waiting import wait_until
@@ -131,6 +132,27 @@ def test_checkpoints_after_the_one_that_is_resumed_are_set_aside(tmp_path: Path)
     again = run("resume", "run", "--stop-iterations", 3, folder=tmp_path).stdout
     assert "(iteration 2)" in again
     assert "set-aside" not in again
+
+
+def test_the_newest_whole_checkpoint_is_resumed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(tmp_path, "--stop-iterations", 4, "--checkpoint-every", 1)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    undisturbed = read_manifest(checkpoints / "000004").components
+    weights = checkpoints / "000004" / undisturbed["learner/rl_module"].file
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(bytes(data))  # as many bytes as before, but others
+    (checkpoints / "000003" / "manifest.json").unlink()
+    (checkpoints / "000005").mkdir()  # a save that was cut off
+    done = run("resume", "run", "--stop-iterations", 4, folder=tmp_path)
+    assert "000002 (iteration 2)" in done.stdout
+    assert "passed over for an older one" in caplog.text
+    resumed = read_manifest(checkpoints / "000004").components
+    assert {name: entry.sha256 for name, entry in resumed.items()} == {
+        name: entry.sha256 for name, entry in undisturbed.items()
+    }
 
 
 def test_a_run_may_end_after_some_time(tmp_path: Path) -> None:

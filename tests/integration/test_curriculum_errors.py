@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gymnasium.wrappers import TimeLimit
 
+from callbacks import CallbackError, TaskLadder
 from checkpoints import StateError, encode
 from trainer import Algorithm, ConfigError, PPOConfig, SerializationError, TaskError
 from trainer.testing.debug_envs import CountdownEnv
@@ -77,6 +78,13 @@ def test_an_env_without_tasks_is_told_of_when_the_algorithm_is_built(num_env_run
         TaskError, match=r"env_task_fn needs an env .* 'CountdownEnv' cannot: .*has"
     ):
         config(num_env_runners, CountdownEnv, env_task_fn=gives(1)).build_algo()
+
+
+def test_a_ladder_beside_a_task_function_is_refused_when_the_algorithm_is_built() -> None:
+    ladder = TaskLadder([0, 1], promote_at=1.0)
+    made = config(env_task_fn=gives(1)).callbacks([ladder])
+    with pytest.raises(CallbackError, match=r"`env_task_fn=.* configure one of the two"):
+        made.build_algo()
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])

@@ -382,21 +382,25 @@ def test_training_waits_for_no_asynchronous_evaluation() -> None:
     assert not any(is_process_alive(pid) for pid in pids), "stop() leaves nobody behind"
 
 
-def test_an_evaluation_that_never_succeeds_does_not_end_training() -> None:
+def test_an_evaluation_that_never_succeeds_does_not_end_training(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     settings = {"evaluation_sample_timeout_s": 0.1, "evaluation_num_env_runners": 1}
     made = faulty({"how": "hangs", "min_length": 12}, **settings)
     made.evaluation(evaluation_duration=1)
     with made.build_algo() as algo:
         evaluations: list[int] = []
 
-        def has_three() -> bool:
+        def has_four() -> bool:
             evaluation = algo.train().get("evaluation")
             if evaluation is not None:
                 assert evaluation["num_episodes_missing"] == 1
                 evaluations.append(evaluation["weights_version"])
-            return len(set(evaluations)) == 3
+            return len(set(evaluations)) == 4
 
-        assert wait_until(has_three, within_s=60)
+        assert wait_until(has_four, within_s=60)
+        told = [text for text in caplog.messages if "are missing in its result" in text]
+        assert ["not told again" in text for text in told] == [False, False, True]
         assert algo.eval_env_runner_group.num_restarts > 3, "more than a newcomer's three tries"
 
 

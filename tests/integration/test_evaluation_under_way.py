@@ -16,7 +16,7 @@ import pytest
 from gymnasium.envs.classic_control import PendulumEnv
 
 from callbacks import RLlibCallback
-from checkpoints import encode
+from checkpoints import encode, read_manifest
 from trainer import AlgorithmStoppedError, CallbackError, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.waiting import wait_until
@@ -146,8 +146,49 @@ def test_a_restore_ends_it_and_begins_what_was_under_way_then(
         assert numbers(algo.train()["evaluation"]) == numbers(evaluation)
 
 
+@pytest.mark.parametrize("is_parallel", [False, True])
+def test_one_of_earlier_weights_begins_again_after_a_restore(
+    is_parallel: bool, gate: Path, tmp_path: Path
+) -> None:
+    class CountingStarts(RLlibCallback):
+        num_starts = 0
+
+        def on_evaluate_start(self, **kwargs: Any) -> None:
+            self.num_starts += 1
+
+    def made(**settings: Any) -> PPOConfig:
+        settings = {"evaluation_parallel_to_training": is_parallel, **settings}
+        return config(gate, evaluation_interval=3, **settings).callbacks(CountingStarts)
+
+    iteration = 2 if is_parallel else 3
+    with made().build_algo() as algo:
+        for _ in range(3 if is_parallel else 4):
+            algo.train()
+        weights = encode(algo.get_weights())
+        state = algo.get_state()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        gate.unlink()
+        expected = train_until_evaluated(algo)
+    assert state["evaluation"]["running"]["iteration"] == iteration
+    assert encode({"default_policy": state["evaluation"]["running"]["weights"]["state"]}) != weights
+    with made(seed=6).build_algo() as other:
+        other.restore_from_path(path)
+        again = other.save_to_path(tmp_path / "again")
+        first_result = other.train()
+        starts = other.get_state(components="callbacks")["callbacks"]
+        resumed = first_result.get("evaluation") or train_until_evaluated(other)
+    first, second = read_manifest(path).components, read_manifest(again).components
+    assert {name: entry.sha256 for name, entry in first.items() if name != "config"} == {
+        name: entry.sha256 for name, entry in second.items() if name != "config"
+    }
+    assert resumed["evaluated_at_iteration"] == iteration
+    assert resumed["weights_version"] == expected["weights_version"] == iteration
+    assert numbers(resumed) == numbers(expected)
+    assert starts == state["callbacks"], "the event was told before"
+
+
 def _counted(algo: Any) -> list[int]:
-    states = algo.get_state(components="evaluation")["evaluation"]["evaluator"]["callbacks"]
+    states = algo.eval_env_runner_group.get_callback_states()
     return [state["objects"][0]["state"]["num_episodes"] for _, state in sorted(states.items())]
 
 
@@ -180,6 +221,28 @@ def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) 
         assert _counted(algo) == [2, 2]
     with config(gate, enable_async_evaluation=False).build_algo() as algo:
         assert numbers(algo.train()["evaluation"]) == numbers(evaluations[0])
+
+
+def test_what_half_of_it_has_counted_is_not_counted_again_after_a_restore(
+    gate: Path, tmp_path: Path
+) -> None:
+    """Only runner 2 waits: runner 1 has counted its episodes when the checkpoint is saved."""
+    with config(gate, only=2, evaluation_interval=2).build_algo() as algo:
+        algo.train()
+        algo.train()
+
+        def has_answered() -> bool:
+            algo._look_after_evaluation()
+            return _counted(algo) == [2, 0]
+
+        assert wait_until(has_answered)
+        path = algo.save_to_path(tmp_path / "checkpoint")
+    gate.unlink()
+    with config(gate, evaluation_interval=2).build_algo() as other:
+        other.restore_from_path(path)
+        train_until_evaluated(other)
+        state = other.get_state(components="evaluation")["evaluation"]["evaluator"]["callbacks"]
+    assert [state[index]["objects"][0]["state"]["num_episodes"] for index in "12"] == [2, 2]
 
 
 def test_what_was_asked_of_its_runners_afterwards_outlives_it_as_well(gate: Path) -> None:

@@ -62,6 +62,13 @@ def fetched(group: Any) -> list[tuple[int, Any]]:
     return sorted(group.fetch_ready_async_reqs(timeout_seconds=None))
 
 
+def test_modules_of_all_runners_are_handed_out_in_one_list(group: Any) -> None:
+    assert group.foreach_policy(lambda module, name, number: (name, number), number=3) == [
+        ("default_policy", 3),
+        ("default_policy", 3),
+    ]
+
+
 def test_calls_that_nobody_waits_for_are_answered_later(group: Any) -> None:
     assert group.foreach_env_runner_async(index_of) == 2
     assert fetched(group) == [(1, 1), (2, 2)]

@@ -293,6 +293,10 @@ def _forget_optimizer(state: dict[str, Any]) -> None:
         moment[:] = 0
 
 
+def _forget_moments_of_the_temperature(state: dict[str, Any]) -> None:
+    state["learner"]["optimizer"]["first_moment"]["log_alpha"][:] = 0.0
+
+
 def _forget_num_updates(state: dict[str, Any]) -> None:
     state["learner"]["learner"]["num_updates"] = 0
 
@@ -307,6 +311,7 @@ def _forget_priorities(state: dict[str, Any]) -> None:
         _forget_target,
         _forget_log_alpha,
         _forget_optimizer,
+        _forget_moments_of_the_temperature,
         _forget_num_updates,
         _forget_priorities,
     ],

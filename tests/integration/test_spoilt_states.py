@@ -45,6 +45,8 @@ TAKEN: Final = {
     r"evaluation\['last'\]": "metrics that were reported before, with the user's own among them",
     r"key gone .*\['rewritten_return'\]$": "states of earlier releases lack it",
     r"key .*\['custom_metrics'\]": "the user's own",
+    r"key .*\['extra_model_outputs'\]": "of the last action, for callbacks; not learnt from",
+    r"wrong type .*\['key'\]\[\d+\]$": "the parts of a metric's key are texts or integers",
     r"row added .*exploration\['memory'\]": "the memory grows by such rows",
 }
 
@@ -246,6 +248,22 @@ def test_training_goes_on_after_a_refused_checkpoint_as_if_nothing_had_been(
     run.algo.restore_from_path(run.path)
     for component, mutation in refused:
         assert spoil(run, component, mutation, tmp_path / component.replace("/", ".")) is not None
+    assert encode(comparable(run.algo.train())) == expected
+    run.algo.restore_from_path(run.path)
+    run.assert_unchanged()
+
+
+def test_outputs_of_the_last_actions_may_be_missing_because_nobody_learns_from_them(
+    runs: dict[str, Run], tmp_path: Path
+) -> None:
+    run = runs["ppo"]
+    expected = encode(comparable(run.algo.train()))
+    state = mutated(run.contents.components["env_runners"], ("key added", ("slots", 0)))
+    del state["slots"][0]["of another release"]
+    for slot in state["slots"]:
+        assert slot["episode"]["extra_model_outputs"].popitem()
+    path = run.rewritten(tmp_path / "c", {**run.contents.components, "env_runners": state})
+    run.algo.restore_from_path(path)
     assert encode(comparable(run.algo.train())) == expected
     run.algo.restore_from_path(run.path)
     run.assert_unchanged()

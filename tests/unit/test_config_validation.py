@@ -229,6 +229,15 @@ def test_evaluation_config_cannot_decide_what_evaluation_settings_decide(name: s
     assert "in evaluation this follows from" in _problems(_ppo(evaluation_config={name: value}))
 
 
+@pytest.mark.parametrize("name", ["model", "model_config"])
+def test_evaluation_config_cannot_ask_for_another_network(name: str) -> None:
+    config = _ppo(model={"fcnet_hiddens": [8]}, evaluation_config={name: {"fcnet_hiddens": [4]}})
+    assert _problems(config).startswith("evaluation_config: `model_config={'fcnet_hiddens': [4]}`")
+    assert "so with its network" in _problems(config)
+    same = _ppo(model={"fcnet_hiddens": [8]}, evaluation_config={name: {"fcnet_hiddens": [8]}})
+    assert _problems(same) == ""
+
+
 def test_callbacks_are_judged_all_at_once() -> None:
     config = PPOConfig().callbacks(
         callbacks_class=[3],

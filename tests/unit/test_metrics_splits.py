@@ -8,7 +8,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from checkpoints import codec
@@ -87,6 +87,7 @@ PARTS = st.lists(st.lists(VALUES, max_size=5), min_size=3, max_size=3)
 
 
 @settings(max_examples=60, deadline=None)
+@example(parts=[[], [0.0], [-5e-324]], order=[0, 1, 2], window=2, reduce="mean")
 @given(
     parts=PARTS,
     order=st.permutations([0, 1, 2]),

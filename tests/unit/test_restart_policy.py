@@ -67,6 +67,14 @@ def test_the_configured_delay_comes_on_top() -> None:
     assert [policy.back_off_s(n) for n in (1, 2, 3)] == pytest.approx([2.0, 2.05, 2.1])
 
 
+def test_the_setting_that_limits_it_is_told_after_every_fifth_failure_in_a_row() -> None:
+    policy = RestartPolicy(tolerance=70)
+    told = {failures: policy.outlook(failures) for failures in range(1, 11)}
+    assert [failures for failures, text in told.items() if text] == [5, 10]
+    assert "num_consecutive_env_runner_failures_tolerance=70" in told[10]
+    assert "failure 10 in a row" in told[10]
+
+
 def why(
     policy: RestartPolicy,
     *,

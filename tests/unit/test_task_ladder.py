@@ -33,7 +33,9 @@ class Run:
     def __init__(self, ladder: TaskLadder) -> None:
         self.ladder = ladder
         self.group = Group()
-        self.algorithm: Any = SimpleNamespace(env_runner_group=self.group)
+        self.algorithm: Any = SimpleNamespace(
+            env_runner_group=self.group, config=SimpleNamespace(env_task_fn=None)
+        )
         ladder.on_algorithm_init(algorithm=self.algorithm)
 
     def iterate(self, *episodes: tuple[str, int, float]) -> dict[str, Any]:

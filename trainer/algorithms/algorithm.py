@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
+from callbacks.ready_made.directory_claims import release_directories
 from checkpoints import CheckpointWriteError
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
 from trainer.algorithms.algorithm_inference import AlgorithmInference
@@ -286,6 +287,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             self.finish_saving()
         finally:
             self._is_stopped = True
+            release_directories(self)
             self._stop_groups()
 
     def _stop_groups(self) -> None:

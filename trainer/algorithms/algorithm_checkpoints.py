@@ -10,7 +10,8 @@ import logging
 import platform
 from collections.abc import Collection, Mapping
 from importlib import metadata
-from typing import Any, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, cast
 
 from checkpoints import (
     Checkpointable,
@@ -28,6 +29,7 @@ from checkpoints.background import BackgroundSave
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
 from trainer.algorithms.algorithm_parts import AlgorithmParts
+from trainer.algorithms.model_difference import model_difference, plain_model_config
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.restored_config import class_of_state, config_from_state, restored_config
 from trainer.algorithms.state import ACTORS, components_of
@@ -39,6 +41,14 @@ from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="AlgorithmCheckpoints")
+
+_DECIDED_BY: Final = MappingProxyType(
+    {
+        "connectors": ("observation_filter", "normalize_rewards"),
+        "exploration": ("exploration_config",),
+    }
+)
+"""Components that are not always there, and the settings that decide it."""
 
 
 class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
@@ -120,8 +130,10 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             "action_space": str(module.action_space),
             "module": type(module).__qualname__,
             "num_parameters": module.num_parameters,
-            "num_env_runners": self.config.num_env_runners,
+            "model_config": plain_model_config(self.module_spec.model_config),
+            "num_env_runners": self.env_runner_group.num_remote_env_runners(),
             "num_env_slots": self.env_runner_group.num_slots,
+            "running_episodes": self.env_runner_group.ways_back(),
             "root_seed": self.root_seed,
             "training_iteration": self.counters.training_iteration,
             "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled,
@@ -189,7 +201,8 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
                 unpickled. That runs code from the checkpoint: say so only if you trust it like a
                 program.
             settings: settings to change, by name: `num_env_runners=0`, `callbacks=MyCallbacks`,
-                `env=MyEnv` …
+                `env=MyEnv` …; `seed=…` gives another seed to all randomness to come. What has moved
+                on since the start (`kl_coeff`, `initial_alpha` …) stays where it is.
 
         Raises:
             CheckpointError: the checkpoint is missing, damaged, of another algorithm or env.
@@ -211,6 +224,8 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         built = chosen(restored_config(path, chosen, config, settings, allow_code=allow_code))
         try:
             built.restore_from_path(path)
+            if (seed := settings.get("seed")) is not None:  # given as such: not that of the run
+                built.adopt_root_seed(int(seed))
         except BaseException:
             built.stop()
             raise
@@ -258,12 +273,20 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
             for name in checked
             if facts.get(name) != own[name]
         ]
+        models = model_difference(facts.get("model_config"), own["model_config"])
         if different:
+            different += [models] if models else []
             raise CheckpointMismatchError(
                 f"The checkpoint is of env {facts.get('env')!r} and does not fit this "
                 f"{type(self).__name__} of env {own['env']!r}: {'; '.join(different)}. Nothing was "
                 "changed. Build the algorithm with the config that the checkpoint was saved with, "
                 "or use from_checkpoint()."
+            )
+        if models:
+            _LOGGER.warning(
+                "%s. The weights have the same shapes, but what the network makes of them may be "
+                "something else.",
+                models,
             )
         if facts.get("env") != own["env"]:
             _LOGGER.warning(
@@ -315,11 +338,24 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         # Actors are no part of the algorithm: those are restored that are there now.
         if ACTORS in expected and ACTORS not in found:
             _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
-        super()._check_components(
-            expected=[name for name in expected if name != ACTORS],
-            found=[name for name in found if name != ACTORS],
-            path=path,
-        )
+        try:
+            super()._check_components(
+                expected=[name for name in expected if name != ACTORS],
+                found=[name for name in found if name != ACTORS],
+                path=path,
+            )
+        except CheckpointMismatchError as error:
+            hint = self._settings_behind({*expected} ^ {*found})
+            raise CheckpointMismatchError(f"{error}{hint}") from None
+
+    def _settings_behind(self, components: Collection[str]) -> str:
+        """Names the settings that decide whether there are these components, with their values."""
+        settings = [
+            f"{name}={self.config[name]!r}"
+            for component in sorted(components)
+            for name in _DECIDED_BY.get(component, ())
+        ]
+        return f" Whether they are there depends on: {', '.join(settings)}." if settings else ""
 
     def _on_restored(self) -> None:
         if not self._restores_all:

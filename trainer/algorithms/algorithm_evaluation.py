@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checkpoints import check_shape
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.building import evaluation_settings, make_group
 from trainer.env_runners import EnvRunnerGroup
@@ -22,6 +23,7 @@ from trainer.env_runners.crash_files import read_crash
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import TrainerError
 from trainer.evaluation import Evaluator, RunningEvaluation, Subject, call_evaluation_function
+from trainer.evaluation.state_shape import evaluation_state
 from trainer.metrics import ResultDict, comparable
 from trainer.seeding import Role
 from trainer.types import State
@@ -35,22 +37,22 @@ class EvaluationsSoFar:
 
     Attributes:
         running: the one that was under way; None if none was.
-        num_answers: what of it had come in.
+        num_answers: what the state of then holds of its answers.
         last: the metrics of the last one that was over, with those that no state holds.
-        begins_again: one that a checkpoint left under way is still to begin.
+        interrupted: what a checkpoint left under way, if that is still to begin again.
     """
 
     running: RunningEvaluation | None
     num_answers: int
     last: dict[str, Any]
-    begins_again: bool
+    interrupted: Subject | None
 
 
 class AlgorithmEvaluation(AlgorithmParts):
     """Adds evaluation to an algorithm."""
 
     _running_evaluation: RunningEvaluation | None = None
-    _begins_evaluation_again: bool = False
+    _interrupted: Subject | None = None
     _is_evaluating: bool = False
 
     @property
@@ -132,16 +134,31 @@ class AlgorithmEvaluation(AlgorithmParts):
         """Brings the runners up to the newest weights and tells the callbacks."""
         evaluator = self._get_evaluator()
         evaluator.start(self.env_runner_group)
-        subject = Subject(self._weights(), self.normalization, self.counters.training_iteration)
+        subject = self._newest_subject()
         is_looked_at = self.callbacks.listens_to("on_evaluate_start")
         has_function = self.config.custom_evaluation_function is not None
         evaluator.prepare(subject, waits=is_looked_at or has_function)
         self.callbacks.fire("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
         return evaluator, subject
 
+    def _newest_subject(self) -> Subject:
+        return Subject(self._weights(), self.normalization, self.counters.training_iteration)
+
+    def _begin_evaluation_beside_training(self, *, is_due: bool) -> None:
+        """Begins what is to be evaluated while the next training step is made, if anything is."""
+        is_due = is_due and self.config.evaluation_parallel_to_training
+        interrupted, self._interrupted = self._interrupted, None
+        if interrupted is not None and (self.config.enable_async_evaluation or not is_due):
+            # No event: it was told before the checkpoint, and what it changed is in there.
+            evaluator = self._get_evaluator()
+            evaluator.start(self.env_runner_group)
+            evaluator.prepare(interrupted, waits=False)
+            self._running_evaluation = evaluator.begin(interrupted, is_beside_training=True)
+        if is_due:
+            self._begin_evaluation()
+
     def _begin_evaluation(self) -> None:
         """Lets the runners evaluate the newest weights while training goes on."""
-        self._begins_evaluation_again = False
         self._end_evaluation_if_over(shown_in=self.counters.training_iteration + 1)
         if self._running_evaluation is not None:
             self._get_evaluator().leave_out()
@@ -185,11 +202,10 @@ class AlgorithmEvaluation(AlgorithmParts):
 
     def _note_evaluations(self) -> EvaluationsSoFar:
         """What no state holds, for `_undoing_evaluations`."""
-        running = self._running_evaluation
-        num_answers = 0 if running is None else running.play.num_answers
-        return EvaluationsSoFar(
-            running, num_answers, self._last_evaluation, self._begins_evaluation_again
-        )
+        running, num_answers = self._running_evaluation, 0
+        if running is not None and not self._get_evaluator().begins_from(running):
+            num_answers = running.play.num_answers
+        return EvaluationsSoFar(running, num_answers, self._last_evaluation, self._interrupted)
 
     @contextlib.contextmanager
     def _undoing_evaluations(self, before: EvaluationsSoFar) -> Iterator[None]:
@@ -202,7 +218,7 @@ class AlgorithmEvaluation(AlgorithmParts):
             self._evaluator.group.abandon_play(but=None if running is None else running.play)
         yield
         self._running_evaluation, self._last_evaluation = running, before.last
-        self._begins_evaluation_again = before.begins_again
+        self._interrupted = before.interrupted
         if running is not None:
             running.play.commit_again(since=before.num_answers)
 
@@ -262,27 +278,37 @@ class AlgorithmEvaluation(AlgorithmParts):
     def get_evaluation_state(self) -> State:
         """Where evaluation stands: plain data."""
         evaluator, running = self._evaluator, self._running_evaluation
-        state = self._evaluator_state if evaluator is None else evaluator.get_state()
+        state = self._evaluator_state if evaluator is None else evaluator.get_state(running)
+        subject = self._interrupted if running is None else running.subject
         # Without times and repairs, which no two runs share.
         last = comparable({"evaluation": self._last_evaluation})["evaluation"]
         return {
             "evaluator": state,
             "last": copy.deepcopy(last),
             "reported_at": self._evaluation_reported_at,
-            "running_of": None if running is None else running.subject.iteration,
+            "running_of": None if subject is None else subject.iteration,
+            **({} if subject is None else {"running": subject.get_state()}),
         }
+
+    def check_evaluation_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_evaluation_state` will take it."""
+        check_shape(state, evaluation_state(self._newest_subject().get_state()))
 
     def set_evaluation_state(self, state: State) -> None:
         """Goes on where `get_evaluation_state` was called.
 
-        What is running now ends. What was running then begins again with the next iteration if it
-        was of these weights; else it is left out.
+        What is running now ends. What was running then begins again with the next iteration, with
+        the weights that it had.
         """
         running, self._running_evaluation = self._running_evaluation, None
         if running is not None and self._evaluator is not None:
             self._evaluator.group.abandon_play()
-        last, iteration = state["last"], self.counters.training_iteration
-        self._begins_evaluation_again = state.get("running_of") == iteration
+        last = state["last"]
+        if "running" in state:
+            self._interrupted = Subject.from_state(state["running"])
+        else:  # of a release that did not keep its weights: they may be the newest ones
+            is_newest = state.get("running_of") == self.counters.training_iteration
+            self._interrupted = self._newest_subject() if is_newest else None
         self._evaluator_state = state["evaluator"]
         self._last_evaluation = copy.deepcopy(last)
         self._evaluation_reported_at = state.get("reported_at", last.get("evaluated_at_iteration"))

@@ -55,6 +55,11 @@ class AlgorithmParts:
     _last_evaluation: dict[str, Any]
     _evaluation_reported_at: int | None
 
+    @property
+    def eval_env_runner_group(self) -> EnvRunnerGroup | None:
+        """The evaluation runners; None until evaluation is configured or used."""
+        raise NotImplementedError
+
     def adopt_root_seed(self, root_seed: int) -> None:
         """Derives all randomness to come from another seed."""
         raise NotImplementedError
@@ -65,6 +70,10 @@ class AlgorithmParts:
 
     def get_evaluation_state(self) -> State:
         """Where evaluation stands: plain data."""
+        raise NotImplementedError
+
+    def check_evaluation_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_evaluation_state` will take it."""
         raise NotImplementedError
 
     def set_evaluation_state(self, state: State) -> None:

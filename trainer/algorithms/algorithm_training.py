@@ -49,11 +49,11 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
         result = IterationResult(self.counters)
         self.episode_statistics.begin_iteration()
         is_due = self._is_evaluation_due(self.counters.training_iteration + 1)
-        if self._begins_evaluation_again or (
+        if self._interrupted is not None or (
             is_due and self.config.evaluation_parallel_to_training
         ):
             with result.time("evaluation_iteration"):
-                self._begin_evaluation()
+                self._begin_evaluation_beside_training(is_due=is_due)
         while not self._has_done_enough(result, time.monotonic() - started_at):
             self._iteration = result
             self.training_step()

@@ -21,7 +21,6 @@ from typing import Final
 from checkpoints import HasState, check_shape
 from checkpoints.state_shapes import TEXT, anything, count, dict_of, fields, list_of
 from trainer.algorithms.algorithm_parts import AlgorithmParts
-from trainer.evaluation.state_shape import EVALUATION
 from trainer.metrics.state_shapes import EPISODES_STATE, LOGGER_STATE
 from trainer.types import State
 
@@ -53,14 +52,22 @@ def components_of(algorithm: AlgorithmParts) -> Collection[tuple[str, HasState]]
 class _ConfigRecord:
     """The settings, which are written but never applied: an algorithm keeps its own.
 
-    The root seed is the exception: the numbers to come follow from it.
+    The root seed is the exception: the numbers to come follow from it. The numbers of runners are
+    those that there are, which `add_workers` may have raised since.
     """
 
     def __init__(self, algorithm: AlgorithmParts) -> None:
         self._algorithm = algorithm
 
     def get_state(self) -> State:
-        return {**self._algorithm.config.get_state(), "root_seed": self._algorithm.root_seed}
+        algorithm = self._algorithm
+        state = algorithm.config.get_state()
+        state["settings"]["num_env_runners"] = algorithm.env_runner_group.num_remote_env_runners()
+        evaluation = algorithm.eval_env_runner_group
+        if evaluation is not None:
+            num_env_runners = evaluation.num_remote_env_runners()
+            state["settings"]["evaluation_num_env_runners"] = num_env_runners
+        return {**state, "root_seed": algorithm.root_seed}
 
     def check_state(self, state: State) -> None:
         check_shape(state, CONFIG)
@@ -96,7 +103,7 @@ class _EvaluationRecord:
         return self._algorithm.get_evaluation_state()
 
     def check_state(self, state: State) -> None:
-        check_shape(state, EVALUATION)
+        self._algorithm.check_evaluation_state(state)
 
     def set_state(self, state: State) -> None:
         self._algorithm.set_evaluation_state(state)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
-from checkpoints import latest_checkpoint
+from checkpoints import (
+    CheckpointCorruptError,
+    find_checkpoints,
+    latest_checkpoint,
+    verify,
+)
 from trainer.errors import ConfigError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def checkpoint_at(path: str) -> Path:
@@ -24,9 +32,31 @@ def checkpoint_at(path: str) -> Path:
     if (given / "run.json").is_file():
         raise ConfigError(
             f"{given.resolve()} is the directory of a run without a checkpoint: it ended before "
-            "it saved one. Remove the directory, and start again with local-trainer train."
+            "it saved one. Start again: local-trainer train --run-dir, with what it was started "
+            "with."
         )
     return given
+
+
+def newest_whole_at(path: str) -> Path:
+    """The checkpoint at a path: itself, or the newest of a run's directory that is not damaged.
+
+    Complete ones whose bytes are not as their hashes say are passed over, with a warning.
+
+    Raises:
+        ConfigError: nothing is there, or the directory of a run that has not saved anything.
+    """
+    newest = checkpoint_at(path)
+    if newest == _existing(path):
+        return newest
+    for found in reversed(find_checkpoints(newest.parent)):
+        try:
+            verify(found.path)
+        except CheckpointCorruptError as error:
+            _LOGGER.warning("The newest checkpoint is passed over for an older one: %s", error)
+            continue
+        return found.path
+    return newest  # reading it tells
 
 
 def all_checkpoints_at(path: str) -> list[Path]:

@@ -15,7 +15,7 @@ from callbacks.ready_made.stop_criteria import StopCriteria
 from checkpoints import read_checkpoint, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
-from trainer.cli.checkpoint_paths import checkpoint_at
+from trainer.cli.checkpoint_paths import checkpoint_at, newest_whole_at
 from trainer.cli.run_directory import RunDirectory
 from trainer.cli.run_lock import RunLock
 from trainer.cli.stops import given_stops, stops_from_dict, stops_to_dict, updated_stops
@@ -44,7 +44,7 @@ def train(arguments: argparse.Namespace) -> int:
 
 def resume(arguments: argparse.Namespace) -> int:
     """`local-trainer resume`."""
-    checkpoint = checkpoint_at(arguments.path)
+    checkpoint = newest_whole_at(arguments.path)
     read_manifest(checkpoint)  # nothing is made where there is no checkpoint
     directory = _run_directory(_run_directory_of(checkpoint))
     with RunLock(directory.path):

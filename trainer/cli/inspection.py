@@ -194,7 +194,9 @@ def _not_included(manifest: Manifest, parts: Mapping[str, Mapping[str, Any]]) ->
     elif code:
         missing["plain settings"] = f"{', '.join(code)}: code; give them, or allow code"
     if running_of is not None:
-        missing["running evaluation"] = f"of iteration {running_of}; it was under way"
+        missing["running evaluation"] = (
+            f"of iteration {running_of}; it was under way and begins again after a restore"
+        )
     if "algorithm" in manifest.metadata:
         absent = {name: why for name, why in _ABSENT.items() if name not in manifest.components}
         missing |= absent

@@ -47,13 +47,16 @@ class RunDirectory:
     def create(self, stops: Mapping[str, Any]) -> None:
         """Makes the directory of a new run.
 
+        One that was killed before it saved anything cannot be gone on with, so the new one takes
+        its place; the results that it wrote stay in `results.jsonl.1`.
+
         Args:
             stops: when the run ends, for `resume`.
 
         Raises:
             ConfigError: it holds a run already, or cannot be written.
         """
-        if self.results_file.exists() or self.checkpoints.path.exists():
+        if self.checkpoints.holds_any():
             raise ConfigError(
                 f"{self.path} holds a run already. Go on with it "
                 f"(local-trainer resume {self.relative_path}), or give another --run-dir."
@@ -61,6 +64,8 @@ class RunDirectory:
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            with self._refusals_told():
+                self._results.start_anew({"training_iteration": 1})
             self.write_stops(stops)
         except OSError as error:
             raise ConfigError(

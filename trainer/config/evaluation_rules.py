@@ -53,6 +53,29 @@ def evaluation_sees_what_training_sees(config: Sections) -> Iterator[Problem]:
             )
 
 
+_OF_THE_MODULE: Final = ("model_config", "rl_module_spec")
+
+
+def evaluation_acts_with_the_module_that_learns(config: Sections) -> Iterator[Problem]:
+    """`evaluation_config` does not ask for another network: the weights are those of training."""
+    overrides = config.evaluation_config
+    if not isinstance(overrides, dict):
+        return
+    for name in _OF_THE_MODULE:
+        if name not in overrides:
+            continue
+        given, trained = overrides[name], config.read_value(name)
+        if isinstance(given, dict) and isinstance(trained, dict):  # merged key by key
+            given, trained = {**trained, **given}, {**trained}
+        if given != trained:
+            yield Problem(
+                f"evaluation_config: {assignment(name, overrides[name])}",
+                "an evaluation acts with the weights that training has, so with its network.",
+                f"Remove it, or set `{name}` for training.",
+                ("evaluation_config", name),
+            )
+
+
 _BESIDE: Final = ("evaluation_parallel_to_training", "enable_async_evaluation")
 
 
@@ -127,6 +150,7 @@ def custom_evaluation_can_be_called(config: Sections) -> Iterator[Problem]:
 EVALUATION_RULES: Final = (
     Rule(("evaluation_config",), evaluation_config_decides_nothing_twice),
     Rule(("evaluation_config",), evaluation_sees_what_training_sees),
+    Rule(("evaluation_config", *_OF_THE_MODULE), evaluation_acts_with_the_module_that_learns),
     Rule((*_BESIDE, "evaluation_num_env_runners"), evaluation_beside_training_has_runners),
     Rule(
         ("evaluation_duration", "evaluation_parallel_to_training"),

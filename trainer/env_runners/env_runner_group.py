@@ -90,11 +90,12 @@ class EnvRunnerGroup(
         """
         self.num_restarts = self.num_sub_env_restarts = self.num_recorded = 0
         self.is_training = False
-        # Of running episodes given up in any round, until the next sample tells them.
         self._num_episodes_lost = self._num_env_steps_lost = 0
+        self._untold_drop = ""
         self._recreated: list[int] = []
         self._records = []
         self._ready = []
+        self._told_env_states: set[str] = set()
         self._failed_calls = RoundResult()
         self._open = None
         self._is_stopped = False
@@ -111,7 +112,10 @@ class EnvRunnerGroup(
     def _make_places(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
         indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
         self._places = {
-            index: RunnerPlace(spec.at_place(index, num_env_runners)) for index in indices
+            index: RunnerPlace(
+                spec.at_place(index, num_env_runners), told_env_states=self._told_env_states
+            )
+            for index in indices
         }
         self._pool = None
         if num_env_runners:
@@ -227,6 +231,10 @@ class EnvRunnerGroup(
         )
         return self._open
 
+    def is_playing(self, play: TicketPlay) -> bool:
+        """Whether the runners were asked for nothing else since this play began."""
+        return self._open is play
+
     def end_play(self, play: TicketPlay) -> GroupSample:
         """What was played by a play that is over."""
         if self._open is play:
@@ -269,17 +277,6 @@ class EnvRunnerGroup(
         sample = GroupSample.of(replies, repair_s=result.repair_s)
         self._tell_recreated()
         return self._with_losses(replace(sample, metrics=creation_metrics + sample.metrics))
-
-    def _with_losses(self, sample: GroupSample) -> GroupSample:
-        """The sample, with what was lost since the last one."""
-        self.num_sub_env_restarts += sample.num_sub_env_restarts
-        sample = replace(
-            sample,
-            num_episodes_lost=sample.num_episodes_lost + self._num_episodes_lost,
-            num_env_steps_lost=sample.num_env_steps_lost + self._num_env_steps_lost,
-        )
-        self._num_episodes_lost = self._num_env_steps_lost = 0
-        return sample
 
     # ---- rounds
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from trainer.curriculum import TaskInForce
-from trainer.env_runners.observations import is_same
-from trainer.env_runners.replay import replayed
+from trainer.env_runners.replay import Replay
+from trainer.env_runners.slot_env_state import SlotEnvState
 from trainer.env_runners.slot_tasks import SlotTasks
 from trainer.env_runners.spec import Assignment, SlotPosition
 from trainer.episodes import SingleAgentEpisode, nested
@@ -55,6 +56,7 @@ class EnvSlot:
         self.env = env
         self._where = f"sub-env {index} of {runner}"
         self.tasks = SlotTasks.of(env, where=self._where)
+        self._env_state = SlotEnvState(env)
         self.noise = noise
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
@@ -167,6 +169,9 @@ class EnvSlot:
 
     def reset(self) -> Any:
         """Resets the env with the episode's seed; gives what it answers."""
+        if self._old_actions is not None:
+            self._env_state.before_reset()
+        self._env_state.episode_begins()
         if self.tasks is not None:
             self.tasks.begin_episode()
         return self.env.reset(seed=self.env_seed)
@@ -231,18 +236,23 @@ class EnvSlot:
         See `SlotPosition.continues`.
         """
         self.notice_task()
-        tasks = () if self.tasks is None else self.tasks.in_force
-        if self.episode is None:
-            return SlotPosition(self.episode_number, tasks=tasks)
+        env_state = self._env_state.take(is_of_episode=self.episode is not None)
         position = SlotPosition(
-            episode_number=self.episode_number,
+            self.episode_number,
+            tasks=() if self.tasks is None else self.tasks.in_force,
+            env_state=env_state,
+            env_state_trouble=self._env_state.take_trouble(),
+        )
+        if self.episode is None:
+            return position
+        position = replace(
+            position,
             env_seed=self.env_seed,
             actions=tuple(self._new_actions),
             observation=self.observation,
             episode=self.episode.get_state(),
             earlier_chunks=tuple(chunk.get_state() for chunk in self._new_chunks),
             continues=self._continues,
-            tasks=tasks,
         )
         self._new_actions = []
         self._new_chunks = []
@@ -257,7 +267,7 @@ class EnvSlot:
         *,
         on_step: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Brings the env into the middle of an episode by playing it again, without any event.
+        """Brings the env into the middle of an episode, without any event: see `SlotEnvState`.
 
         Args:
             position: where to go.
@@ -266,24 +276,23 @@ class EnvSlot:
             on_step: called after every step that is played again.
 
         Returns:
-            whether the env came to the same observation; if not, no episode runs and the next has a
-            fresh number.
+            whether the env stands there; if not, no episode runs and the next has a fresh number.
         """
         self.drop()
         self.episode_number = position.episode_number
         if position.env_seed is None or position.episode is None:
+            self._env_state.bring_back(position.env_state)
             self._put_tasks_back(position.task_now)
             return True
-        observation = self.first_answer = replayed(
-            self.env, position, self.tasks, to_env, on_step=on_step
-        )
+        is_back = self._env_state.put_back(Replay(self.env, self.tasks, to_env, on_step), position)
         self._put_tasks_back(position.tasks, position.num_steps)
-        if not is_same(observation, position.observation):
+        if not is_back:
             self.episode_number += 1
             self._put_tasks_back(position.task_now)
             return False
         self.episode = self._episode_from(position.episode)
         self.env_seed = position.env_seed
+        self.first_answer = self._env_state.first_answer
         self.observation = position.observation
         self.earlier_chunks = [self._episode_from(state) for state in position.earlier_chunks]
         self.noise.start(stream, position.episode_number)
@@ -296,6 +305,7 @@ class EnvSlot:
     def take_env(self, env: gymnasium.Env[Any, Any]) -> None:
         """Gets another env in place of one that failed; it has the task of that one."""
         before, self.env = self.tasks, env
+        self._env_state.take_env(env)
         self.tasks = SlotTasks.of(env, where=self._where)
         if before is not None:
             self._put_tasks_back(before.in_force, self.num_steps_played)
@@ -303,11 +313,7 @@ class EnvSlot:
     def replay_running(
         self, to_env: Callable[[Any], Any], *, on_step: Callable[[], None] = lambda: None
     ) -> bool:
-        """Brings another env to where the running episode stands; the episode itself goes on.
-
-        Returns:
-            whether the env came to the same observation.
-        """
+        """Brings another env to where the running episode stands; whether it came there."""
         episode, old = self.episode, self._old_actions
         if episode is None or old is None:
             raise RuntimeError("There is no episode to play again, or its actions were not kept.")
@@ -315,11 +321,15 @@ class EnvSlot:
         position = SlotPosition(
             env_seed=self.env_seed,
             actions=(*old, *new),
+            observation=self.observation,
             tasks=() if self.tasks is None else self.tasks.in_force,
         )
-        self.first_answer = replayed(self.env, position, self.tasks, to_env, on_step=on_step)
+        replay = Replay(self.env, self.tasks, to_env, on_step)
+        since = (*self._new_actions, *new)
+        is_back = self._env_state.put_back_running(replay, position, since=since)
+        self.first_answer = self._env_state.first_answer
         self._put_tasks_back(position.tasks, self.num_steps_played)
-        return is_same(self.first_answer, self.observation)
+        return is_back
 
     def _episode_from(self, state: State) -> SingleAgentEpisode:
         return SingleAgentEpisode.from_state(

@@ -46,6 +46,11 @@ class GroupParts:
     _ready: list[tuple[int, Any]]
     # Calls that raised, until somebody fetches their answers.
     _failed_calls: RoundResult
+    # Running episodes that were given up, and their env steps, until the next sample tells them.
+    _num_episodes_lost: int
+    _num_env_steps_lost: int
+    # What the next sample says about slots of a restored state; empty for nothing.
+    _untold_drop: str
 
     def _make_places(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
         """Makes empty places, and a pool for them unless the one runner is that of this process."""

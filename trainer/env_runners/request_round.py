@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from callbacks import CallbackError
 from trainer.env_runners.crash_files import CrashFiles
@@ -29,6 +29,9 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
+
+_TIMES_TOLD: Final = 20
+_TOLD_EVERY: Final = 100
 
 
 class RequestRound(Round):
@@ -243,15 +246,18 @@ class RequestRound(Round):
             self._result.num_episodes_lost += episodes
             self._result.num_env_steps_lost += steps
         delay_s = self._policy.back_off_s(failures)
-        _LOGGER.warning(
-            "%s %s; it is replaced%s.%s%s",
-            place.name.capitalize(),
-            happened,
-            f" in {delay_s:.2f} s" if delay_s else "",
-            kept,
-            traceback_below(outcome),
-        )
         place.num_restarts += 1
+        if _is_told(place):
+            _LOGGER.warning(
+                "%s %s; it is replaced%s.%s%s%s%s",
+                place.name.capitalize(),
+                happened,
+                f" in {delay_s:.2f} s" if delay_s else "",
+                self._policy.outlook(failures),
+                _rarely_told(place),
+                kept,
+                traceback_below(outcome),
+            )
         self._result.num_restarts += 1
         place.is_replacement_untold = True
         self._starting.add(index)
@@ -319,3 +325,15 @@ class RequestRound(Round):
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)
         raise_original(outcome, summary)
+
+
+def _is_told(place: RunnerPlace) -> bool:
+    """Whether a replacement is told: evaluations that nobody waits for may fail without end."""
+    number = place.num_restarts
+    return not place.spec.in_evaluation or number <= _TIMES_TOLD or number % _TOLD_EVERY == 0
+
+
+def _rarely_told(place: RunnerPlace) -> str:
+    if not place.spec.in_evaluation or place.num_restarts < _TIMES_TOLD:
+        return ""
+    return f" This was replacement {place.num_restarts}; from now on every {_TOLD_EVERY}th is told."

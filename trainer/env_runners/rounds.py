@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,8 +12,6 @@ from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import RunnerReport
 from trainer.errors import RunnerFailedError, RunnerLostError
 from trainer.runtime.outcomes import Failed, Lost
-
-_LOGGER = logging.getLogger(__name__)
 
 OnRecreated = Callable[[list[int]], None]
 """Told the numbers of runners that were made again."""
@@ -81,14 +78,7 @@ class RoundResult:
             position.restarted() if env_index in report.lost else position
             for env_index, position in enumerate(place.positions)
         )
-        _LOGGER.warning(
-            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
-            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
-            "everything, or see docs/fault-tolerance.md.",
-            place.spec.env_factory.name,
-            len(report.lost),
-            place.name,
-        )
+        place.warn_of_lost_episodes(len(report.lost))
 
     def raise_first_failure(self, *, doing: str) -> None:
         """Raises the failure of the first runner that has one.

@@ -57,6 +57,8 @@ class RunnerPlace:
         first_tasks: of the sub-envs of the first runner made here; empty if they have none.
         why_no_tasks: what its envs lack to be given tasks; empty before it was made.
         untold_tasks: sub-env → task that was set here since the live runner was last asked.
+        told_env_states: names of the envs of which it was said that their state is not used;
+            shared by all places of a group.
     """
 
     spec: EnvRunnerSpec
@@ -81,6 +83,7 @@ class RunnerPlace:
     first_tasks: tuple[TaskInForce, ...] = ()
     why_no_tasks: str = ""
     untold_tasks: dict[int, Any] = field(default_factory=dict)
+    told_env_states: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -157,6 +160,26 @@ class RunnerPlace:
                 self.why_no_tasks,
             )
 
+    def _told(self, position: SlotPosition) -> SlotPosition:
+        """The position, after it was said once for all why there is no state of its env."""
+        if not position.env_state_trouble:
+            return position
+        self._tell_no_env_state(logging.WARNING, position.env_state_trouble)
+        return replace(position, env_state_trouble="")
+
+    def _tell_no_env_state(self, level: int, why: str) -> None:
+        name = self.spec.env_factory.name
+        if not why or name in self.told_env_states:
+            return
+        self.told_env_states.add(name)
+        _LOGGER.log(
+            level,
+            "The state of the env %r is not used: %s. Its running episodes are put back by playing "
+            "them again, as without get_state and set_state; see docs/env-state.md.",
+            name,
+            why,
+        )
+
     def fill_in_tasks(self) -> None:
         """Slots of which no task is known have the first one of their env."""
         if not self.first_tasks:
@@ -183,6 +206,7 @@ class RunnerPlace:
         What it tells counts only from the first one in a place: later ones repeat it.
         """
         self.had_runner = True
+        self._tell_no_env_state(logging.INFO, report.why_no_env_state)
         if self.callbacks is None:
             self.callbacks = self.first_callbacks = report.callbacks
         if self.creation_metrics is None:
@@ -199,7 +223,7 @@ class RunnerPlace:
 
     def commit(self, positions: tuple[SlotPosition, ...], callbacks: State | None) -> None:
         """Takes over where the runner stands after an answer."""
-        pairs = zip(positions, self.positions, strict=True)
+        pairs = zip(map(self._told, positions), self.positions, strict=True)
         self.positions = tuple(position.following(before) for position, before in pairs)
         untold, self.untold_tasks = self.untold_tasks, {}
         for index, task in untold.items():  # set while the runner was at work
@@ -218,8 +242,23 @@ class RunnerPlace:
             )
         for text in reply.restarts.texts:
             _LOGGER.warning("%s: %s", self.name.capitalize(), text)
+        num_lost = reply.num_episodes_lost - reply.restarts.num_episodes_lost
+        if num_lost:  # the others were told above
+            self.warn_of_lost_episodes(num_lost)
         self.commit(reply.positions, reply.callbacks)
         self.has_answered = self.is_continued = True
+
+    def warn_of_lost_episodes(self, count: int) -> None:
+        """Says that running episodes could not be put back."""
+        _LOGGER.warning(
+            "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
+            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
+            "everything, or see docs/fault-tolerance.md. If it was restored with another "
+            "env_config, that is why.",
+            self.spec.env_factory.name,
+            count,
+            self.name,
+        )
 
     def give_up_episodes(self, skip: int) -> tuple[int, int]:
         """Abandons the running episodes and goes on `skip` numbers further.

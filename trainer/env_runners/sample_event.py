@@ -8,7 +8,9 @@ from typing import Final
 
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.runner_parts import RunnerParts
+from trainer.env_runners.sample_checks import check_samples
 from trainer.episodes import SingleAgentEpisode
+from trainer.errors import EpisodeError
 from trainer.metrics import EpisodeRecord
 
 EVENT: Final = "on_sample_end"
@@ -28,13 +30,22 @@ def fire_sample_end(
         samples: what it hands out; changed by callbacks.
         slots: what runs on remembers that its earlier chunks were rewritten.
         records: of the episodes that have ended; they get their rewritten return.
+
+    Raises:
+        CallbackError: a callback raised, or left episodes whose columns do not fit together.
     """
     emit = runner.callbacks.emitter(EVENT)
     if emit is None:
         return
     # By id, which no two of them share: callbacks may put others in their place.
     paid = {episode.id_: episode.rewards_list().copy() for episode in samples}
-    emit(env_runner=runner, metrics_logger=runner.metrics, samples=samples)
+    outputs = {episode.id_: tuple(episode.extra_model_outputs) for episode in samples}
+    arguments = {"env_runner": runner, "metrics_logger": runner.metrics, "samples": samples}
+    emit(**arguments)
+    try:
+        check_samples(samples, outputs)
+    except EpisodeError as error:
+        raise runner.callbacks.blame(EVENT, arguments, error) from error
     rewritten: dict[str, SingleAgentEpisode] = {}
     for episode in samples:
         before = paid.get(episode.id_)

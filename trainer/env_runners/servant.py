@@ -22,6 +22,7 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Sync,
 )
+from trainer.envs import why_no_env_state
 from trainer.errors import SerializationError
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import CallSignals
@@ -161,6 +162,7 @@ def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
         tasks=runner.first_tasks,
         why_no_tasks=why_no_tasks(runner.env.envs[0]),
+        why_no_env_state=why_no_env_state(runner.env.envs[0]),
     )
 
 

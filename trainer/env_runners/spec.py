@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callbacks import CallbackSpec
+from checkpoints import decode, encode
 from trainer.connectors import Normalization
 from trainer.curriculum import TaskInForce, followed_by
 from trainer.env_runners.env_restarts import EnvRestarts
@@ -114,6 +115,9 @@ class SlotPosition:
         tasks: which tasks were in force, in order: the first one before the episode's reset, the
             last one now. If no episode runs, the one in force now. Empty if the env has no tasks,
             or nobody knows them.
+        env_state: of the env, encoded, to go on from without a replay; also between two episodes,
+            for what an env carries over. None if it cannot be had, or the env was never reset.
+        env_state_trouble: in answers: why the state of the env is used no longer; else empty.
     """
 
     episode_number: int = 0
@@ -124,6 +128,8 @@ class SlotPosition:
     earlier_chunks: tuple[State, ...] = ()
     continues: bool = False
     tasks: tuple[TaskInForce, ...] = ()
+    env_state: bytes | None = None
+    env_state_trouble: str = ""
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -139,6 +145,7 @@ class SlotPosition:
     def to_state(self) -> State:
         """Plain data, for a checkpoint, if the tasks are."""
         tasks = [[entry.step, entry.task] for entry in self.tasks]
+        env_state = {} if self.env_state is None else {"env_state": decode(self.env_state)}
         return {
             "episode_number": self.episode_number,
             "env_seed": self.env_seed,
@@ -147,17 +154,20 @@ class SlotPosition:
             "episode": self.episode,
             "earlier_chunks": list(self.earlier_chunks),
             **({"tasks": tasks} if tasks else {}),
+            **env_state,
         }
 
     @classmethod
     def from_state(cls, state: State) -> SlotPosition:
         """The position that `to_state` was called on."""
+        env_state = state.get("env_state")
         return cls(
             **{
                 **state,
                 "actions": tuple(state["actions"]),
                 "earlier_chunks": tuple(state["earlier_chunks"]),
                 "tasks": tuple(TaskInForce(step, task) for step, task in state.get("tasks", ())),
+                "env_state": None if env_state is None else encode(env_state),
             }
         )
 
@@ -322,6 +332,8 @@ class RunnerReport:
         tasks: of its sub-envs as they were made, before anything was put back; None if they cannot
             be given tasks.
         why_no_tasks: what they lack for it.
+        why_no_env_state: what keeps the state of its sub-envs from being used; empty if it is used,
+            or if they say nothing about it.
     """
 
     module_spec: RLModuleSpec
@@ -330,3 +342,4 @@ class RunnerReport:
     callbacks: State | None = None
     tasks: tuple[TaskInForce, ...] | None = None
     why_no_tasks: str = ""
+    why_no_env_state: str = ""

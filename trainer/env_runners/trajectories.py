@@ -12,7 +12,7 @@ with what the env really showed. Nothing here fires an event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -198,7 +198,13 @@ def _rewritten(name: str, batch: SampleBatch, before: SampleBatch) -> Any:
 
 
 def _rewritten_infos(batch: SampleBatch, before: SampleBatch) -> list[dict[str, Any]] | None:
-    infos = list(batch[INFOS])
+    given = batch[INFOS]
+    if not isinstance(given, Sequence | np.ndarray):
+        raise EpisodeError(
+            f"The column 'infos' is {type(given).__name__} now; expected a list of {before.count} "
+            "dicts. Change the dicts, or assign as many."
+        )
+    infos = list(given)
     if len(infos) != before.count or not all(isinstance(info, dict) for info in infos):
         raise EpisodeError(
             f"The column 'infos' has {len(infos)} rows now; expected {before.count} dicts. Change "

@@ -2,7 +2,17 @@
 
 from trainer.envs.env_context import EnvContext
 from trainer.envs.env_factory import EnvFactory, make_env_factory
+from trainer.envs.env_state import EnvState, StatefulEnv, why_no_env_state
 from trainer.envs.registry import register_env
 from trainer.envs.vector_env import VectorEnv
 
-__all__ = ["EnvContext", "EnvFactory", "VectorEnv", "make_env_factory", "register_env"]
+__all__ = [
+    "EnvContext",
+    "EnvFactory",
+    "EnvState",
+    "StatefulEnv",
+    "VectorEnv",
+    "make_env_factory",
+    "register_env",
+    "why_no_env_state",
+]

@@ -6,8 +6,8 @@ from trainer.evaluation.evaluator import (
     EvaluationSettings,
     Evaluator,
     RunningEvaluation,
-    Subject,
 )
+from trainer.evaluation.subject import Subject
 
 __all__ = [
     "EvaluationSettings",

@@ -9,16 +9,17 @@ randomness are never touched.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainer.connectors import Normalization
-from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay, Weights
+from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay
 from trainer.env_runners.shares import share_out
 from trainer.evaluation.same_spaces import check_same_spaces
+from trainer.evaluation.subject import Subject
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.result import overlaid
 from trainer.types import State
@@ -26,6 +27,12 @@ from trainer.types import State
 _LOGGER = logging.getLogger(__name__)
 
 AUTO: Final = "auto"
+
+_TIMES_TOLD: Final = 3
+_NOT_TOLD_AGAIN: Final = (
+    " This is not told again: evaluation/num_episodes_missing and num_env_steps_missing in each "
+    "result count them."
+)
 
 
 @dataclass(frozen=True)
@@ -54,31 +61,18 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is evaluated: weights, as they were after some iteration.
-
-    Attributes:
-        weights: what to act with.
-        normalization: what is done to observations on their way to the network.
-        iteration: training iterations behind them.
-    """
-
-    weights: Weights
-    normalization: Normalization
-    iteration: int
-
-
-@dataclass(frozen=True)
 class RunningEvaluation:
     """An evaluation that was begun.
 
     Attributes:
         subject: what is evaluated.
         play: its tickets on their way through the runners.
+        state_before: of the evaluator, when it was begun.
     """
 
     subject: Subject
     play: TicketPlay
+    state_before: State
 
 
 class Evaluator:
@@ -98,6 +92,7 @@ class Evaluator:
         self.num_left_out = 0
         self._metrics = MetricsLogger()
         self._is_started = False
+        self._num_told_missing = 0
 
     def start(self, training_group: EnvRunnerGroup) -> None:
         """Makes the runners, if they are not there yet.
@@ -139,12 +134,13 @@ class Evaluator:
         """
         settings = self.settings
         is_open = settings.is_auto and is_beside_training
+        state_before = self.get_state()
         play = self.group.begin_play(
             self.tickets(subject),
             waits_for_all=settings.waits_for_all,
             steps_per_chunk=settings.steps_per_chunk if is_open else None,
         )
-        return RunningEvaluation(subject, play)
+        return RunningEvaluation(subject, play, state_before)
 
     def leave_out(self) -> None:
         """Notes that an evaluation was due while the one before it is not over."""
@@ -245,12 +241,15 @@ class Evaluator:
         }
 
     def _missing(self, tickets: Sequence[Assignment]) -> dict[str, int]:
-        if tickets and not self.settings.is_auto:
+        if tickets and not self.settings.is_auto and self._num_told_missing < _TIMES_TOLD:
+            self._num_told_missing += 1
+            is_last = self._num_told_missing == _TIMES_TOLD
             _LOGGER.warning(
                 "%d of the tickets of an evaluation are missing in its result: the env failed or "
-                "hung each time they were played. They are number %s.",
+                "hung each time they were played. They are number %s.%s",
                 len(tickets),
                 ", ".join(str(ticket.ticket) for ticket in tickets),
+                _NOT_TOLD_AGAIN if is_last else "",
             )
         return {
             "num_episodes_missing": sum(ticket.num_episodes or 0 for ticket in tickets),
@@ -268,11 +267,24 @@ class Evaluator:
 
     # ---- state
 
-    def get_state(self) -> State:
+    def begins_from(self, running: RunningEvaluation | None) -> bool:
+        """Whether `get_state` gives the state from which a running evaluation would begin again.
+
+        Not if somebody asked the runners for something else when they had played all of it.
+        """
+        return running is not None and self.group.is_playing(running.play)
+
+    def get_state(self, running: RunningEvaluation | None = None) -> State:
         """Plain data: number of evaluations, callback state and tasks of the runners, metrics.
 
         The metrics are those that the next evaluation will report.
+
+        Args:
+            running: an evaluation under way: nothing that it has brought about so far is given, for
+                it will begin again.
         """
+        if running is not None and self.begins_from(running):
+            return {**copy.deepcopy(running.state_before), "num_left_out": self.num_left_out}
         return {
             "num_evaluations": self.num_evaluations,
             "num_left_out": self.num_left_out,

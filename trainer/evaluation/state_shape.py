@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from checkpoints.state_shapes import (
     NOTHING,
+    ShapeCheck,
     anything,
     count,
     dict_of,
     fields,
+    like,
     list_of,
     number,
     of_type,
@@ -18,6 +20,7 @@ from checkpoints.state_shapes import (
 )
 from trainer.env_runners.position_shape import CALLBACK_STATES
 from trainer.metrics.state_shapes import LOGGER_STATE
+from trainer.types import State
 
 _TASKS_OF_A_SLOT: Final = fields(
     {
@@ -59,18 +62,31 @@ def _last(value: Any, place: str) -> Iterator[str]:
         yield from _KNOWN_OF_LAST[name](value[name], f"{place}[{name!r}]")
 
 
-EVALUATION: Final = fields(
-    {
-        "evaluator": fields(
-            {"num_evaluations": count, "callbacks": CALLBACK_STATES},
-            optional={
-                "num_left_out": count,
-                "metrics": LOGGER_STATE,
-                "slots": list_of(_TASKS_OF_A_SLOT),
-            },
-        ),
-        "last": _last,
+_EVALUATOR: Final = fields(
+    {"num_evaluations": count, "callbacks": CALLBACK_STATES},
+    optional={
+        "num_left_out": count,
+        "metrics": LOGGER_STATE,
+        "slots": list_of(_TASKS_OF_A_SLOT),
     },
-    optional={"reported_at": one_of(count, NOTHING), "running_of": one_of(count, NOTHING)},
 )
-"""Of the component `evaluation`; states of earlier releases lack what is optional."""
+
+
+def evaluation_state(subject: State) -> ShapeCheck:
+    """The check for the component `evaluation`; states of earlier releases lack what is optional.
+
+    Args:
+        subject: `Subject.get_state()` of the newest weights, which those of an evaluation under way
+            have to be like.
+    """
+    parts = {name: like(part) for name, part in subject["weights"].items()}
+    weights = fields({**parts, "exploration": anything})  # a strategy's own, of any kind
+    under_way = {**{name: like(part) for name, part in subject.items()}, "weights": weights}
+    return fields(
+        {"evaluator": _EVALUATOR, "last": _last},
+        optional={
+            "reported_at": one_of(count, NOTHING),
+            "running_of": one_of(count, NOTHING),
+            "running": fields(under_way),
+        },
+    )

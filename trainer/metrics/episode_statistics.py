@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trainer.errors import MetricsError
-from trainer.metrics.exact_sum import rounded_sum
+from trainer.metrics.exact_sum import rounded_mean
 from trainer.metrics.task_statistics import task_statistics
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, State
 
@@ -265,7 +265,7 @@ def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
 
 def _mean(values: Sequence[float]) -> float:
     numbers = [value for value in values if not math.isnan(value)]
-    return rounded_sum(numbers) / len(numbers) if numbers else math.nan
+    return rounded_mean(numbers, len(numbers))
 
 
 def _means_by(attribute: str, records: Iterable[EpisodeRecord]) -> dict[Any, float]:

@@ -8,7 +8,7 @@ order, and only reading a total rounds, once.
 The list is canonical: the exact sum rounded to a float, what is then still missing rounded to a
 float, and so on. Two sums are equal if and only if their partials are equal, hence so are the bytes
 of a checkpoint. Most sums need one or two partials, none more than about forty, so memory is
-bounded.
+bounded. A sum beyond the range of floats is infinite from then on, whatever follows.
 
 Source: J. R. Shewchuk, "Adaptive precision floating-point arithmetic and fast robust geometric
 predicates", Discrete & Computational Geometry 18 (1997), as implemented by `math.fsum`; ours is the
@@ -36,6 +36,18 @@ def rounded_sum(values: Iterable[float]) -> float:
         # that are 2**-70 times the smallest normal float, which no sum near 1e308 can show.
         scaled = math.fsum(value * _DOWNSCALING for value in values)
         return scaled / _DOWNSCALING
+
+
+def rounded_mean(values: Iterable[float], count: int) -> float:
+    """The sum of `values`, rounded once, divided by `count`; NaN without numbers.
+
+    Never -0.0, as no sum is: a sum just below zero may be too small to be divided.
+
+    Args:
+        values: the numbers, or partials of their sum.
+        count: how many numbers there were.
+    """
+    return rounded_sum(values) / count + 0.0 if count else math.nan
 
 
 def exact_partials(values: Iterable[float]) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.metrics.exact_sum import rounded_sum
+from trainer.metrics.exact_sum import rounded_mean, rounded_sum
 from trainer.types import State
 
 
@@ -78,7 +78,7 @@ class KeptValues:
     def mean(self) -> float:
         """The sum divided by the count; NaN without numbers."""
         numbers = self.numbers()
-        return rounded_sum(numbers) / len(numbers) if numbers else math.nan
+        return rounded_mean(numbers, len(numbers))
 
     @property
     def low(self) -> float:

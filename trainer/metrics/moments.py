@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from trainer.metrics.exact_sum import exact_partials, rounded_sum
+from trainer.metrics.exact_sum import exact_partials, rounded_mean, rounded_sum
 from trainer.types import State
 
 _LONGEST_BUFFER: Final = 512
@@ -92,7 +92,7 @@ class Moments:
     def mean(self) -> float:
         """The sum divided by the count; NaN without numbers."""
         self.fold()
-        return rounded_sum(self._partials) / self.count if self.count else math.nan
+        return rounded_mean(self._partials, self.count)
 
     @property
     def low(self) -> float:

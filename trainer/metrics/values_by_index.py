@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from trainer.metrics.exact_sum import rounded_sum
+from trainer.metrics.exact_sum import rounded_mean, rounded_sum
 from trainer.metrics.moments import Moments
 from trainer.types import State
 
@@ -95,7 +95,7 @@ class ValuesByIndex:
     def mean(self) -> float:
         """The mean of the reduced entries; NaN without numbers."""
         numbers = self._numbers()
-        return rounded_sum(numbers) / len(numbers) if numbers else math.nan
+        return rounded_mean(numbers, len(numbers))
 
     @property
     def low(self) -> float:

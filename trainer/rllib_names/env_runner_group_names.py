@@ -51,6 +51,13 @@ class EnvRunnerGroupNames:
         """Calls `func(env, context)` with every sub-env: a list of results per runner."""
         return self.foreach_env_runner(_OfEnvs(func, with_context=True))
 
+    def foreach_policy(
+        self: _EnvRunnerGroup, func: Callable[[Any, str], Any], **kwargs: Any
+    ) -> list[Any]:
+        """Calls `func(module, module_id, **kwargs)` in every runner: one list of all results."""
+        answers = self.foreach_env_runner(_OfModules(func, kwargs))
+        return [result for answer in answers for result in answer]
+
     def local_worker(self: _EnvRunnerGroup) -> Any:
         """Older name of `local_env_runner`."""
         return self.local_env_runner
@@ -70,6 +77,17 @@ class EnvRunnerGroupNames:
     def healthy_worker_ids(self: _EnvRunnerGroup) -> list[int]:
         """Older name of `healthy_env_runner_ids`."""
         return self.healthy_env_runner_ids()
+
+
+class _OfModules:
+    """Calls the user's function with each module of a runner."""
+
+    def __init__(self, function: Callable[..., Any], keywords: dict[str, Any]) -> None:
+        self._function = function
+        self._keywords = keywords
+
+    def __call__(self, env_runner: Any) -> Any:
+        return env_runner.foreach_policy(self._function, **self._keywords)
 
 
 class _OfEnvs:

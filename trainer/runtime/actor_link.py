@@ -169,6 +169,7 @@ class Link:
             left = list(self._under_way.values())
             self._under_way.clear()
             self._connection.close()
+        _forget(self, self._address.socket_path)
         self._room.open()
         for answer, _ in left:
             answer.arrival.set_result(end)
@@ -200,7 +201,9 @@ def _connect(address: ActorAddress) -> Connection[Any, Any]:
         deliver_challenge(connection, key)
     except (OSError, EOFError) as error:
         joined.close()
-        raise describe_end(address) from error
+        end = describe_end(address)
+        # What its constructor raised is its cause; that nobody listens comes of it.
+        raise end from end.__cause__ or error
     return connection
 
 
@@ -225,6 +228,13 @@ def link_to(address: ActorAddress) -> Link:
         if link is None or link.has_ended:
             link = _Process.links[address.socket_path] = Link(address)
         return link
+
+
+def _forget(link: Link, socket_path: str) -> None:
+    """Drops a connection that has ended, or there would be one for every actor there ever was."""
+    with _Process.lock:
+        if _Process.links.get(socket_path) is link:
+            del _Process.links[socket_path]
 
 
 def close_links() -> None:

@@ -11,6 +11,7 @@ from typing import Final
 _FIRST_BACK_OFF_S: Final = 0.05
 _LONGEST_BACK_OFF_S: Final = 1.0
 _TRIES_OF_A_NEWCOMER: Final = 3
+_TOLD_EVERY: Final = 5
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,16 @@ class RestartPolicy:
         # The exponent is bounded so that a thousand failures in a row do not overflow.
         growing = _FIRST_BACK_OFF_S * 2.0 ** min(num_failures_in_a_row - 2, 20)
         return self.delay_s + min(growing, _LONGEST_BACK_OFF_S)
+
+    def outlook(self, num_failures_in_a_row: int) -> str:
+        """How long this may go on, told after every fifth failure in a row; else ''."""
+        if num_failures_in_a_row % _TOLD_EVERY:
+            return ""
+        return (
+            f" This was failure {num_failures_in_a_row} in a row; it is given up after more than "
+            f"num_consecutive_env_runner_failures_tolerance={self.tolerance}. If it will not get "
+            "better, set less with fault_tolerance()."
+        )
 
     def describe(
         self,

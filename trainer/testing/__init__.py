@@ -13,6 +13,7 @@ from trainer.testing.debug_envs import (
     TargetEnv,
     UnseededEnv,
 )
+from trainer.testing.env_states import check_env_state
 from trainer.testing.faults import Fault, HugeError, InjectedFaultError, UnpicklableError
 from trainer.testing.faulty_callback import FaultyCallback
 from trainer.testing.faulty_envs import FaultyEnv, with_faults
@@ -22,6 +23,7 @@ from trainer.testing.killer import Kill, RandomKiller
 from trainer.testing.leaks import no_leaks
 from trainer.testing.modules import check_module
 from trainer.testing.parcels import Parcel
+from trainer.testing.state_envs import RestlessEnv
 from trainer.testing.waiting import is_process_alive, wait_until
 
 __all__ = [
@@ -37,9 +39,11 @@ __all__ = [
     "Kill",
     "Parcel",
     "RandomKiller",
+    "RestlessEnv",
     "TargetEnv",
     "UnpicklableError",
     "UnseededEnv",
+    "check_env_state",
     "check_module",
     "faulty_module",
     "gradient_check",

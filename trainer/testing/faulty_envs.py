@@ -24,6 +24,8 @@ class FaultyEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     conditions hold.
     """
 
+    env_state_attributes = ("_steps",)
+
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],

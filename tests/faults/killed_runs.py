@@ -1,0 +1,213 @@
+"""Runs whose main process is killed again and again, and goes on from the newest checkpoint.
+
+    python -m tests.faults.killed_runs KIND RUNNERS ITERATIONS        a run of the Python API
+
+Used by `test_killed_runs.py`. The killer watches from outside: which files there are says what a
+run is doing, and, whatever it is doing, the newest checkpoint has to be whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from callbacks import BestCheckpoint, CSVLogger, JSONLinesLogger, PeriodicCheckpoint
+from checkpoints import CheckpointNotFoundError, latest_checkpoint, verify
+from checkpoints.leftovers import parse_leftover
+from tests.command_line import ENV, command
+from trainer import Algorithm, DQNConfig, PPOConfig
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+KEEP: Final = 2
+LOOK_AGAIN_S: Final = 0.002
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "PPO": {"train_batch_size": 40, "minibatch_size": 20, "num_epochs": 1},
+    "DQN": {
+        "train_batch_size": 16,
+        "num_steps_sampled_before_learning_starts": 20,
+        "min_sample_timesteps_per_iteration": 40,
+        "replay_buffer_config": {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 60},
+    },
+}
+COMMON: Final[dict[str, Any]] = {
+    "num_envs_per_env_runner": 2,
+    "seed": 5,
+    "model": {"fcnet_hiddens": [8]},
+}
+
+
+def train_line(kind: str, *, runners: int, iterations: int) -> list[str]:
+    """The command that begins a run which saves every iteration."""
+    settings = {**SETTINGS[kind], **COMMON, "num_env_runners": runners}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value!r}")]
+    return command(
+        "train", "--algo", kind, "--env", ENV, *words,
+        "--run-dir", "run", "--checkpoint-every", 1, "--keep", KEEP,
+        "--stop-iterations", iterations,
+    )  # fmt: skip
+
+
+def resume_line() -> list[str]:
+    return command("resume", "run", "--checkpoint-every", 1, "--keep", KEEP)
+
+
+def script_line(kind: str, *, runners: int, iterations: int) -> list[str]:
+    """The command that begins a run of the Python API, or goes on with it."""
+    return [sys.executable, "-m", __name__, kind, str(runners), str(iterations)]
+
+
+def run_script(kind: str, runners: int, iterations: int, folder: Path) -> None:
+    """A run of the Python API that begins, or goes on with what it finds."""
+    callbacks = [
+        PeriodicCheckpoint(folder / "checkpoints", every=1, keep_last=KEEP),
+        BestCheckpoint(folder / "best", keep=2),
+        JSONLinesLogger(folder / "results.jsonl"),
+        CSVLogger(folder / "results.csv"),
+    ]
+    newest = latest_checkpoint(folder / "checkpoints")
+    if newest is not None:
+        algo = Algorithm.from_checkpoint(newest, callbacks=callbacks)
+    else:
+        config = {"PPO": PPOConfig, "DQN": DQNConfig}[kind]().environment(ENV)
+        settings = {**SETTINGS[kind], **COMMON, "num_env_runners": runners}
+        algo = config.update_from_dict(settings).callbacks(callbacks).build_algo()
+    with algo:
+        while algo.training_iteration < iterations:
+            algo.train()
+
+
+class KilledRun:
+    """One run, killed at moments that follow from a seed; says what the kills hit.
+
+    Attributes:
+        newest: the iteration of the newest checkpoint that was ever seen.
+        hits: what the run was doing → how many kills found it doing that.
+        num_looks: how often the newest checkpoint was looked for and read completely.
+    """
+
+    def __init__(self, folder: Path, begin: list[str], go_on: list[str], *, seed: int) -> None:
+        self.newest = 0
+        self.hits: Counter[str] = Counter()
+        self.num_looks = 0
+        self._folder = folder
+        self._begin, self._go_on = begin, go_on
+        self._checkpoints = folder / "run" / "checkpoints"
+        self._rng = np.random.default_rng(seed)
+
+    def live(self) -> int | None:
+        """Lets the run live until it is killed; returns its exit code if it ended before."""
+        process, before = self._start(), self.newest
+        try:
+            is_due = self._moment()
+            while not is_due():
+                self.look()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=LOOK_AGAIN_S)
+                    break
+            # Sometimes its processes go with it, as when a container is stopped.
+            kill = os.killpg if self._rng.random() < 0.25 else os.kill
+            if process.poll() is None:
+                kill(process.pid, signal.SIGKILL)
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode != -signal.SIGKILL:
+            return process.returncode
+        self.hits[self._what_was_hit(before)] += 1
+        self.look()
+        return None
+
+    def finish(self) -> None:
+        """Lets the run go on to its end."""
+        process = self._start()
+        assert process.wait(timeout=60) == 0, self.output()
+
+    def look(self) -> None:
+        """Some checkpoint is there and whole, and none that was there before is gone."""
+        for _ in range(5):  # it may have been removed since, if this process was not running
+            found = latest_checkpoint(self._checkpoints)
+            if found is None:
+                assert self.newest == 0, f"of iteration {self.newest} and later, none is left"
+                return
+            try:
+                iteration = verify(found).training_iteration
+            except CheckpointNotFoundError:
+                continue
+            self.num_looks += 1
+            assert iteration >= self.newest
+            self.newest = iteration
+            return
+        raise AssertionError("the newest checkpoint was gone five times")
+
+    def output(self) -> str:
+        """What the run wrote so far, all its lives together."""
+        return (self._folder / "output").read_text()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        line = self._begin if self.newest == 0 else self._go_on
+        with (self._folder / "output").open("ab") as output:
+            return subprocess.Popen(
+                line, cwd=self._folder, env={**os.environ, "PYTHONPATH": str(PROJECT)},
+                stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def _moment(self) -> Callable[[], bool]:
+        """What says when to kill: some time after the start, or after something is seen."""
+        kind = self._rng.choice(["start", "result", "saving", "removing"], p=[0.2, 0.3, 0.3, 0.2])
+        delay_s = self._rng.uniform(0.0, 0.9 if kind == "start" else 0.03)
+        skipped = self.newest + int(self._rng.integers(1, 3))
+        seen_at: float | None = time.monotonic() if kind == "start" else None
+
+        def is_due() -> bool:
+            nonlocal seen_at
+            if seen_at is None and self.newest >= skipped and self._is_seen(str(kind)):
+                seen_at = time.monotonic()
+            return seen_at is not None and time.monotonic() >= seen_at + delay_s
+
+        return is_due
+
+    def _is_seen(self, kind: str) -> bool:
+        return kind == "result" or kind in self._signs()
+
+    def _signs(self) -> list[str]:
+        """What the directories beside the checkpoints say of what the run is doing."""
+        try:
+            names = sorted(path.name for path in self._checkpoints.iterdir())
+        except FileNotFoundError:
+            return []
+        roles = [found.role for name in names if (found := parse_leftover(Path(name))) is not None]
+        return [{"new": "saving", "old": "replacing", "del": "removing"}[role] for role in roles]
+
+    def _what_was_hit(self, newest_before: int) -> str:
+        signs = self._signs()
+        if signs:
+            return signs[0]
+        # Sampling and learning: the results are written just before the checkpoint.
+        return "starting" if self.newest == newest_before else "between two saves"
+
+
+def component_bytes(checkpoint: Path) -> dict[str, bytes]:
+    """The files of a checkpoint but for the manifest, which has times."""
+    files = sorted(checkpoint.glob("*.state"))
+    assert files
+    return {file.name: file.read_bytes() for file in files}
+
+
+def main(words: Sequence[str]) -> None:
+    """Makes a run of the Python API in the folder `run`."""
+    kind, runners, iterations = words
+    run_script(kind, int(runners), int(iterations), Path("run"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

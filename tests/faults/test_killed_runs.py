@@ -1,0 +1,117 @@
+"""The main process is killed at any moment and goes on: the bytes of an undisturbed run."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.killed_runs import (
+    KEEP,
+    PROJECT,
+    KilledRun,
+    component_bytes,
+    resume_line,
+    script_line,
+    train_line,
+)
+from trainer.metrics import comparable
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="kills processes"),
+]
+
+
+@functools.cache
+def undisturbed(how: str, kind: str, runners: int, iterations: int) -> tuple[Any, ...]:
+    """Component files, results and the names of all files of a run that nobody kills."""
+    with tempfile.TemporaryDirectory() as folder:
+        begin, _ = lines(how, kind, runners, iterations)
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+        subprocess.run(begin, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+        return outcome(Path(folder) / "run", iterations)
+
+
+def lines(how: str, kind: str, runners: int, iterations: int) -> tuple[list[str], list[str]]:
+    """The commands that begin a run and go on with it."""
+    if how == "script":
+        line = script_line(kind, runners=runners, iterations=iterations)
+        return line, line
+    return train_line(kind, runners=runners, iterations=iterations), resume_line()
+
+
+def outcome(run: Path, iterations: int) -> tuple[Any, ...]:
+    names = [f"{number:06d}" for number in range(iterations - KEEP + 1, iterations + 1)]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == names
+    components = {
+        f"{name}/{file}": data
+        for name in names
+        for file, data in component_bytes(run / "checkpoints" / name).items()
+    }
+    results = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    assert [row["training_iteration"] for row in results] == [*range(1, iterations + 1)]
+    if (run / "results.csv").exists():
+        rows = [*csv.DictReader((run / "results.csv").read_text().splitlines())]
+        assert [int(row["training_iteration"]) for row in rows] == [*range(1, iterations + 1)]
+        components |= {
+            str(file.relative_to(run)): file.read_bytes()
+            for file in (run / "best").glob("[0-9]*/*.state")
+        }
+    files = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
+    # What a kill left beside the best ones is cleared up by the next save there; and what was
+    # before the first checkpoint is another run, whose files a new run keeps.
+    of_others = ("best/.", "-set-aside-", "results.jsonl.1", "results.csv.1")
+    files = [name for name in files if not any(word in name for word in of_others)]
+    return components, [comparable(row) for row in results], files
+
+
+def campaign(
+    how: str, kind: str, runners: int, *, seed: int, kills: int, folder: Path
+) -> KilledRun:
+    iterations = 2 * kills
+    expected = undisturbed(how, kind, runners, iterations)
+    run = KilledRun(folder, *lines(how, kind, runners, iterations), seed=seed)
+    for _ in range(kills):
+        code = run.live()
+        assert code in (None, 0), run.output()
+        if code == 0:
+            break
+    run.finish()
+    found = outcome(folder / "run", iterations)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine == theirs
+    assert "Traceback" not in run.output()
+    return run
+
+
+def test_kills_make_no_difference(tmp_path: Path) -> None:
+    run = campaign("command line", "PPO", 1, seed=0, kills=3, folder=tmp_path)
+    assert run.hits.total() >= 2
+    assert run.num_looks > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize(
+    ("how", "kind", "runners"),
+    [
+        ("command line", "PPO", 1),
+        ("command line", "DQN", 2),
+        ("script", "PPO", 2),
+        ("script", "DQN", 1),
+    ],
+)
+def test_hundreds_of_kills_make_no_difference(
+    how: str, kind: str, runners: int, seed: int, tmp_path: Path
+) -> None:
+    run = campaign(how, kind, runners, seed=seed, kills=12, folder=tmp_path)
+    print(dict(run.hits), run.num_looks)
+    assert run.hits.total() >= 8

@@ -1,0 +1,315 @@
+"""Several processes save into one directory: everything that is found is whole, of one of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from callbacks import BestCheckpoint, PeriodicCheckpoint
+from callbacks.ready_made.directory_claims import release_directories
+from checkpoints import (
+    CheckpointNotFoundError,
+    CheckpointWriteError,
+    FileSystem,
+    find_checkpoints,
+    latest_checkpoint,
+    read_checkpoint,
+    verify,
+    write_checkpoint,
+)
+from checkpoints.directory_lock import DirectoryLock
+from tests.steered_algorithm import SteeredAlgorithm
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="two processes at one directory")
+
+PROJECT = Path(__file__).parents[2]
+
+SAVER = """
+import os, sys, time
+from pathlib import Path
+from checkpoints import FileSystem, Retention, apply_retention, write_checkpoint
+
+class Fast(FileSystem):
+    def sync_file(self, file):
+        file.flush()
+    def sync_directory(self, path):
+        pass
+
+folder, names, keep = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+number = 0
+while not (folder / "stop").exists():
+    number += 1
+    value = os.getpid() * 10**6 + number
+    iteration = time.time_ns() // 10**7  # of the other process, too
+    name = f"{0 if names else iteration:06d}"
+    write_checkpoint(folder / "saved" / name, components={"a": [value] * 3000, "b/c": value},
+                     metadata={"training_iteration": iteration}, file_system=Fast())
+    if keep:
+        apply_retention(folder / "saved", Retention(keep_last=keep), file_system=Fast())
+    (folder / f"began-{os.getpid()}").touch()
+print(number)
+"""
+
+
+def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
+    return write_checkpoint(
+        path,
+        components={"a": [value] * 100, "c": value},
+        metadata={"training_iteration": value},
+        file_system=file_system,
+    )
+
+
+@contextmanager
+def savers(folder: Path, *, count: int, names: int, keep: int) -> Iterator[list[int]]:
+    """Processes that save until the block ends; then gives how often each did."""
+    line = [sys.executable, "-c", SAVER, str(folder), str(names), str(keep)]
+    processes = [
+        subprocess.Popen(line, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(count)
+    ]
+    num_saves: list[int] = []
+    try:
+        yield num_saves
+    finally:
+        (folder / "stop").touch()
+        ends = [process.communicate(timeout=30) for process in processes]
+    for out, errors in ends:
+        assert errors == b"", errors.decode()
+        num_saves.append(int(out))
+
+
+def read_whole(path: Any) -> int:
+    """The value of a checkpoint, all of whose parts are of the same save."""
+    components = read_checkpoint(path).components
+    assert set(components["a"]) == {components["b/c"]}
+    return int(components["b/c"])
+
+
+def look_while_they_save(
+    folder: Path, look: Callable[[], int | None], *, count: int, names: int, keep: int, for_s: float
+) -> list[int]:
+    seen: list[int] = []
+    with savers(folder, count=count, names=names, keep=keep) as num_saves:
+        assert wait_until(lambda: len([*folder.glob("began-*")]) == count, within_s=30)
+        until = time.monotonic() + for_s
+        while time.monotonic() < until:
+            value = look()
+            if value is not None:
+                seen.append(value)
+    assert min(num_saves) > 1
+    assert len({value // 10**6 for value in seen}) > 1, "those of several processes were seen"
+    left = [path.name for path in (folder / "saved").iterdir()]
+    assert [name for name in left if name.startswith(".")] == []
+    return seen
+
+
+LONG = [pytest.param(2, 0.7), pytest.param(4, 8.0, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("count", "for_s"), LONG)
+def test_one_path_always_holds_a_whole_checkpoint(tmp_path: Path, count: int, for_s: float) -> None:
+    path = tmp_path / "saved" / "000000"
+
+    def look() -> int:
+        latest = latest_checkpoint(path.parent)
+        assert latest is not None
+        found = read_whole(latest)
+        return read_whole(path) or found
+
+    look_while_they_save(tmp_path, look, count=count, names=1, keep=0, for_s=for_s)
+    assert verify(path)
+    assert [path.name for path in path.parent.iterdir()] == ["000000"]
+
+
+@pytest.mark.parametrize(("count", "for_s"), LONG)
+def test_keeping_the_newest_of_one_directory_always_leaves_one(
+    tmp_path: Path, count: int, for_s: float
+) -> None:
+    """Each removes what the other saved, but never the newest, and never half of one."""
+
+    def look() -> int | None:
+        latest = latest_checkpoint(tmp_path / "saved")
+        assert latest is not None
+        try:
+            return read_whole(latest)
+        except CheckpointNotFoundError:  # it was one of the older ones when it was to be read
+            return None
+
+    look_while_they_save(tmp_path, look, count=count, names=0, keep=2, for_s=for_s)
+    found = find_checkpoints(tmp_path / "saved")
+    assert 1 <= len(found) <= 2 * count
+    for one in found:
+        verify(one)
+
+
+class Unsynced(FileSystem):
+    def sync_file(self, file: BinaryIO) -> None:
+        file.flush()
+
+
+class Overtaken(FileSystem):
+    """Between the two renames of a save, others save to the same path."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def rename(self, source: Path, target: Path) -> None:
+        if ".new-" in source.name and self.times:
+            self.times -= 1
+            save(target, 50 + self.times, Unsynced())
+        super().rename(source, target)
+
+
+def test_whoever_is_overtaken_comes_last(tmp_path: Path) -> None:
+    save(tmp_path / "c", 1)
+    save(tmp_path / "c", 2, Overtaken(3))
+    assert read_checkpoint(tmp_path / "c").components["c"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_whoever_is_overtaken_again_and_again_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("checkpoints.directory._MAX_TRIES", 9)
+    save(tmp_path / "c", 1)
+    with pytest.raises(CheckpointWriteError, match="others save to the same path all the time"):
+        save(tmp_path / "c", 2, Overtaken(1000))
+    assert read_checkpoint(tmp_path / "c").components["c"] > 2
+    save(tmp_path / "c", 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+class Late(FileSystem):
+    """Somebody takes the previous checkpoint away just before it is moved aside."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        if ".old-" in target.name and source.exists():
+            source.rename(source.with_name("elsewhere"))
+        super().rename(source, target)
+
+
+def test_a_previous_one_that_vanishes_is_no_error(tmp_path: Path) -> None:
+    save(tmp_path / "c", 1)
+    save(tmp_path / "c", 2, Late())
+    assert read_checkpoint(tmp_path / "c").components["c"] == 2
+    assert read_checkpoint(tmp_path / "elsewhere").components["c"] == 1
+
+
+class Foreign(FileSystem):
+    """While the files are written, something that is not ours comes to the path."""
+
+    def sync_directory(self, path: Path) -> None:
+        if path.name.startswith(".c.new-"):
+            (path.parent / "c").mkdir()
+            (path.parent / "c" / "thesis.txt").write_text("precious")
+        super().sync_directory(path)
+
+
+def test_what_came_to_the_path_during_the_save_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointWriteError, match=r"not empty and not a checkpoint.*thesis\.txt"):
+        save(tmp_path / "c", 2, Foreign())
+    assert (tmp_path / "c" / "thesis.txt").read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+CLAIMER = """
+import sys
+from callbacks import PeriodicCheckpoint
+from tests.steered_algorithm import SteeredAlgorithm
+algo = SteeredAlgorithm(PeriodicCheckpoint(sys.argv[1], every=1, keep_last=2))
+algo.tell_returns([1.0] * 4)
+print("saved", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def occupied(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A directory in which the run of another process keeps the checkpoints 3 and 4."""
+    line = [sys.executable, "-c", CLAIMER, str(tmp_path / "runs")]
+    with subprocess.Popen(
+        line, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"saved\n"
+        yield tmp_path / "runs", process
+        process.kill()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+@pytest.mark.parametrize("kind", [PeriodicCheckpoint, BestCheckpoint])
+def test_a_directory_of_a_living_run_is_left_alone_by_another_process(
+    kind: Any, occupied: tuple[Path, subprocess.Popen[bytes]]
+) -> None:
+    folder, process = occupied
+    before = contents(folder)
+    every = {"every": 1} if kind is PeriodicCheckpoint else {}
+    with pytest.raises(CheckpointWriteError, match="is in use: the run of another process"):
+        SteeredAlgorithm(kind(folder, **every)).tell()
+    warned = SteeredAlgorithm(kind(folder, on_error="warn", **every))
+    for number in (1, 2):
+        assert warned.tell()["fault_tolerance"]["num_failed_saves_lifetime"] == number
+    assert contents(folder) == before
+    assert [path.name for path in folder.parent.iterdir()] == ["runs"]
+
+    process.kill()
+    process.wait()
+    warned.tell()  # a new run: the other one's are set aside
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == ["000003"]
+    aside = folder.with_name("runs-set-aside-1")
+    assert {name: data for name, data in before.items() if name in contents(aside)} == before
+
+
+def test_a_run_that_is_stopped_or_dropped_gives_its_directory_up(tmp_path: Path) -> None:
+    first = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1))
+    second = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1))
+    first.tell()
+    second.tell()  # of the same process: it may go on with what the first one did
+    release_directories(first)
+    with pytest.raises(BlockingIOError):
+        DirectoryLock(tmp_path / "a")
+    release_directories(second)
+    DirectoryLock(tmp_path / "a").release()
+
+    third = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1))
+    third.tell()
+    shutil.rmtree(tmp_path / "a")
+    third.tell()  # a directory that was removed meanwhile is made and claimed again
+    with pytest.raises(BlockingIOError):
+        DirectoryLock(tmp_path / "a")
+    del third
+    gc.collect()
+    DirectoryLock(tmp_path / "a").release()
+
+
+def test_a_stopped_algorithm_gives_its_directories_up(tmp_path: Path) -> None:
+    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
+    config.training(
+        train_batch_size=20, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
+    )
+    with config.callbacks([PeriodicCheckpoint(tmp_path, every=1)]).build_algo() as algo:
+        algo.train()
+        with pytest.raises(BlockingIOError):
+            DirectoryLock(tmp_path)
+    DirectoryLock(tmp_path).release()

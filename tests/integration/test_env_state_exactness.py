@@ -1,0 +1,261 @@
+"""Envs that no seed determines: with a state of their own, runs go on from it with equal bytes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from gymnasium import wrappers
+
+from callbacks import CallbackError, RLlibCallback
+from checkpoints import encode, read_manifest
+from trainer import Algorithm, DQNConfig, PPOConfig
+from trainer.cli.inspection import inspection
+from trainer.metrics import comparable
+from trainer.testing import FailingEnv, RandomKiller, RestlessEnv, is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+NUM_ITERATIONS = 3
+
+
+class Restless(RestlessEnv, FailingEnv):
+    """It fails at the step that `env_config` says, once."""
+
+
+class Lost(Restless):
+    """The same without a state; what is inherited does not count."""
+
+    get_state = None  # type: ignore[assignment]
+
+
+class Forgetting(Restless):
+    def set_state(self, state: Any) -> None:
+        super().set_state({**state, "generator": self.generator.getstate()})
+
+
+def wrapped(context: Any) -> Any:
+    """An env whose wrappers remember as much as it does."""
+    return wrappers.NormalizeObservation(wrappers.TimeLimit(Restless(context), 9))
+
+
+def config(
+    num_env_runners: int, *, env: Any = Restless, make: Any = PPOConfig, **env_config: Any
+) -> Any:
+    per_runner = 4 // max(1, num_env_runners)
+    made = make().environment(
+        env,
+        env_config={"min_length": 5, "num_envs_per_env_runner": per_runner, **env_config},
+    )
+    made = made.env_runners(
+        num_env_runners=num_env_runners,
+        num_envs_per_env_runner=per_runner,
+        batch_mode="truncate_episodes",
+    ).training(model={"fcnet_hiddens": [4]})
+    if make is PPOConfig:
+        # 42 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
+        made = made.training(train_batch_size=42, minibatch_size=21, num_epochs=1)
+    else:
+        made = made.training(train_batch_size=8, num_steps_sampled_before_learning_starts=16)
+    return made.debugging(seed=5)
+
+
+def outcome(algo: Any, results: list[Any]) -> bytes:
+    plain = [{**comparable(result), "config": None} for result in results]
+    return encode([plain, {**algo.get_state(), "config": None}])
+
+
+def undisturbed(num_env_runners: int = 0, **options: Any) -> bytes:
+    with config(num_env_runners, **options).build_algo() as algo:
+        return outcome(algo, [algo.train() for _ in range(NUM_ITERATIONS)])
+
+
+@pytest.fixture(scope="module")
+def expected() -> bytes:
+    return undisturbed()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_env_runners", [1, 2])
+def test_it_makes_no_difference_how_many_runners_play(
+    num_env_runners: int, expected: bytes
+) -> None:
+    assert undisturbed(num_env_runners) == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "make"),
+    [
+        (Restless, PPOConfig),
+        (wrapped, PPOConfig),
+        pytest.param(Restless, DQNConfig, marks=pytest.mark.slow),
+        pytest.param(wrapped, DQNConfig, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_resumed_after_every_iteration_is_the_same(
+    env: Any, make: Any, tmp_path: Path
+) -> None:
+    algo, results = config(0, env=env, make=make).build_algo(), []
+    for number in range(NUM_ITERATIONS):
+        results.append(algo.train())
+        path = algo.save_to_path(tmp_path / str(number))
+        algo.stop()
+        # Another first seed: if the state were not put back, it would show.
+        algo = Algorithm.from_checkpoint(
+            path, config=config(number % 2, env=env, make=make, first_seed=1000 + number)
+        )
+    with algo:
+        assert outcome(algo, results) == undisturbed(env=env, make=make)
+    assert sum(result["fault_tolerance/num_episodes_lost"] for result in results) == 0
+
+
+@pytest.mark.parametrize("num_env_runners", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_runners_killed_at_every_iteration_make_no_difference(
+    num_env_runners: int, expected: bytes
+) -> None:
+    with config(num_env_runners).build_algo() as algo:
+        results = []
+        for _ in range(NUM_ITERATIONS):
+            results.append(algo.train())
+            if len(results) < NUM_ITERATIONS:
+                kill_all(algo.env_runner_group)
+        assert outcome(algo, results) == expected
+        told = algo.train()["fault_tolerance"]
+    assert told["num_remote_worker_restarts"] == num_env_runners * (NUM_ITERATIONS - 1)
+    assert told["num_episodes_lost_lifetime"] == 0
+
+
+class RaisingOnce(RLlibCallback):
+    """Raises at the end of the second iteration, in the first attempt."""
+
+    attempts: ClassVar[list[int]] = []
+
+    def on_train_result(self, *, result: Any, **_: Any) -> None:
+        self.attempts.append(result["training_iteration"])
+        if self.attempts == [1, 2]:
+            raise RuntimeError("again, please")
+
+
+@pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_iteration_that_is_undone_and_made_again_is_the_same(num_env_runners: int) -> None:
+    results = []
+    for attempts in ([1, 1], []):  # the first run does not raise
+        RaisingOnce.attempts = attempts
+        with config(num_env_runners).callbacks(RaisingOnce).build_algo() as algo:
+            told = [algo.train()]
+            if not attempts[1:]:
+                with pytest.raises(CallbackError):
+                    algo.train()
+            told += [algo.train() for _ in range(NUM_ITERATIONS - 1)]
+            results.append(outcome(algo, told))
+    assert results[0] == results[1]
+
+
+def kill_all(group: Any) -> None:
+    pids = list(group.env_runner_pids().values())
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not any(map(is_process_alive, pids)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("env", [Restless, wrapped])
+def test_kills_at_random_moments_make_no_difference(env: Any, seed: int) -> None:
+    with config(2, env=env).build_algo() as algo:
+        pids = algo.env_runner_group.env_runner_pids
+        results = [algo.train()]  # who never answered is given three tries only
+        with RandomKiller(lambda: pids().values(), seed=seed, mean_delay_s=0.5) as killer:
+            while len(killer.kills) < 4:
+                results.append(algo.train())
+        found = outcome(algo, results)
+        assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
+    with config(0, env=env).build_algo() as algo:
+        assert outcome(algo, [algo.train() for _ in results]) == found
+
+
+@pytest.mark.parametrize("where", ["step", "reset"])
+@pytest.mark.parametrize("num_env_runners", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_sub_env_made_anew_goes_on_from_its_state(
+    where: str, num_env_runners: int, expected: bytes, tmp_path: Path
+) -> None:
+    armed = tmp_path / "armed"
+    made = config(num_env_runners, where=where, at_step=4, armed_file=str(armed), first_seed=0)
+    made.fault_tolerance(restart_failed_sub_environments=True)
+    with made.build_algo() as algo:
+        results = []
+        for number in range(NUM_ITERATIONS):
+            if number:
+                armed.touch()
+            results.append(algo.train())
+            assert not armed.exists()
+        assert outcome(algo, results) == expected
+    told = results[-1]["fault_tolerance"]
+    assert told["num_sub_environment_restarts"] == NUM_ITERATIONS - 1
+    assert told["num_episodes_lost_lifetime"] == 0
+
+
+def running(algo: Any) -> int:
+    slots = algo.get_state()["env_runners"]["slots"]
+    return sum(slot["env_seed"] is not None for slot in slots)
+
+
+def test_without_the_methods_the_same_env_loses_its_episodes() -> None:
+    with config(1, env=Lost, max_length=8).build_algo() as algo:
+        algo.train()
+        num_running = running(algo)
+        kill_all(algo.env_runner_group)
+        assert algo.train()["fault_tolerance/num_episodes_lost"] == num_running > 0
+
+
+def test_an_env_that_forgets_is_told_by_name_once_and_loses_its_episodes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with config(1, env=Forgetting).build_algo() as algo:
+        algo.train()
+        num_running = running(algo)
+        kill_all(algo.env_runner_group)
+        assert algo.train()["fault_tolerance/num_episodes_lost"] == num_running > 1
+    told = [r.getMessage() for r in caplog.records if "is not used" in r.getMessage()]
+    assert len(told) == 1
+    assert "The state of the env 'Forgetting' is not used" in told[0]
+    assert "Forgetting has another state after set_state(), in ['generator']" in told[0]
+
+
+def half_known(context: Any) -> Any:
+    return Unknown(Restless(context))
+
+
+class Unknown(wrappers.TransformReward[Any, Any]):
+    """A wrapper of the user's own that says nothing of its state."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env, lambda reward: reward)
+
+
+def test_a_checkpoint_tells_how_each_running_episode_would_be_put_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for env, way, shown in (
+        (Restless, "env_state", "state of the env"),
+        (half_known, "replay", "replay"),
+    ):
+        with config(0, env=env).build_algo() as algo:
+            algo.train()
+            path = Path(algo.save_to_path(tmp_path / way))
+            slots = algo.get_state()["env_runners"]["slots"]
+        ways = [None if slot["env_seed"] is None else way for slot in slots]
+        assert way in ways
+        assert json.loads(json.dumps(read_manifest(path).metadata["running_episodes"])) == ways
+        restored_by = {episode["restored_by"] for episode in inspection(path)["running_episodes"]}
+        assert restored_by == {shown}
+    told = [r for r in caplog.records if "is not used" in r.getMessage()]
+    assert [record.levelname for record in told] == ["INFO"]
+    assert "'half_known'" in told[0].getMessage()
+    assert "nothing is known of the state of Unknown" in told[0].getMessage()

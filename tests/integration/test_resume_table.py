@@ -1,0 +1,158 @@
+"""20 iterations against 10, a checkpoint, a new process and 10: the same bytes everywhere.
+
+The whole table is slow; a sample of it, with every algorithm, env and number of runners, is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import encode
+from tests.resume_cells import (
+    FEATURES,
+    Cell,
+    Run,
+    all_cells,
+    continued_elsewhere,
+    different,
+    digests,
+    file_hashes,
+    restored,
+)
+
+pytestmark = pytest.mark.process
+
+REPEATABLE = (
+    "CartPole",
+    "Acrobot",
+    "Pendulum",
+    "get_state",
+    "own np_random",
+    "own generator in get_state",
+)
+SAMPLE = [
+    Cell("PPO", "CartPole", 2),
+    Cell("PG", "Pendulum", 1),
+    Cell("DQN", "Acrobot", 0),
+    Cell("SAC", "get_state", 0),
+    Cell("PPO", "own np_random", 0),
+    Cell("PPO", "own generator in get_state", 1),
+]
+_OU = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 60, "scale_timesteps": 900}
+MORE_FEATURES = {
+    **FEATURES,
+    "whole episodes": Run(Cell("PPO", "CartPole", 0), {"batch_mode": "complete_episodes"}),
+    "OrnsteinUhlenbeckNoise": Run(Cell("PG", "own np_random", 0), {"exploration_config": _OU}),
+    "SoftQ": Run(
+        Cell("DQN", "Acrobot", 0), {"exploration_config": {"type": "SoftQ", "temperature": 0.7}}
+    ),
+    "DQN, ParameterNoise": Run(
+        Cell("DQN", "CartPole", 0),
+        {"exploration_config": {"type": "ParameterNoise", "random_timesteps": 60}},
+    ),
+    "DQN, distributions": Run(
+        Cell("DQN", "CartPole", 0), {"num_atoms": 5, "v_min": 0.0, "v_max": 30.0, "tau": 0.1}
+    ),
+    "DQN, uniform replay": Run(
+        Cell("DQN", "CartPole", 0),
+        {"replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": 150}},
+    ),
+    "SAC, discrete": Run(Cell("SAC", "CartPole", 0), {"grad_clip": 0.5}),
+    "evaluation runners": Run(
+        Cell("PPO", "Pendulum", 0),
+        {"evaluation_interval": 2, "evaluation_num_env_runners": 2, "evaluation_duration": 3},
+    ),
+    "evaluation beside training": Run(
+        Cell("PPO", "CartPole", 0),
+        {
+            "evaluation_interval": 3,
+            "evaluation_num_env_runners": 1,
+            "evaluation_parallel_to_training": True,
+            "evaluation_duration": 3,
+        },
+    ),
+}
+
+
+def expected_and_resumed(
+    cells: list[Cell],
+    folder: Path,
+    num_iterations: int = 10,
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> list[tuple[Cell, dict[str, str], dict[str, str]]]:
+    """What a run finds in its second half, and what another process does from a checkpoint.
+
+    With the hashes of the checkpoint's files, and of those that the other process saves at once.
+    """
+    paths, expected = {}, {}
+    for number, cell in enumerate(cells):
+        with cell.config(**(settings or {})).build_algo() as algo:
+            for _ in range(num_iterations):
+                algo.train()
+            path = paths[cell.name] = algo.save_to_path(folder / str(number))
+            expected[cell.name] = {**file_hashes(path), **digests(algo, num_iterations)}
+    resumed = continued_elsewhere(paths, num_iterations)
+    return [(cell, expected[cell.name], resumed[cell.name]) for cell in cells]
+
+
+def test_a_new_process_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+    for cell, expected, resumed in expected_and_resumed(SAMPLE, tmp_path):
+        assert different(expected, resumed) == [], cell.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", all_cells(REPEATABLE), ids=lambda cell: cell.name)
+def test_every_cell_goes_on_with_the_same_bytes_in_a_new_process(
+    cell: Cell, tmp_path: Path
+) -> None:
+    [(_, expected, resumed)] = expected_and_resumed([cell], tmp_path)
+    assert len(expected) > 30
+    assert different(expected, resumed) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_env_runners", [0, 2])
+@pytest.mark.parametrize("name", MORE_FEATURES)
+def test_every_feature_goes_on_with_the_same_bytes_in_a_new_process(
+    name: str, num_env_runners: int, tmp_path: Path
+) -> None:
+    run = MORE_FEATURES[name]
+    cell = Cell(run.cell.algorithm, run.cell.env, num_env_runners)
+    [(_, expected, resumed)] = expected_and_resumed([cell], tmp_path, 5, settings=run.settings)
+    assert different(expected, resumed) == []
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    ["PPO", *(pytest.param(name, marks=pytest.mark.slow) for name in ("PG", "DQN", "SAC"))],
+)
+def test_what_no_seed_determines_is_told_and_all_the_rest_goes_on(
+    algorithm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cell = Cell(algorithm, "own generator", 0)
+    with cell.config().build_algo() as algo:
+        for _ in range(4):
+            algo.train()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        state = algo.get_state(not_components="config")
+        expected = digests(algo, 2)
+    running = [slot for slot in state["env_runners"]["slots"] if slot["env_seed"] is not None]
+    with restored(path, cell) as algo:
+        assert encode(algo.get_state(not_components="config")) == encode(state)
+        assert running
+        with caplog.at_level(logging.WARNING):
+            result = algo.train()
+        assert result["training_iteration"] == 5
+        told = result["fault_tolerance"]
+        assert told["num_episodes_lost"] == len(running)
+        assert told["num_env_steps_lost"] == sum(
+            len(chunk) for slot in running for chunk in slot["actions"]
+        )
+        assert f"{len(running)} running episode(s) of env runner 0 start anew" in caplog.text
+        assert different(digests(algo, 1), expected) != []

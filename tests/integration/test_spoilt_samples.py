@@ -1,0 +1,99 @@
+"""Episodes and batches that a callback spoilt: who it was, which column, and both lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainer import CallbackError, PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+Spoil = Callable[[Any], None]
+
+
+def config(**callbacks: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(CountdownEnv, env_config={"min_length": 5, "max_length": 5})
+        .env_runners(num_env_runners=0, batch_mode="complete_episodes")
+        .training(train_batch_size=5, minibatch_size=5, num_epochs=1)
+        .training(model={"fcnet_hiddens": [8]})
+        .callbacks(**callbacks)
+        .debugging(seed=1)
+    )
+
+
+def _put_none(samples: Any) -> None:
+    samples[0] = None
+
+
+def _add_a_number(samples: Any) -> None:
+    samples.append(3)
+
+
+def _replace_rewards(samples: Any) -> None:
+    samples[0].rewards = samples[0].get_rewards()
+
+
+def _drop(column: str) -> Spoil:
+    def drop(samples: Any) -> None:
+        getattr(samples[0], column).data = getattr(samples[0], column).data[:-1]
+
+    return drop
+
+
+def _drop_output(samples: Any) -> None:
+    output = samples[0].extra_model_outputs["action_logp"]
+    output.data = output.data[:-1]
+
+
+def _remove_output(samples: Any) -> None:
+    del samples[0].extra_model_outputs["action_logp"]
+
+
+SPOILT: dict[str, tuple[Spoil, str]] = {
+    "no episode": (_put_none, r"samples\[0\] is NoneType now; expected a SingleAgentEpisode"),
+    "one too many": (_add_a_number, r"samples\[1\] is int now; expected a SingleAgentEpisode"),
+    "no buffer": (_replace_rewards, r"'rewards' of 'training-0-0' is ndarray now"),
+    "observations": (_drop("observations"), r"'observations' .* 5 entries .* has 5; expected 6"),
+    "infos": (_drop("infos"), r"'infos' .* has 5 entries now, but 'actions' has 5; expected 6"),
+    "actions": (_drop("actions"), r"'observations' .* 6 entries .* 'actions' has 4; expected 5"),
+    "rewards": (_drop("rewards"), r"'rewards' .* has 4 entries now, but 'actions' has 5"),
+    "output": (_drop_output, r"extra_model_outputs\['action_logp'\]\" .* 4 entries .* has 5"),
+    "removed": (_remove_output, r"column 'action_logp' of 'training-0-0' was removed"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_spoilt_samples_are_told_with_callback_column_and_lengths(name: str) -> None:
+    spoil, expected = SPOILT[name]
+
+    def spoils(samples: Any, **_: Any) -> None:
+        spoil(samples)
+
+    with config(on_sample_end=spoils).build_algo() as algo:
+        with pytest.raises(CallbackError, match=expected) as raised:
+            algo.train()
+        assert "`on_sample_end[0]" in str(raised.value)
+        assert "`on_sample_end` fired in env runner 0" in str(raised.value)
+
+
+def test_whole_episodes_may_be_shortened_and_left_out() -> None:
+    def shorten(samples: Any, **_: Any) -> None:
+        samples[:] = [samples[0][:3]]
+
+    with config(on_sample_end=shorten).build_algo() as algo:
+        assert algo.train()["training_iteration"] == 1
+
+
+def test_infos_that_are_no_list_are_told() -> None:
+    def spoils(postprocessed_batch: Any, **_: Any) -> None:
+        postprocessed_batch["infos"] = None
+
+    with (
+        config(on_postprocess_trajectory=spoils).build_algo() as algo,
+        pytest.raises(CallbackError, match=r"'infos' is NoneType now; expected a list of 5 dicts"),
+    ):
+        algo.train()

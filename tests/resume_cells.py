@@ -1,0 +1,283 @@
+"""What is saved, restored in a new process and continued: algorithms, envs, and their digests.
+
+A cell is an algorithm in an env with a number of runners. Its outcome are digests of everything a
+run shows and knows, by name, so that a difference says where it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from callbacks import RLlibCallback
+from checkpoints import encode, read_manifest
+from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
+from trainer import Algorithm, AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer.metrics import comparable
+
+NUM_SLOTS: Final = 4
+_ROOT: Final = Path(__file__).parents[1]
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Remembering(RLlibCallback):
+    """Has state in the main process and in the runners, which shows in results."""
+
+    def __init__(self) -> None:
+        self.num_episodes = 0
+        self.last_returns: list[float] = []
+
+    def on_environment_created(self, *, metrics_logger: Any, **_: Any) -> None:
+        metrics_logger.log_value("envs_made", 1, reduce="sum")
+
+    def on_episode_created(self, *, episode: Any, **_: Any) -> None:
+        episode.custom_data["steps"] = 0
+
+    def on_episode_step(self, *, episode: Any, **_: Any) -> None:
+        episode.custom_data["steps"] += 1
+
+    def on_episode_end(
+        self, *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_: Any
+    ) -> None:
+        self.num_episodes += 1
+        self.last_returns = [*self.last_returns[-3:], float(episode.get_return())]
+        metrics_logger.log_value("chunks", sum(map(len, prev_episode_chunks)), window=5)
+        metrics_logger.log_value("steps", episode.custom_data["steps"], window=7)
+        metrics_logger.log_value("of_runner", self.num_episodes, reduce="max")
+        metrics_logger.log_value("lately", sum(self.last_returns), ema_coeff=0.1)
+
+    def on_train_result(self, *, result: Any, metrics_logger: Any, **_: Any) -> None:
+        self.num_episodes += result["env_runners"]["num_episodes"]
+        metrics_logger.log_value("episodes_seen", self.num_episodes, reduce="sum")
+
+
+ENVS: Final[dict[str, Any]] = {
+    "CartPole": "CartPole-v1",
+    "Acrobot": "Acrobot-v1",
+    "Pendulum": "Pendulum-v1",
+    "get_state": StatefulWalk,
+    "own np_random": Walk,
+    "own generator in get_state": KeptWalk,
+    "own generator": OwnWalk,
+}
+BOX_ONLY: Final = ("Pendulum",)
+"""Envs that DQN cannot act in."""
+
+_MODEL: Final[dict[str, Any]] = {"fcnet_hiddens": [8]}
+_REPLAY: Final[dict[str, Any]] = {
+    "train_batch_size": 16,
+    "num_steps_sampled_before_learning_starts": 50,
+    # The oldest steps are overwritten, in the middle of iterations and episodes.
+    "replay_buffer_config": {"capacity": 150},
+    "n_step": (1, 3),
+    "training_intensity": 3,
+}
+
+
+def _ppo() -> PPOConfig:
+    # 61 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
+    return PPOConfig().training(
+        train_batch_size=61,
+        minibatch_size=32,
+        num_epochs=2,
+        lr=[[0, 1e-2], [2000, 1e-4]],
+        entropy_coeff=[[0, 0.02], [1500, 0.0]],
+    )
+
+
+def _pg() -> AlgorithmConfig:
+    made = PGConfig().training(train_batch_size=61, lr=[[0, 1e-2], [2000, 1e-4]])
+    return made.env_runners(batch_mode="truncate_episodes")
+
+
+def _dqn() -> AlgorithmConfig:
+    made = DQNConfig().training(
+        lr=[[0, 1e-2], [2000, 1e-3]],
+        epsilon=[[0, 1.0], [1500, 0.05]],
+        target_network_update_freq=30,
+        **_REPLAY,
+    )
+    return made.reporting(min_sample_timesteps_per_iteration=50)
+
+
+def _sac() -> AlgorithmConfig:
+    made = SACConfig().training(
+        actor_lr=[[0, 1e-2], [2000, 1e-3]], critic_lr=1e-2, alpha_lr=1e-2, **_REPLAY
+    )
+    return made.reporting(min_sample_timesteps_per_iteration=50)
+
+
+ALGORITHMS: Final = {"PPO": _ppo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An algorithm in an env with a number of runners."""
+
+    algorithm: str
+    env: str
+    num_env_runners: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.algorithm}, {self.env}, {self.num_env_runners}"
+
+    @classmethod
+    def of(cls, name: str) -> Cell:
+        algorithm, env, runners = name.split(", ")
+        return cls(algorithm, env, int(runners))
+
+    def config(self, **settings: Any) -> AlgorithmConfig:
+        made = (
+            ALGORITHMS[self.algorithm]()
+            .environment(
+                ENVS[self.env],
+                # SAC and PG meet continuous actions in the walks, too.
+                env_config={"continuous": self.algorithm in {"SAC", "PG"}}
+                if isinstance(ENVS[self.env], type)
+                else {},
+            )
+            .env_runners(
+                num_env_runners=self.num_env_runners,
+                num_envs_per_env_runner=NUM_SLOTS // max(1, self.num_env_runners),
+            )
+            .rl_module(model_config=_MODEL)
+            .callbacks(Remembering)
+            .debugging(seed=7)
+        )
+        return made.update_from_dict(settings)
+
+
+_RE3: Final = {
+    "type": "RE3",
+    "embeds_dim": 4,
+    "encoder_net_config": {"fcnet_hiddens": [6]},
+    "k_nn": 5,
+}
+_CURIOSITY: Final = {
+    "type": "Curiosity",
+    "feature_dim": 4,
+    "feature_net_config": {"fcnet_hiddens": [6]},
+    "sub_exploration": {"type": "StochasticSampling"},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A cell with settings of its own.
+
+    Attributes:
+        cell: what is trained.
+        settings: what is set besides.
+        num_iterations: how many are made before something is forgotten.
+    """
+
+    cell: Cell
+    settings: Mapping[str, Any]
+    num_iterations: int = 4
+
+
+FEATURES: Final = {
+    "PPO": Run(
+        Cell("PPO", "own np_random", 0),
+        {
+            "observation_filter": "MeanStdFilter",
+            "normalize_rewards": True,
+            "metrics_num_episodes_for_smoothing": 9,
+            "evaluation_interval": 3,
+            "evaluation_duration": 2,
+        },
+    ),
+    "PG": Run(Cell("PG", "own np_random", 0), {}),
+    "DQN": Run(Cell("DQN", "CartPole", 0), {"target_network_update_freq": 170}),
+    "SAC": Run(
+        Cell("SAC", "own np_random", 0),
+        {"target_network_update_freq": 170},
+        num_iterations=3,  # then rows are owed
+    ),
+    "ParameterNoise": Run(
+        Cell("PPO", "CartPole", 0), {"exploration_config": {"type": "ParameterNoise"}}
+    ),
+    "RE3": Run(Cell("PPO", "CartPole", 0), {"exploration_config": _RE3}),
+    "Curiosity": Run(Cell("PPO", "CartPole", 0), {"exploration_config": _CURIOSITY}),
+}
+
+
+def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
+    """Digests of what some more iterations show, and of all that is known then, by name."""
+    found = {}
+    for _ in range(num_iterations):
+        result = comparable(algo.train())
+        found[f"result {algo.training_iteration}"] = _digest(result)
+    for name, part in algo.get_state(not_components="config").items():
+        for key, value in part.items():
+            found[f"{name}/{key}"] = _digest(value)
+    return found
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(encode(value)).hexdigest()[:16]
+
+
+def file_hashes(path: str) -> dict[str, str]:
+    """The hashes of the component files of a checkpoint, by name."""
+    components = read_manifest(path).components
+    return {f"file {name}": entry.sha256 for name, entry in components.items()}
+
+
+def different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """The names of the digests that differ."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+# ---- a new process
+
+
+def continued_elsewhere(
+    paths: Mapping[str, str], num_iterations: int, *, overrides: Mapping[str, Any] = _NOTHING
+) -> dict[str, dict[str, str]]:
+    """What a new process finds that restores checkpoints, by name of their cells, and trains."""
+    task = json.dumps([dict(paths), num_iterations, dict(overrides)])
+    program = "from tests.resume_cells import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, task], capture_output=True, check=False, cwd=_ROOT
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    found: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return found
+
+
+def restored(path: str, cell: Cell, **overrides: Any) -> Algorithm:
+    """The algorithm of a checkpoint; what is code in its config is given anew."""
+    env = ENVS[cell.env]
+    given: dict[str, Any] = {"env": env} if isinstance(env, type) else {}
+    return Algorithm.from_checkpoint(path, callbacks_class=Remembering, **given, **overrides)
+
+
+def main() -> None:
+    """The program of the new process."""
+    paths, num_iterations, overrides = json.loads(sys.argv[1])
+    found = {}
+    for name, path in paths.items():
+        with restored(path, Cell.of(name), **overrides) as algo:
+            files = file_hashes(algo.save_to_path())
+            found[name] = {**files, **digests(algo, num_iterations)}
+    sys.stdout.write(json.dumps(found))
+
+
+def all_cells(envs: Collection[str] = tuple(ENVS)) -> list[Cell]:
+    """Every algorithm in every env that it can act in, with 0, 1 and 2 runners."""
+    return [
+        Cell(algorithm, env, num_env_runners)
+        for algorithm in ALGORITHMS
+        for env in envs
+        for num_env_runners in (0, 1, 2)
+        if not (algorithm == "DQN" and env in BOX_ONLY)
+    ]

@@ -1,0 +1,88 @@
+"""Envs whose running episodes can be brought back in every way that there is, or in none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from trainer.types import Array
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Walk(gymnasium.Env[Array, Any]):
+    """A random walk that actions push; its randomness follows from the seed of its episode.
+
+    Settings: `continuous`: actions are numbers instead of left and right; `push`: how far they go.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        is_continuous = env_config.get("continuous", False)
+        self.observation_space = spaces.Box(-100.0, 100.0, (2,), np.float32)
+        self.action_space: spaces.Space[Any] = (
+            spaces.Box(-1.0, 1.0, (1,), np.float32) if is_continuous else spaces.Discrete(2)
+        )
+        self.push = float(env_config.get("push", 0.5))
+        self.place = self.noise = 0.0
+        self.steps = self.length = 0
+
+    def randomness(self) -> np.random.Generator:
+        return self.np_random
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.place, self.steps = 0.0, 0
+        self.length = int(self.randomness().integers(5, 40))
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        is_right = isinstance(self.action_space, spaces.Discrete)
+        way = 2.0 * int(action) - 1.0 if is_right else float(np.asarray(action)[0])
+        self.place += self.push * way + float(self.randomness().normal())
+        reward = -abs(self.place) / 10.0
+        return self._observation(), reward, self.steps >= self.length, False, {}
+
+    def _observation(self) -> Array:
+        self.noise = float(self.randomness().random())
+        return np.array([self.place, self.noise], np.float32)
+
+
+class StatefulWalk(Walk):
+    """Its state can be taken and given back; its episodes can be played again as well."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            "place": self.place,
+            "noise": self.noise,
+            "steps": self.steps,
+            "length": self.length,
+            "randomness": self.randomness().bit_generator.state,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.place, self.noise = state["place"], state["noise"]
+        self.steps, self.length = state["steps"], state["length"]
+        self.randomness().bit_generator.state = state["randomness"]
+
+
+class OwnWalk(Walk):
+    """Its randomness is its own: no seed determines it."""
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        super().__init__(env_config)
+        self._own = np.random.default_rng()
+
+    def randomness(self) -> np.random.Generator:
+        return self._own
+
+
+class KeptWalk(OwnWalk, StatefulWalk):
+    """Its own randomness is in its state."""

@@ -1,0 +1,194 @@
+"""The way of a slot back to its position: by the state of the env if it has one, else by replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checkpoints import decode
+from tests.unit.test_env_slot import begin, cut, play, position_after, unchanged
+from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.observations import is_same
+from trainer.env_runners.spec import SlotPosition
+from trainer.episodes import SingleAgentEpisode
+from trainer.seeding import NoiseStream, Role
+from trainer.testing import CountdownEnv, RestlessEnv
+from trainer.testing.task_envs import TaskCountdownEnv
+
+LONG = {"min_length": 20, "max_length": 20}
+
+
+class Counted(RestlessEnv):
+    """Counts the steps that are made in it."""
+
+    num_steps = 0
+
+    def step(self, action: int) -> Any:
+        self.num_steps += 1
+        return super().step(action)
+
+
+class Forgetting(CountdownEnv):
+    """Does not take its state back, but can be replayed."""
+
+    def get_state(self) -> Any:
+        return [self.steps, self.length]
+
+    def set_state(self, state: Any) -> None:
+        self.length = state[1]
+
+
+class WithTask(TaskCountdownEnv):
+    """Its state is the mixture, in which all tasks so far have left their mark."""
+
+    env_state_attributes = ("length", "steps", "_mixture")
+
+
+def new_slot(env: Any, *, keeps_actions: bool = False) -> EnvSlot:
+    noise = NoiseStream(0, Role.TRAINING, kind="normal", width=1)
+    return EnvSlot(0, env, noise, keeps_actions=keeps_actions)
+
+
+def test_nothing_is_played_again_if_there_is_a_state() -> None:
+    slot = new_slot(Counted(LONG))
+    begin(slot)
+    whole = position_after(slot, (1, 0, 1), (0, 0, 1, 1))
+    env = Counted({**LONG, "first_seed": 99})
+    other = new_slot(env)
+    assert other.put_back(SlotPosition.from_state(whole.to_state()), 0, unchanged)
+    assert env.num_steps == 0
+    assert (other.env_seed, other.episode_number, other.num_steps_played) == (123, 0, 7)
+    play(slot, 1, 0, 1)
+    play(other, 1, 0, 1)
+    assert is_same(other.observation, slot.observation)
+    cut(slot)
+    cut(other)
+    assert other.take_position().env_state == slot.take_position().env_state
+
+
+def test_without_the_state_the_same_episode_is_lost() -> None:
+    slot = new_slot(Counted(LONG))
+    begin(slot)
+    state = position_after(slot, (1, 0, 1)).to_state()
+    del state["env_state"]  # as in checkpoints of earlier releases
+    assert not new_slot(Counted({**LONG, "first_seed": 99})).put_back(
+        SlotPosition.from_state(state), 0, unchanged
+    )
+
+
+def test_what_an_env_carries_over_is_put_back_between_two_episodes() -> None:
+    slot = new_slot(Counted(LONG))
+    slot.begin(SingleAgentEpisode("training-0-0"), 5)
+    slot.reset()
+    slot.finish()
+    position = slot.take_position()
+    assert position.env_state is not None
+    other = new_slot(Counted({**LONG, "first_seed": 99}))
+    assert other.put_back(position, 0, unchanged)
+    assert other.env.reset(seed=7)[0].tolist() == slot.env.reset(seed=7)[0].tolist()
+
+
+def test_an_env_that_was_never_reset_is_not_asked_for_its_state() -> None:
+    assert new_slot(Counted(LONG)).take_position() == SlotPosition()
+
+
+def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_once() -> None:
+    slot = new_slot(Forgetting(LONG))
+    begin(slot)
+    whole = position_after(slot, (1, 0, 1))
+    assert whole.env_state is not None
+    assert whole.env_state_trouble == ""
+    other = new_slot(Forgetting(LONG))
+    assert other.put_back(whole, 0, unchanged)
+    assert is_same(other.first_answer, slot.observation), "it was replayed"
+    play(slot, 0)
+    play(other, 0)
+    assert is_same(other.observation, slot.observation)
+    cut(other)
+    told, later = other.take_position(), other.take_position()
+    assert "Forgetting has another state after set_state()" in told.env_state_trouble
+    assert (told.env_state, later.env_state, later.env_state_trouble) == (None, None, "")
+
+
+def test_a_state_of_another_env_is_told_and_that_env_is_replayed() -> None:
+    slot = new_slot(Counted(LONG))
+    begin(slot)
+    whole = position_after(slot, (1, 0))
+    other = new_slot(CountdownEnv(LONG))
+    assert not other.put_back(whole, 0, unchanged)
+    assert "no set_state now" in other.take_position().env_state_trouble
+    other = new_slot(Forgetting(LONG))
+    assert not other.put_back(whole, 0, unchanged)
+    assert "the layers in it are ['Counted']" in other.take_position().env_state_trouble
+
+
+@pytest.mark.parametrize("num_requests", [0, 1, 2])
+def test_a_new_env_goes_on_from_the_latest_state(num_requests: int) -> None:
+    slot = new_slot(Counted(LONG), keeps_actions=True)
+    slot.begin(SingleAgentEpisode("training-0-0"), 5)
+    slot.observation, infos = slot.reset()
+    assert slot.episode is not None
+    slot.episode.add_env_reset(slot.observation, infos)
+    for _ in range(num_requests):
+        play(slot, 1, 0, 1, 1)
+        cut(slot)
+        slot.take_position()
+    play(slot, 0, 1)
+    cut(slot)  # as a function of the user does that plays twice
+    play(slot, 1)
+    before: Any = slot.env
+    env = Counted(LONG)
+    slot.take_env(env)
+    assert slot.replay_running(unchanged)
+    assert env.num_steps == 3
+    assert env.step(1)[0].tolist() == before.step(1)[0].tolist()
+
+
+def test_a_new_env_gets_what_was_carried_over_before_a_reset_that_failed() -> None:
+    slot = new_slot(Counted(LONG), keeps_actions=True)
+    for number in range(2):
+        slot.begin(SingleAgentEpisode(f"training-0-{number}"), number)
+        slot.observation, infos = slot.reset()
+        assert slot.episode is not None
+        slot.episode.add_env_reset(slot.observation, infos)
+        play(slot, 1, 0)
+        if number == 0:
+            slot.finish()
+    # The second episode is played again from its beginning, after the end of the first one.
+    env = Counted({**LONG, "first_seed": 99})
+    slot.take_env(env)
+    assert slot.replay_running(unchanged)
+    slot.finish()
+    slot.begin(SingleAgentEpisode("training-0-2"), 2)
+    expected, _ = slot.reset()
+    slot.take_env(Counted({**LONG, "first_seed": 17}))  # that reset failed after all
+    assert slot.reset()[0].tolist() == expected.tolist()
+
+
+def test_tasks_are_in_force_before_and_after_a_state() -> None:
+    slot = new_slot(WithTask(LONG))
+    begin(slot)
+    slot.set_task(2)
+    play(slot, 1, 0)
+    slot.set_task(3)
+    play(slot, 1)
+    cut(slot)
+    whole = slot.take_position()
+    for position, task in ((whole, 3), (whole.with_task(4), 4)):
+        other = new_slot(WithTask(LONG))
+        assert other.put_back(SlotPosition.from_state(position.to_state()), 0, unchanged)
+        assert other.env.unwrapped.get_task() == task  # type: ignore[attr-defined]
+        assert other.take_position().tasks == position.tasks
+        assert other.take_position().env_state == whole.env_state
+
+
+def test_a_saved_slot_holds_the_state_as_plain_data() -> None:
+    slot = new_slot(Counted(LONG))
+    begin(slot)
+    whole = position_after(slot, (1,))
+    state = whole.to_state()
+    assert whole.env_state is not None
+    assert state["env_state"] == decode(whole.env_state)
+    assert state["env_state"]["layers"][0][1]["steps"] == 1
+    assert SlotPosition.from_state(state) == whole

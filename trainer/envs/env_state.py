@@ -1,0 +1,289 @@
+"""The state of an env through all its wrappers: whether it can be taken, taking it, giving it back.
+
+    get_state(), set_state(state)   a layer with both says for itself what its state is
+    env_state_attributes            a layer whose class has this says which attributes it is
+    gymnasium's own wrappers        are known (`wrapper_states`)
+    np_random                       gymnasium's generator of the env is taken beside all that
+
+A layer of another kind makes the state unknown, unless it is inside of a layer with `get_state`:
+that one answers for all that is inside of it and does not answer for itself. What is taken is bytes
+of plain data, so the env can go on without changing it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+
+from checkpoints import StateError, decode, encode
+from trainer.curriculum.layers import layers
+from trainer.envs.wrapper_states import attributes_of, remembered_by, set_attributes
+
+_GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+_MOST_TEXT: Final = 300
+
+
+@runtime_checkable
+class StatefulEnv(Protocol):
+    """An env, or a wrapper, whose episodes can be gone on with from their state alone.
+
+        class Walk(gymnasium.Env):
+            def get_state(self):
+                return {"place": self.place, "steps": self.steps}
+
+            def set_state(self, state):
+                self.place, self.steps = state["place"], state["steps"]
+
+    Deriving from this class is not needed. docs/env-state.md says what is asked of the two methods,
+    and `trainer.testing.check_env_state` tries them.
+    """
+
+    def get_state(self) -> Any:
+        """All that the next steps and episodes depend on, as plain data."""
+
+    def set_state(self, state: Any) -> None:
+        """Goes on from where `get_state` gave this; `reset` was called before."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The state of one layer.
+
+    Attributes:
+        layer: whose.
+        attributes: what it consists of; None if the layer has `get_state` and `set_state`.
+    """
+
+    layer: Any
+    attributes: tuple[str, ...] | None
+
+    @property
+    def name(self) -> str:
+        """What messages and states call the layer."""
+        return type(self.layer).__qualname__
+
+    def take(self) -> Any:
+        """The state, which may still change with the layer."""
+        if self.attributes is None:
+            return self.layer.get_state()
+        return attributes_of(self.layer, self.attributes)
+
+    def give_back(self, state: Any) -> None:
+        """Lets the layer go on from this state."""
+        if self.attributes is None:
+            self.layer.set_state(state)
+        else:
+            set_attributes(self.layer, state)
+
+
+class EnvState:
+    """Takes the state of one env and gives it back.
+
+    Attributes:
+        trouble: why that did not work; empty as long as it does.
+        fits: the state that was to be given back is one of an env with the same layers.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], parts: Sequence[_Part]) -> None:
+        *_, self._innermost = layers(env)
+        self._parts = [part for part in parts if part.attributes != ()]
+        self.trouble = ""
+        self.fits = True
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any]) -> EnvState | None:
+        """The state of an env; None if some part of it is unknown."""
+        parts, unknown = _parts_of(env)
+        return None if unknown is not None else cls(env, parts)
+
+    def take(self) -> bytes | None:
+        """The state now; None if it cannot be taken, and `trouble` says why."""
+        taken = []
+        for part in self._parts:
+            try:
+                taken.append([part.name, part.take()])
+            except Exception as error:  # noqa: BLE001 - told, and the episode is replayed instead
+                self.trouble = f"{_call(part, 'get_state')} raised {_described(error)}"
+                return None
+        state = {"layers": taken, "np_random": self._generator_state()}
+        try:
+            return encode(state, name=f"what {self._names()} gave")
+        except StateError as error:
+            self.trouble = str(error)
+            return None
+
+    def give_back(self, saved: bytes) -> bool:
+        """Lets the env go on from a state; it must have been reset before.
+
+        Returns:
+            whether it did, and gives the same state when it is asked for it again. If not,
+            `trouble` says why.
+        """
+        state = decode(saved)
+        found = _layer_names(state)
+        expected = [part.name for part in self._parts]
+        self.fits = found == expected
+        if not self.fits:
+            self.trouble = f"the layers in it are {found!r:.100}, those of this env {expected}"
+            return False
+        # From the inside outwards: who answers for what is inside of it has the last word.
+        for part, (_, of_layer) in reversed(list(zip(self._parts, state["layers"], strict=True))):
+            try:
+                part.give_back(of_layer)
+            except Exception as error:  # noqa: BLE001 - told, and the episode is replayed instead
+                self.trouble = f"{_call(part, 'set_state')} raised {_described(error)}"
+                return False
+        if not self._has_generator_back(state["np_random"]):
+            return False
+        again = self.take()
+        if again is not None and again != saved:
+            self.trouble = _difference(decode(saved), decode(again))
+        return again == saved
+
+    def _names(self) -> str:
+        calls = [_call(part, "get_state") for part in self._parts]
+        return " and ".join(calls) or "np_random.bit_generator.state"
+
+    # ---- the generator
+
+    def _generator(self) -> np.random.Generator | None:
+        """The env's generator; None if it has none yet, or one of its own kind."""
+        generator = getattr(self._innermost, "_np_random", None)
+        if not isinstance(generator, np.random.Generator):
+            return None
+        is_known = type(generator.bit_generator).__name__ in _GENERATORS
+        return generator if is_known else None
+
+    def _generator_state(self) -> Mapping[str, Any] | None:
+        generator = self._generator()
+        return None if generator is None else generator.bit_generator.state
+
+    def _has_generator_back(self, state: Any) -> bool:
+        if state is None:
+            return True
+        generator = self._generator()
+        try:
+            name = state["bit_generator"]
+            if generator is None or type(generator.bit_generator).__name__ != name:
+                generator = np.random.Generator(getattr(np.random, _known(name))())
+                self._innermost._np_random = generator
+            generator.bit_generator.state = state  # in place: the env may have it elsewhere, too
+        except Exception as error:  # noqa: BLE001 - told, and the episode is replayed instead
+            self.trouble = f"np_random did not take its state: {_described(error)}"
+            return False
+        return True
+
+
+def why_no_env_state(env: gymnasium.Env[Any, Any]) -> str:
+    """What keeps the state of an env from being used, as the end of a sentence.
+
+    Empty if it is used, and if no layer says anything about its state: nobody expects it then.
+    """
+    _, unknown = _parts_of(env)
+    if unknown is None or not any(map(_says_something, layers(env))):
+        return ""
+    name = type(unknown).__qualname__
+    problem = _wrong_signature(unknown)
+    if problem:
+        return f"{name}.{problem}"
+    return f"nothing is known of the state of {name}, which has no get_state and set_state"
+
+
+def _parts_of(env: gymnasium.Env[Any, Any]) -> tuple[list[_Part], Any | None]:
+    """The parts of an env's state, from the outside inwards, and the first unknown layer."""
+    parts: list[_Part] = []
+    has_answer_for_inside = False
+    for layer in layers(env):
+        part = _part_of(layer)
+        if part is not None:
+            parts.append(part)
+            has_answer_for_inside |= part.attributes is None
+        elif not has_answer_for_inside:
+            return [], layer
+    return parts, None
+
+
+def _part_of(layer: Any) -> _Part | None:
+    if _has_both(layer):
+        return None if _wrong_signature(layer) else _Part(layer, None)
+    declared = getattr(type(layer), "env_state_attributes", None)
+    names = remembered_by(layer) if declared is None else tuple(declared)
+    return None if names is None else _Part(layer, names)
+
+
+def _has_both(layer: Any) -> bool:
+    """Whether a layer has both methods, and not only because it derives from `StatefulEnv`."""
+    return all(
+        callable(method := getattr(type(layer), name, None))
+        and method is not getattr(StatefulEnv, name)
+        for name in ("get_state", "set_state")
+    )
+
+
+def _says_something(layer: Any) -> bool:
+    return _has_both(layer) or getattr(type(layer), "env_state_attributes", None) is not None
+
+
+def _wrong_signature(layer: Any) -> str:
+    """Which of the two methods cannot be called as it is, and why; empty if both can."""
+    if not _has_both(layer):
+        return ""
+    for name, arguments in (("get_state", ()), ("set_state", (None,))):
+        try:
+            signature = inspect.signature(getattr(layer, name))
+        except (TypeError, ValueError):
+            continue  # some functions written in C have none: the call will show
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            call = f"{name}({'state' if arguments else ''})"
+            return f"{name}{signature} cannot be called as {call}: {error}"
+    return ""
+
+
+def _layer_names(state: Any) -> list[Any] | None:
+    """The layers of a state, which may be anybody's; None if it is no state of an env."""
+    try:
+        state["np_random"]
+        return [name for name, _ in state["layers"]]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def _known(name: Any) -> str:
+    if name not in _GENERATORS:
+        raise ValueError(f"there is no generator {name!r:.40}; expected one of {_GENERATORS}")
+    return str(name)
+
+
+def _call(part: _Part, method: str) -> str:
+    if part.attributes is None:
+        return f"{part.name}.{method}()"
+    return f"{'taking' if method == 'get_state' else 'setting'} the attributes of {part.name}"
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+
+
+def _difference(saved: Any, again: Any) -> str:
+    """Which layer gives another state than the one that it was given."""
+    for (name, before), (_, after) in zip(saved["layers"], again["layers"], strict=True):
+        if encode(before) == encode(after):
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            keys = [
+                key
+                for key in before | after
+                if key not in before
+                or key not in after
+                or encode(before[key]) != encode(after[key])
+            ]
+            return f"{name} has another state after set_state(), in {keys!r:.100}"
+        return f"{name} has another state after set_state()"
+    return "np_random has another state after it was set"
