@@ -14,21 +14,18 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 from checkpoints import (
-    Checkpointable,
     CheckpointMismatchError,
     HasState,
     Manifest,
     PathLike,
     StateError,
-    WhenOver,
     is_selected,
     pack_code,
     read_manifest,
 )
-from checkpoints.background import BackgroundSave
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
-from trainer.algorithms.algorithm_parts import AlgorithmParts
+from trainer.algorithms.algorithm_saving import AlgorithmSaving
 from trainer.algorithms.model_difference import model_difference, plain_model_config
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.restored_config import class_of_state, config_from_state, restored_config
@@ -51,7 +48,7 @@ _DECIDED_BY: Final = MappingProxyType(
 """Components that are not always there, and the settings that decide it."""
 
 
-class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
+class AlgorithmCheckpoints(AlgorithmSaving):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
     _versions_in_metadata = ("producer_version", "gymnasium")
@@ -63,57 +60,6 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         return components_of(self)
 
     # ---- saving
-
-    def save_to_path(
-        self,
-        path: PathLike | None = None,
-        *,
-        state: Mapping[str, Any] | None = None,
-        filesystem: object = None,
-        use_msgpack: bool | None = None,
-        background: bool = False,
-        when_over: WhenOver | None = None,
-    ) -> str:
-        """Saves everything that is needed to go on, and returns the directory's absolute path.
-
-        With `background=True`, training goes on while the files are written; they hold the state of
-        this moment. When the checkpoint is complete, `on_checkpoint_saved` fires, and if it failed,
-        that is raised, whichever of these calls comes next: `train()`, before it begins;
-        `finish_saving()`, `save_to_path()`, `restore_from_path()` and `stop()`, which wait for it.
-
-        Args:
-            path: a directory that does not exist, is empty, or holds a checkpoint, which is
-                replaced once the new one is complete. None makes a temporary directory.
-            state: a whole state that `get_state()` gave, instead of the present one.
-            filesystem: must be None: paths are local.
-            use_msgpack: of no effect: states are never pickles.
-            background: whether to return before the checkpoint is there.
-            when_over: as in `Checkpointable`.
-
-        Raises:
-            StateError: something is not plain data; names the place. Nothing is written then.
-            CheckpointWriteError: the directory cannot be written; what was there before is whole.
-                Or an earlier save in the background failed; nothing else is done then.
-        """
-        self.finish_saving()
-        self.env_runner_group.check_tasks_can_be_saved()
-        return super().save_to_path(
-            path,
-            state=state,
-            filesystem=filesystem,
-            use_msgpack=use_msgpack,
-            background=background,
-            when_over=when_over,
-        )
-
-    def _start_save(self, save: BackgroundSave) -> None:
-        with signals_deferred():
-            super()._start_save(save)
-
-    def _on_checkpoint_saved(self, path: str) -> None:
-        self.callbacks.fire(
-            "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=path
-        )
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
         module = self.learner.module
