@@ -134,7 +134,11 @@ class ResultLogger(RLlibCallback):
         algorithm.after_train_result(partial(self._on_decided, algorithm))
 
     def _on_decided(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
-        """Checkpoints are saved in this round; a row is to say whether that failed."""
+        """Checkpoints are saved in this round and the next; a row is to say whether that failed."""
+        del result
+        algorithm.after_train_result(partial(self._on_first_saved, algorithm))
+
+    def _on_first_saved(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
         del result
         algorithm.after_train_result(self._on_saved)
 

@@ -131,6 +131,7 @@ def test_what_was_learnt_comes_back(make: Any) -> None:
     strategy, other = make(), make()
     other.prepare(obs_size=4, root_seed=5)
     strategy.observe_sample(sample_of([chunk(30)]))
+    other.check_state(strategy.get_state())
     other.set_state(strategy.get_state())
     later = sample_of([chunk(10, seed=2)])
     assert [rewards.tobytes() for rewards in strategy.observe_sample(later)] == [

@@ -125,6 +125,7 @@ def test_stddev_comes_back_and_is_what_runners_are_told() -> None:
     other.set_state(strategy.runner_state())
     assert other.current_stddev == strategy.current_stddev
     third = noisy()
+    third.check_state(strategy.get_state())
     third.set_state(strategy.get_state())
     assert third.get_state() == strategy.get_state()
 

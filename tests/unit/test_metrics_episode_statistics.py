@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoints import codec
+from checkpoints import check_shape, codec
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import MetricsError
 from trainer.metrics import EpisodeRecord, EpisodeStatistics
+from trainer.metrics.state_shapes import EPISODES_STATE
 
 
 def records(*returns: float, **more: Any) -> list[EpisodeRecord]:
@@ -184,6 +185,7 @@ def test_a_restored_run_goes_on_with_the_same_numbers(
             encoded = codec.encode(statistics.get_state())
             before = statistics.result()
             statistics = EpisodeStatistics(smoothing=smoothing)
+            check_shape(codec.decode(encoded), EPISODES_STATE)
             statistics.set_state(codec.decode(encoded))
             assert codec.encode(statistics.get_state()) == encoded
             after = statistics.result()

@@ -465,6 +465,7 @@ def test_states_round_trip_and_go_on(after_result: bool) -> None:
         log(original, (1e16, 1.0))
     encoded = codec.encode(original.get_state())
     restored.log_value("old", 1.0)
+    restored.check_state(codec.decode(encoded))
     restored.set_state(codec.decode(encoded))
     assert codec.encode(restored.get_state()) == encoded
     for logger in (original, restored):

@@ -103,6 +103,7 @@ def test_per_index_counts_from_the_newest_and_goes_on_in_time() -> None:
     driver.set_value("x", 1)
     assert driver.peek("x", compile=False) == [425, 20, 1]
     restored = MetricsLogger()
+    restored.check_state(codec.decode(codec.encode(driver.get_state())))
     restored.set_state(codec.decode(codec.encode(driver.get_state())))
     assert restored.peek("x", compile=False) == [425, 20, 1]
     assert codec.encode(restored.get_state()) == codec.encode(driver.get_state())
@@ -211,6 +212,7 @@ def test_images_of_several_runners_are_kept_whole_and_in_order() -> None:
     assert [item.max() for item in result["last_maps"]] == [1, 10, 11]
     assert driver.peek("heat_map") == []
     restored = MetricsLogger(root=True)
+    restored.check_state(codec.decode(codec.encode(driver.get_state())))
     restored.set_state(codec.decode(codec.encode(driver.get_state())))
     assert [item.max() for item in restored.peek("last_maps")] == [1, 10, 11]
 

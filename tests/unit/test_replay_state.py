@@ -46,6 +46,8 @@ def drawn(buffer: ReplayBuffer) -> bytes:
 
 def restored(buffer: ReplayBuffer, state: Any) -> ReplayBuffer:
     other = type(buffer)(buffer.capacity)
+    if not isinstance(state["following"], list):  # as checkpoints bring it
+        other.check_state(state)
     other.set_state(state)
     return other
 

@@ -42,7 +42,7 @@ class Forgetting(CountdownEnv):
 class WithTask(TaskCountdownEnv):
     """Its state is the mixture, in which all tasks so far have left their mark."""
 
-    env_state_attributes = ("length", "steps", "_mixture")
+    env_state_attributes: tuple[str, ...] = ("length", "steps", "_mixture")
 
 
 def new_slot(env: Any, *, keeps_actions: bool = False) -> EnvSlot:
@@ -181,6 +181,35 @@ def test_tasks_are_in_force_before_and_after_a_state() -> None:
         assert other.env.unwrapped.get_task() == task  # type: ignore[attr-defined]
         assert other.take_position().tasks == position.tasks
         assert other.take_position().env_state == whole.env_state
+
+
+class Derived(WithTask):
+    """Its state is what it made of the task, and not the task."""
+
+    env_state_attributes = (*WithTask.env_state_attributes, "shift")
+    shift = 0.0
+
+    def set_task(self, task: Any) -> None:
+        super().set_task(task)
+        self.shift = 0.1 * task
+
+    def noise(self) -> float:
+        return (super().noise() + self.shift) % 1.0
+
+
+@pytest.mark.parametrize("first_task", [0, 4])
+def test_a_state_does_not_undo_a_task_that_was_set_after_it_was_taken(first_task: int) -> None:
+    slot = new_slot(Derived(LONG))
+    slot.set_task(first_task)
+    begin(slot)
+    slot.set_task(3)
+    whole = position_after(slot, (1, 0)).with_task(4)
+    slot.set_task(4)
+    other = new_slot(Derived(LONG))
+    assert other.put_back(SlotPosition.from_state(whole.to_state()), 0, unchanged)
+    for env in (slot, other):
+        play(env, 1, 1)
+    assert is_same(other.observation, slot.observation)
 
 
 def test_a_saved_slot_holds_the_state_as_plain_data() -> None:

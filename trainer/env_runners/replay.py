@@ -64,9 +64,9 @@ class Replay:
         Returns:
             its newest observation; None if the episode ended too early, or nothing was played.
         """
-        # Tasks set at this very step may be older or newer than the state, so they are set again.
+        # Tasks set at this very step may be newer than the state: it must not undo them.
         due = tuple(entry for entry in position.tasks[1:] if entry.step >= num_steps)
-        due = self._enter_due(due, num_steps, is_sure=False)
+        due = self._enter_due(due, num_steps)
         return self._played(position.actions, due, num_steps, None)
 
     def _played(
@@ -91,17 +91,11 @@ class Replay:
         return None if is_done else observation
 
     def _enter_due(
-        self, changes: tuple[TaskInForce, ...], num_steps: int, *, is_sure: bool = True
+        self, changes: tuple[TaskInForce, ...], num_steps: int
     ) -> tuple[TaskInForce, ...]:
-        """Sets the tasks that were set after so many steps; returns those to come.
-
-        Args:
-            changes: in order.
-            num_steps: env steps that the episode has made.
-            is_sure: the env does what `get_task` says.
-        """
+        """Sets the tasks that were set after so many steps; returns those to come."""
         while changes and changes[0].step <= num_steps:
             if self.tasks is not None:
-                self.tasks.enter(changes[0].task, again=not is_sure)
+                self.tasks.enter(changes[0].task)
             changes = changes[1:]
         return changes

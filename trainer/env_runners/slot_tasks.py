@@ -100,17 +100,13 @@ class SlotTasks:
         self.in_force = followed_by(self.in_force, task, step=step)
         self.notice(step)  # an env may make something else of what it is given, such as a bound
 
-    def enter(self, task: Any, *, again: bool = False) -> None:
+    def enter(self, task: Any) -> None:
         """Sets a task that is noted already, unless it is in force.
-
-        Args:
-            task: what the env gets a copy of.
-            again: set it even if the env says that it is in force.
 
         Raises:
             TaskError: `set_task` raised.
         """
-        if not again and same_task(task, self._ask()):
+        if same_task(task, self._ask()):
             return
         try:
             self._layer.set_task(_copied(task))

@@ -10,6 +10,7 @@ from checkpoints.state_shapes import (
     NOTHING,
     TEXT,
     anything,
+    array,
     count,
     dict_of,
     fields,
@@ -47,7 +48,8 @@ _OPTIONS: Final = fields(
     }
 )
 
-_KEPT: Final = fields({"values": list_of(anything)})
+_KEPT: Final = fields({"values": list_of(number)})
+_LISTED: Final = fields({"values": list_of(one_of(number, array(), of_type(list, tuple)))})
 _BY_INDEX: Final = fields({"entries": list_of(_MOMENTS)})
 _HEAD: Final = fields(
     {
@@ -69,7 +71,8 @@ def _statistic(value: Any, place: str) -> Iterator[str]:
         yield f"{place}['key'] is empty, expected at least one part"
     options = Options(**value["options"])
     yield from _option_problems(options, f"{place}['options']")
-    kept = _KEPT if options.keeps_values else _MOMENTS
+    listed = _LISTED if options.reduce is None else _KEPT
+    kept = listed if options.keeps_values else _MOMENTS
     for name in ("held", "new"):
         yield from (_BY_INDEX if options.is_by_index else kept)(value[name], f"{place}['{name}']")
 
