@@ -28,6 +28,7 @@ It knows nothing of reinforcement learning: it sees named components whose state
 Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
 """
 
+from checkpoints.background import WhenOver
 from checkpoints.checkpointable import Checkpointable
 from checkpoints.code import pack_code, read_code
 from checkpoints.codec import decode, encode
@@ -86,6 +87,7 @@ __all__ = [
     "PathLike",
     "Retention",
     "StateError",
+    "WhenOver",
     "apply_retention",
     "check_shape",
     "decode",

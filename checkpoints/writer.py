@@ -77,6 +77,14 @@ class EncodedCheckpoint:
     code: bytes | None
     state_versions: Mapping[str, int]
 
+    def detached(self) -> EncodedCheckpoint:
+        """Return the same with its own memory: the arrays may change afterwards."""
+        components = {
+            name: [part if type(part) is bytes else bytes(part) for part in parts]
+            for name, parts in self.components.items()
+        }
+        return dataclasses.replace(self, components=components)
+
 
 def encode_checkpoint(
     *,

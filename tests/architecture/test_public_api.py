@@ -33,6 +33,7 @@ PUBLIC_NAMES: Final = {
         "PathLike",
         "Retention",
         "StateError",
+        "WhenOver",
         "apply_retention",
         "check_shape",
         "decode",

@@ -415,9 +415,9 @@ def test_the_best_one_is_there_before_the_periodic_one_says_so(
     saved: list[str] = []
     save = algorithm.save_to_path
 
-    def note(path: Any = None) -> str:
+    def note(path: Any = None, **how: Any) -> str:
         saved.append(f"{path.parent.name}/{path.name}")
-        return save(path)
+        return save(path, **how)
 
     algorithm.save_to_path = note  # type: ignore[method-assign]
     algorithm.tell_returns([1.0, 2.0])
