@@ -237,8 +237,14 @@ def test_an_undone_iteration_leaves_the_save_it_began_to_be_made_again(
 
     class Fails(RLlibCallback):
         def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
-            algorithm.after_train_result(
-                lambda result: algorithm.after_train_result(self._after_saving)
+            self._algorithm, self._num_rounds = algorithm, 0
+            algorithm.after_train_result(self._wait_for_the_save)
+
+        def _wait_for_the_save(self, result: Any) -> None:
+            self._num_rounds += 1
+            is_last = self._num_rounds == 3
+            self._algorithm.after_train_result(
+                self._after_saving if is_last else self._wait_for_the_save
             )
 
         def _after_saving(self, result: Any) -> None:
@@ -254,6 +260,8 @@ def test_an_undone_iteration_leaves_the_save_it_began_to_be_made_again(
         with pytest.raises(KeyError):
             algo.train()
         assert algo.training_iteration == 0
+        algo.finish_saving()
+        assert (tmp_path / "all" / "000001").exists(), "it had begun"
         algo.train()
         algo.finish_saving()
     for name in ("learner.rl_module.state", "counters.state"):
