@@ -29,6 +29,7 @@ Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
 """
 
 from checkpoints.array_files import NewArray
+from checkpoints.background import WhenOver
 from checkpoints.checkpointable import Checkpointable
 from checkpoints.code import pack_code, read_code
 from checkpoints.codec import decode, encode
@@ -89,6 +90,7 @@ __all__ = [
     "PathLike",
     "Retention",
     "StateError",
+    "WhenOver",
     "apply_retention",
     "check_shape",
     "decode",

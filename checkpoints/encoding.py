@@ -42,7 +42,8 @@ class Encoder:
         if kind in _UNCHANGED:
             return value
         if kind is str:
-            return value if _is_utf8(value) else _text_ext(wire.TEXT, value)
+            is_utf8 = value.isascii() or _is_utf8(value)
+            return value if is_utf8 else _text_ext(wire.TEXT, value)
         if kind is int:
             return value if _MIN_INT <= value <= _MAX_INT else _big_int_ext(value)
         if kind is np.ndarray:
@@ -82,7 +83,7 @@ class Encoder:
         return trees
 
     def _dict(self, values: dict[Any, Any], depth: int) -> Any:
-        if set(map(type, values)) <= {str} and all(map(_is_utf8, values)):
+        if set(map(type, values)) <= {str} and _is_utf8("".join(values)):
             return dict(zip(values, self._dict_values(values, depth), strict=True))
         pairs = [_MARKERS[wire.MAP]]
         for key, value in zip(values, self._dict_values(values, depth), strict=True):

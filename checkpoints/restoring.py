@@ -30,12 +30,13 @@ from checkpoints.live_arrays import HasLargeArrays, states_shown_live
 from checkpoints.manifest import Manifest
 from checkpoints.migrations import NO_MIGRATIONS, StateMigrations
 from checkpoints.reader import read_checkpoint
+from checkpoints.saving import Saving
 from checkpoints.versions import version_differences, written_by_others
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class Restoring:
+class Restoring(Saving):
     """What `Checkpointable` does to restore; everything else about it is said there."""
 
     state_migrations: ClassVar[StateMigrations] = NO_MIGRATIONS
@@ -101,6 +102,7 @@ class Restoring:
             CheckpointVersionError: if it, or a state in it, has a newer version.
             CheckpointMismatchError: if its components are not those of this object, or the object
                 did not accept the state (the cause is chained).
+            CheckpointWriteError: if a save in the background failed; nothing is restored then.
         """
         refuse_filesystem(filesystem)
         if kwargs:
@@ -108,6 +110,7 @@ class Restoring:
                 f"{type(self).__name__}.restore_from_path() got the unknown argument(s) "
                 f"{', '.join(kwargs)}. It takes `component` and `filesystem`."
             )
+        self.finish_saving()
         with contextlib.ExitStack() as undone_by_themselves:
             large = {
                 name: undone_by_themselves.enter_context(part.restoring_large_arrays())

@@ -35,6 +35,7 @@ PUBLIC_NAMES: Final = {
         "PathLike",
         "Retention",
         "StateError",
+        "WhenOver",
         "apply_retention",
         "check_shape",
         "decode",
