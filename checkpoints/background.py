@@ -12,20 +12,23 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from checkpoints.errors import CheckpointError, CheckpointWriteError
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.reader import verify
 from checkpoints.writer import EncodedCheckpoint, write_encoded
 
-WhenOver = Callable[[CheckpointError | None], object]
-"""Called when a save is over: with None if the checkpoint is complete, else with the reason."""
-
 _LOGGER: Final = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 1.0
 _WRITER: Final = "writer"
+
+
+class WhenOver(Protocol):
+    """What is called when a save is over."""
+
+    def __call__(self, error: CheckpointError | None, /) -> object:
+        """Hear of it: None says that the checkpoint is complete, else this is the reason."""
 
 
 class BackgroundSave:
