@@ -24,7 +24,7 @@ from checkpoints.migrations import ComponentMigrations, StateMigrations
 from checkpoints.versions import written_by_others
 
 _Result = TypeVar("_Result")
-_MAX_ATTEMPTS: Final = 20
+_MAX_ATTEMPTS: Final = 100
 
 
 @dataclasses.dataclass(frozen=True)
