@@ -153,6 +153,9 @@ class AlgorithmEvents:
     ) -> None:
         """Runs in the main process after a checkpoint was written completely.
 
+        With `save_to_path(background=True)`, that is when the algorithm next looks: at the
+        beginning of `train()`, or before anything else is saved, restored or stopped.
+
         Args:
             algorithm: The algorithm.
             metrics_logger: Its logger; what is logged here is not part of the checkpoint just

@@ -291,8 +291,21 @@ class AlgorithmView(Protocol):
     def evaluate(self) -> Any:
         """Play evaluation episodes now, without touching training."""
 
-    def save_to_path(self, path: Any = None) -> Any:
-        """Write a checkpoint."""
+    def save_to_path(
+        self,
+        path: Any = None,
+        *,
+        background: bool = False,
+        when_over: Callable[[Any], object] | None = None,
+    ) -> Any:
+        """Write a checkpoint; in the background, it holds this moment and training goes on.
+
+        `when_over(error)` is called in the main thread when the end of such a save is noticed, with
+        None if all is well; an error is then raised nowhere else.
+        """
+
+    def finish_saving(self) -> None:
+        """Wait for a save in the background; whoever began it hears how it ended."""
 
     def after_train_result(self, function: Callable[[Any], object]) -> None:
         """Call `function(result)` when all listeners of `on_train_result` have run.

@@ -28,6 +28,8 @@ It knows nothing of reinforcement learning: it sees named components whose state
 Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
 """
 
+from checkpoints.array_files import NewArray
+from checkpoints.background import WhenOver
 from checkpoints.checkpointable import Checkpointable
 from checkpoints.code import pack_code, read_code
 from checkpoints.codec import decode, encode
@@ -56,7 +58,7 @@ from checkpoints.listing import (
     find_checkpoints,
     latest_checkpoint,
 )
-from checkpoints.live_arrays import state_array
+from checkpoints.live_arrays import HasLargeArrays, state_array
 from checkpoints.manifest import FileEntry, Manifest
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
 from checkpoints.retention import Retention, apply_retention
@@ -81,11 +83,14 @@ __all__ = [
     "FileEntry",
     "FileSystem",
     "FoundCheckpoint",
+    "HasLargeArrays",
     "HasState",
     "Manifest",
+    "NewArray",
     "PathLike",
     "Retention",
     "StateError",
+    "WhenOver",
     "apply_retention",
     "check_shape",
     "decode",

@@ -11,8 +11,9 @@ small dict of descriptions. Shapes are tuples of int; sizes are in bytes.
 from __future__ import annotations
 
 import math
+import mmap
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 """An array of any dtype."""
+
+PIECE_BYTES: Final = 4 * 2**20
+"""How much of a large array is worked on at once: what a step takes of memory beside the array."""
 
 _KINDS: Final = frozenset("biufcSUVmM")
 _SIMPLE: Final = re.compile(
@@ -119,6 +123,11 @@ def memory_order(array: Array) -> str:
     return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
 
+def is_contiguous(array: Array) -> bool:
+    """Return whether the bytes of the array can be shown without a copy."""
+    return bool(array.flags.c_contiguous or array.flags.f_contiguous)
+
+
 def array_memory(array: Array) -> memoryview:
     """Return the bytes of the array in its memory order, without a copy where it is contiguous.
 
@@ -133,6 +142,38 @@ def array_memory(array: Array) -> memoryview:
     else:
         rows = np.ascontiguousarray(array)
     return rows.reshape(-1).view(np.uint8).data
+
+
+def memory_pieces(array: Array, *, max_bytes: int = PIECE_BYTES) -> Iterator[memoryview]:
+    """Yield the bytes of `array_memory` in pieces; an array that is not contiguous is never whole.
+
+    They show the caller's memory, or that of a copy of just this piece.
+    """
+    if is_contiguous(array):
+        memory = array_memory(array)
+        for start in range(0, len(memory), max_bytes):
+            yield memory[start : start + max_bytes]
+        return
+    for block in blocks(array, max_bytes=max_bytes):
+        yield array_memory(np.ascontiguousarray(block))
+
+
+def blocks(array: Array, *, max_bytes: int = PIECE_BYTES) -> Iterator[Array]:
+    """Yield views that follow each other in C order, at most so large unless an item is larger.
+
+    Arrays of one shape and item size are divided at the same places.
+    """
+    if array.ndim == 0 or array.nbytes <= max_bytes:
+        yield array
+        return
+    row_bytes = array.nbytes // len(array)
+    if row_bytes > max_bytes:
+        for index in range(len(array)):
+            yield from blocks(array[index, ...], max_bytes=max_bytes)
+        return
+    num_rows = max_bytes // row_bytes
+    for start in range(0, len(array), num_rows):
+        yield array[start : start + num_rows]
 
 
 def array_num_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
@@ -151,9 +192,33 @@ def build_array(
     Raises:
         ValueError: if NumPy cannot make an array of this shape.
     """
-    # np.ndarray rather than np.empty: the latter widens text of zero characters to one.
-    array: Array = np.ndarray(shape, dtype, order="F" if order == "F" else "C")
+    array = new_array(dtype, shape, order=order)
     if array.nbytes:
-        rows = array.T if order == "F" else array
-        rows.reshape(-1).view(np.uint8)[:] = np.frombuffer(memory, np.uint8)
+        np.asarray(array_memory(array))[:] = np.frombuffer(memory, np.uint8)
+    return array
+
+
+def copied(array: Array) -> Array:
+    """Return a copy with the same bytes in the same order."""
+    if not is_contiguous(array):
+        return np.array(array)
+    # Not array.copy(), which leaves out the gaps between the fields of structures.
+    memory, order = array_memory(array), memory_order(array)
+    return build_array(memory, dtype=array.dtype, shape=array.shape, order=order)
+
+
+def new_array(
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    *,
+    order: str = "C",
+    buffer: mmap.mmap | None = None,
+) -> Array:
+    """Return an array of any content, or one that shows a buffer.
+
+    Raises:
+        ValueError: if NumPy cannot make an array of this shape.
+    """
+    # np.ndarray rather than np.empty: the latter widens text of zero characters to one.
+    array: Array = np.ndarray(shape, dtype, buffer, order="F" if order == "F" else "C")
     return array

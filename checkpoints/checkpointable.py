@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
+from checkpoints.background import WhenOver
 from checkpoints.component_paths import ComponentNames, below, is_selected, selected
 from checkpoints.component_tree import flatten, migrations_of, naming_component
 from checkpoints.constructors import (
@@ -22,7 +21,7 @@ from checkpoints.listing import PathLike
 from checkpoints.live_arrays import states_shown_live
 from checkpoints.migrations import newest_version
 from checkpoints.restoring import Restoring, refuse_filesystem
-from checkpoints.writer import EncodedCheckpoint, encode_checkpoint, write_encoded
+from checkpoints.writer import EncodedCheckpoint, encode_checkpoint
 
 _Self = TypeVar("_Self", bound="Checkpointable")
 
@@ -118,8 +117,15 @@ class Checkpointable(Restoring):
         state: Mapping[str, Any] | None = None,
         filesystem: object = None,
         use_msgpack: bool | None = None,
+        background: bool = False,
+        when_over: WhenOver | None = None,
     ) -> str:
         """Save the state to a directory and return its absolute path.
+
+        A save in the background takes a copy of the state in memory and returns. The files are
+        written while the object goes on, and hold the state of this moment. Its end is noticed by
+        `finish_saving()`, and before anything is saved or restored: these wait for it, and raise if
+        it failed.
 
         Args:
             path: a directory that does not exist, is empty, or holds a checkpoint, which is
@@ -129,19 +135,21 @@ class Checkpointable(Restoring):
                 one.
             filesystem: must be None: paths are local.
             use_msgpack: of no effect, whatever it is: states are always msgpack, never pickles.
+            background: whether to return before the checkpoint is there.
+            when_over: for saves in the background: called when the end is noticed, with None or
+                with the error, which is then raised nowhere else.
 
         Raises:
             StateError: if a state is not plain data, or the given one lacks something; names the
                 place. Nothing is written then.
-            CheckpointWriteError: if the directory cannot be written; the previous one is whole.
+            CheckpointWriteError: if the directory cannot be written; the previous one is whole. Or
+                an earlier save in the background failed; nothing else is done then.
         """
         del use_msgpack
         refuse_filesystem(filesystem)
+        self.finish_saving()
         encoded = self._encoded(state)
-        if path is None:
-            path = Path(tempfile.mkdtemp(prefix="checkpoint-")) / "checkpoint"
-        written = write_encoded(path, encoded)
-        return str(written)
+        return self._write_checkpoint(path, encoded, background=background, when_over=when_over)
 
     @classmethod
     def from_checkpoint(

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.array_format import Array
+from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.codec import encode
 from checkpoints.listing import PathLike
 from checkpoints.manifest import FileEntry
@@ -40,7 +40,8 @@ class ComponentDifference:
 
     Attributes:
         status: whether both checkpoints have it, and it is the same in both.
-        num_bytes: sizes in the first and in the second; None where it is missing.
+        num_bytes: sizes in the first and in the second, files of arrays included; None where it is
+            missing.
         differences: all places, in the order of the first state; empty unless it "differs".
     """
 
@@ -85,7 +86,10 @@ def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
     for name in {**files[0], **files[1]}:
 
         def compare(name: str = name) -> tuple[Difference, ...]:
-            one, other = (read_checkpoint(path, name).components[name] for path in (first, second))
+            one, other = (
+                read_checkpoint(path, name, mapped=True).components[name]
+                for path in (first, second)
+            )
             return tuple(differences(one, other))
 
         found[name] = _compared(files[0].get(name), files[1].get(name), compare)
@@ -99,12 +103,12 @@ def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
 def _compared(
     first: FileEntry | None, second: FileEntry | None, compare: Callable[[], tuple[Difference, ...]]
 ) -> ComponentDifference:
-    sizes = (first.num_bytes if first else None, second.num_bytes if second else None)
+    sizes = (first.total_bytes if first else None, second.total_bytes if second else None)
     if first is None:
         return ComponentDifference("only in the second", sizes)
     if second is None:
         return ComponentDifference("only in the first", sizes)
-    if first.sha256 != second.sha256:
+    if first.digests != second.digests:
         return ComponentDifference("differs", sizes, compare())
     if first.state_version != second.state_version:
         text = f"state version {first.state_version} -> {second.state_version}"
@@ -153,15 +157,33 @@ def _dict_differences(
 def _array_differences(first: Array, second: Array, path: str) -> Iterator[Difference]:
     if first.dtype != second.dtype or first.shape != second.shape:
         yield Difference(path, f"{shown(first)} -> {shown(second)}")
-    elif encode(first) != encode(second):
-        if first.tobytes() == second.tobytes():
+    else:
+        num_unequal = 0
+        distances: list[float | None] = []
+        for one, other in zip(blocks(first), blocks(second), strict=True):  # they may be huge
+            unequal = _num_unequal(one, other)
+            num_unequal += unequal
+            if unequal and first.dtype.kind in _NUMBERS:
+                distances.append(_distance(one, other))
+        if num_unequal:
+            text = f"{num_unequal} of {first.size} numbers"
+            yield Difference(path, text, _largest(distances))
+        elif memory_order(first) != memory_order(second):
             yield Difference(path, "the same numbers in another memory order")
-            return
-        bits = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (first, second)]
-        unequal = (bits[0] != bits[1]).reshape(first.size, -1).any(axis=1)
-        text = f"{int(unequal.sum())} of {first.size} numbers"
-        distance = _distance(first, second) if first.dtype.kind in _NUMBERS else None
-        yield Difference(path, text, distance)
+
+
+def _num_unequal(first: Array, second: Array) -> int:
+    """Return how many items differ in a bit."""
+    if first.nbytes == 0:
+        return 0
+    bits = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (first, second)]
+    return int((bits[0] != bits[1]).reshape(first.size, -1).any(axis=1).sum())
+
+
+def _largest(distances: list[float | None]) -> float | None:
+    """Return the largest of all; NaN if one is NaN, None if one cannot be said."""
+    known = [distance for distance in distances if distance is not None]
+    return float(np.max(known)) if known and len(known) == len(distances) else None
 
 
 def _distance(first: Array, second: Array) -> float | None:

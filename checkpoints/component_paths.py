@@ -6,6 +6,7 @@ Pure functions; nothing here touches files or objects with state.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -16,6 +17,8 @@ _Value = TypeVar("_Value")
 
 COMPONENT_SUFFIX: Final = ".state"
 """What the names of component files end with."""
+
+_ARRAY_FILE: Final = re.compile(r".+\.[0-9]+\.array")
 
 ComponentNames = str | Collection[str]
 """One name or several."""
@@ -59,9 +62,20 @@ def file_name(name: str) -> str:
     return ".".join(steps) + COMPONENT_SUFFIX
 
 
-def is_inside(name: str, path: str) -> bool:
-    """Return whether the component `name` is `path` itself or lies below it."""
-    return name == path or name.startswith(path + "/")
+def array_file_name(component_file: str, number: int) -> str:
+    """Return the name of the file of a component's large array; they are counted from 0."""
+    return f"{component_file.removesuffix(COMPONENT_SUFFIX)}.{number}.array"
+
+
+def is_payload_name(file: str, *, format_version: int) -> bool:
+    """Return whether a file is called like that of a component or, since format 2, of an array."""
+    is_array = format_version > 1 and _ARRAY_FILE.fullmatch(file) is not None
+    return is_array or file.endswith(COMPONENT_SUFFIX)
+
+
+def is_inside(name: str, path: str | None) -> bool:
+    """Return whether the component `name` is `path` itself or lies below it; None is the root."""
+    return path is None or name == path or name.startswith(path + "/")
 
 
 def is_selected(

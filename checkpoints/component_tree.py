@@ -64,6 +64,16 @@ def flatten(owner: HasState, state: Any, path: str = "") -> dict[str, Any]:
     return components
 
 
+def leaves(owner: HasState, path: str = "") -> dict[str, HasState]:
+    """Return the objects without parts, by the path of their component."""
+    if not isinstance(owner, HasParts) or not (parts := owner.get_checkpointable_components()):
+        return {path or WHOLE: owner}
+    found: dict[str, HasState] = {}
+    for name, part in parts:
+        found |= leaves(part, joined(path, name))
+    return found
+
+
 def migrations_of(owner: HasState, path: str = "") -> dict[str, Sequence[Migration]]:
     """Return the migrations of an object's components and of those of its parts, by path."""
     if not isinstance(owner, HasParts):

@@ -7,7 +7,7 @@ bytes can name a class or a function.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,12 +15,22 @@ from checkpoints import array_format, wire
 from checkpoints.messages import ExtEntry, corrupt, parse_message
 
 
+class LoadArray(Protocol):
+    """Gives an array that lies in a file of its own; refuses it if that file does not fit."""
+
+    def __call__(
+        self, number: Any, *, dtype: np.dtype[Any], shape: tuple[int, ...], order: str
+    ) -> array_format.Array:
+        """Return the array of this number; only dtype, shape and order have been checked."""
+
+
 class Decoder:
     """Turns the tree of a message back into the value, taking array memory as the tree names it."""
 
-    def __init__(self, memory: memoryview) -> None:
+    def __init__(self, memory: memoryview, load_array: LoadArray | None = None) -> None:
         self._memory = memory
         self._offset = 0
+        self._load_array = load_array
 
     def finish(self) -> None:
         """Check that the arrays of the tree used up the memory."""
@@ -69,6 +79,13 @@ class Decoder:
     def _leaf(self, tag: int, payload: bytes) -> Any:
         if tag == wire.ARRAY:
             return self._array(payload)
+        if tag == wire.ARRAY_FILE and self._load_array is not None:
+            description, shape, order, number = _unpack_payload(payload, 4)
+            dtype = _checked_layout(description, shape, order)
+            try:
+                return self._load_array(number, dtype=dtype, shape=tuple(shape), order=order)
+            except ValueError as error:
+                raise corrupt(f"an array cannot be built ({error})") from error
         if tag == wire.SCALAR:
             return _build_scalar(payload)
         if tag == wire.BIG_INT:
@@ -85,13 +102,7 @@ class Decoder:
 
     def _array(self, payload: bytes) -> array_format.Array:
         description, shape, order = _unpack_payload(payload, 3)
-        dtype = _build_dtype(description)
-        if (
-            type(shape) is not list
-            or not all(type(size) is int and size >= 0 for size in shape)
-            or order not in ("C", "F")
-        ):
-            raise corrupt("an array has an impossible shape or order")
+        dtype = _checked_layout(description, shape, order)
         end = self._offset + array_format.array_num_bytes(dtype, tuple(shape))
         if end > len(self._memory):
             raise corrupt(f"an array of {dtype} with shape {shape} is larger than the data")
@@ -105,6 +116,18 @@ def _unpack_payload(payload: bytes, num_items: int) -> list[Any]:
     if type(items) is not list or len(items) != num_items:
         raise corrupt("an ext entry has the wrong number of parts")
     return items
+
+
+def _checked_layout(description: Any, shape: Any, order: Any) -> np.dtype[Any]:
+    """Return the dtype of an array, if that, the shape and the order are possible."""
+    dtype = _build_dtype(description)
+    if (
+        type(shape) is not list
+        or not all(type(size) is int and size >= 0 for size in shape)
+        or order not in ("C", "F")
+    ):
+        raise corrupt("an array has an impossible shape or order")
+    return dtype
 
 
 def _build_dtype(description: Any) -> np.dtype[Any]:

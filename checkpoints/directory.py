@@ -26,9 +26,9 @@ Several processes may save to T at once. If step 3 finds that another one has co
 2, it goes back to step 2: the last one wins, and each O is removed only by the one that moved it,
 after its own N is in place. So at every moment one of T, an O or an N is complete.
 
-Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`), one by one. What
-somebody else put into a checkpoint's directory, such as notes, is in the new one afterwards; a
-crash before that leaves it in O, and the next save brings it back.
+Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`, `*.<number>.array`),
+one by one. What somebody else put into a checkpoint's directory, such as notes, is in the new one
+afterwards; a crash before that leaves it in O, and the next save brings it back.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from checkpoints.component_paths import COMPONENT_SUFFIX
+from checkpoints.component_paths import is_payload_name
 from checkpoints.directory_lock import DirectoryLock
 from checkpoints.errors import CheckpointCorruptError, CheckpointWriteError
 from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
 from checkpoints.leftovers import Leftover, leftover_path, parse_leftover
 from checkpoints.listing import identity_of, leftovers_in, look_at, rescue
-from checkpoints.manifest import CODE_FILE, MANIFEST_FILE, names_our_format
+from checkpoints.manifest import CODE_FILE, FORMAT_VERSION, MANIFEST_FILE, names_our_format
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
@@ -247,7 +247,9 @@ def _clear_up(leftover: Leftover, others: Sequence[Leftover], file_system: FileS
 
 def _is_ours(entry: Path) -> bool:
     name = entry.name
-    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or name.endswith(COMPONENT_SUFFIX)
+    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or is_payload_name(
+        name, format_version=FORMAT_VERSION
+    )
     return is_our_name and regular_file_size(entry) is not None
 
 

@@ -24,10 +24,17 @@ _MARKERS: Final = {tag: ormsgpack.Ext(tag, b"") for tag in wire.CONTAINER_TAGS}
 
 
 class Encoder:
-    """Turns one value into a tree, and gathers the memory of its arrays in `memory`."""
+    """Turns one value into a tree, and gathers its arrays in the order of the tree.
 
-    def __init__(self) -> None:
+    Attributes:
+        memory: that of the arrays which follow the tree.
+        large: arrays of at least `large_array_bytes`, which go to files of their own.
+    """
+
+    def __init__(self, *, large_array_bytes: float) -> None:
         self.memory: list[memoryview] = []
+        self.large: list[array_format.Array] = []
+        self._large_array_bytes = large_array_bytes
 
     def tree(self, value: Any, depth: int) -> Any:
         """Return the tree of one value; `depth` is 1 for the outermost."""
@@ -35,7 +42,8 @@ class Encoder:
         if kind in _UNCHANGED:
             return value
         if kind is str:
-            return value if _is_utf8(value) else _text_ext(wire.TEXT, value)
+            is_utf8 = value.isascii() or _is_utf8(value)
+            return value if is_utf8 else _text_ext(wire.TEXT, value)
         if kind is int:
             return value if _MIN_INT <= value <= _MAX_INT else _big_int_ext(value)
         if kind is np.ndarray:
@@ -75,7 +83,7 @@ class Encoder:
         return trees
 
     def _dict(self, values: dict[Any, Any], depth: int) -> Any:
-        if set(map(type, values)) <= {str} and all(map(_is_utf8, values)):
+        if set(map(type, values)) <= {str} and _is_utf8("".join(values)):
             return dict(zip(values, self._dict_values(values, depth), strict=True))
         pairs = [_MARKERS[wire.MAP]]
         for key, value in zip(values, self._dict_values(values, depth), strict=True):
@@ -112,6 +120,10 @@ class Encoder:
     def _array(self, array: array_format.Array) -> ormsgpack.Ext:
         description = _describe(array.dtype, f"an array of dtype {array.dtype}")
         order = array_format.memory_order(array)
+        if array.nbytes >= self._large_array_bytes:
+            entry = [description, list(array.shape), order, len(self.large)]
+            self.large.append(array)
+            return ormsgpack.Ext(wire.ARRAY_FILE, ormsgpack.packb(entry))
         self.memory.append(array_format.array_memory(array))
         return ormsgpack.Ext(wire.ARRAY, ormsgpack.packb([description, list(array.shape), order]))
 

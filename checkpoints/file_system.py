@@ -6,9 +6,12 @@ else in the package writes, renames or removes. Reading lives here too, as one s
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -89,38 +92,50 @@ def read_regular_file(path: Path, *, num_bytes: int | None = None, max_bytes: in
     Raises:
         CheckpointCorruptError: if it is missing, a link, no regular file, or of another size.
     """
+    with opened_regular_file(path, num_bytes=num_bytes) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise refused(path, f"has {size} bytes, more than the {max_bytes} it may have")
+        with io.BufferedReader(file) as buffered:
+            data = buffered.read(size + 1)
+    if len(data) != size:
+        raise refused(path, CHANGED)
+    return data
+
+
+@contextlib.contextmanager
+def opened_regular_file(path: Path, *, num_bytes: int | None = None) -> Iterator[io.FileIO]:
+    """Open a regular file for reading, following no link; whatever is read through it is this file.
+
+    Raises:
+        CheckpointCorruptError: if it is missing, a link, no regular file, or of another size.
+    """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     if path.is_symlink():  # where the system has no O_NOFOLLOW
-        raise _refused(path, "is a link, which could lead anywhere")
+        raise refused(path, "is a link, which could lead anywhere")
     try:
         descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
     except FileNotFoundError as error:
-        raise _refused(path, "is missing") from error
+        raise refused(path, "is missing") from error
     except OSError as error:
-        raise _refused(path, f"cannot be opened ({error.strerror})") from error
+        raise refused(path, f"cannot be opened ({error.strerror})") from error
     try:
-        return _read_open_file(descriptor, path, num_bytes=num_bytes, max_bytes=max_bytes)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise refused(path, "is not a regular file")
+        if num_bytes is not None and status.st_size != num_bytes:
+            raise refused(path, f"has {status.st_size} bytes, and {num_bytes} were written")
+        with io.FileIO(descriptor, closefd=False) as file:
+            yield file
     finally:
         os.close(descriptor)
 
 
-def _read_open_file(descriptor: int, path: Path, *, num_bytes: int | None, max_bytes: int) -> bytes:
-    status = os.fstat(descriptor)
-    size = status.st_size
-    if not stat.S_ISREG(status.st_mode):
-        raise _refused(path, "is not a regular file")
-    if num_bytes is not None and size != num_bytes:
-        raise _refused(path, f"has {size} bytes, and {num_bytes} were written")
-    if size > max_bytes:
-        raise _refused(path, f"has {size} bytes, more than the {max_bytes} it may have")
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        data = file.read(size + 1)
-    if len(data) != size:
-        raise _refused(path, "changed its size while it was read")
-    return data
+CHANGED: Final = "changed its size while it was read"
 
 
-def _refused(path: Path, problem: str) -> CheckpointCorruptError:
+def refused(path: Path, problem: str) -> CheckpointCorruptError:
+    """Return the error for a file that is not as it was written; `problem` says why."""
     return CheckpointCorruptError(
         f"{path} {problem}. Nothing was loaded. Use an earlier checkpoint or a fresh copy of "
         "this one."

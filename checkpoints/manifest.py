@@ -43,17 +43,38 @@ class FileEntry:
         num_bytes: its size.
         sha256: hexadecimal SHA-256 of its content.
         state_version: of a component's state (`checkpoints.migrations`); written if above 1.
+        arrays: files of the component's large arrays, in order; written if there are any.
     """
 
     file: str
     num_bytes: int
     sha256: str
     state_version: int = 1
+    arrays: tuple[FileEntry, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as the manifest has them."""
-        fields = dataclasses.asdict(self)
-        return fields if self.state_version > 1 else {n: fields[n] for n in _ENTRY_FIELDS}
+        fields: dict[str, Any] = {name: getattr(self, name) for name in _ENTRY_FIELDS}
+        if self.state_version > 1:
+            fields["state_version"] = self.state_version
+        if self.arrays:
+            fields["arrays"] = [entry.to_dict() for entry in self.arrays]
+        return fields
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """This file and those of the large arrays."""
+        return (self, *self.arrays)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """The SHA-256 of all its files."""
+        return tuple(entry.sha256 for entry in self.files)
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all its files."""
+        return sum(entry.num_bytes for entry in self.files)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +107,7 @@ class Manifest:
     def files(self) -> tuple[FileEntry, ...]:
         """Every file that must be there besides the manifest."""
         code = () if self.code is None else (self.code,)
-        return (*self.components.values(), *code)
+        return (*(file for entry in self.components.values() for file in entry.files), *code)
 
     def to_json(self) -> str:
         """Return the text of `manifest.json`."""
@@ -274,11 +295,26 @@ def _check_files(components: Mapping[str, FileEntry], code: FileEntry | None) ->
         raise ValueError("two components share a file")
     if not all(name.endswith(component_paths.COMPONENT_SUFFIX) for name in files):
         raise ValueError(f"a component file does not end with {component_paths.COMPONENT_SUFFIX}")
-    if code is not None and (code.file != CODE_FILE or code.state_version != 1):
-        raise ValueError(f"the code file is not called {CODE_FILE}, or has a version")
+    if code is not None and (code.file != CODE_FILE or code.state_version != 1 or code.arrays):
+        raise ValueError(f"the code file is not called {CODE_FILE}, or has a version or arrays")
+    for entry in components.values():
+        _check_arrays(entry)
+
+
+def _check_arrays(entry: FileEntry) -> None:
+    for number, array in enumerate(entry.arrays):
+        if array.file != component_paths.array_file_name(entry.file, number):
+            raise ValueError(f"{array.file} is not called like array file {number} of {entry.file}")
+        if array.num_bytes == 0 or array.state_version != 1 or array.arrays:
+            raise ValueError(f"{array.file} is empty, or has a version or arrays")
 
 
 def _build_entry(fields: dict[str, Any]) -> FileEntry:
+    arrays = fields.get("arrays", [None])  # an empty list is never written
+    if type(arrays) is not list or not arrays:
+        raise ValueError("a list of array files is empty, or no list")
+    if "arrays" in fields:
+        fields = {**fields, "arrays": tuple(_build_entry(array) for array in arrays)}
     entry = FileEntry(**fields)
     if type(entry.file) is not str or _FILE_NAME.fullmatch(entry.file) is None:
         raise ValueError(f"{str(entry.file)[:80]!r} is not the plain name of a file")

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from checkpoints.array_files import ArrayFiles, NewArray, check_digest
 from checkpoints.codec import decode
-from checkpoints.component_paths import COMPONENT_SUFFIX, ComponentNames, select
+from checkpoints.component_paths import ComponentNames, is_payload_name, select
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
-from checkpoints.file_system import read_regular_file, regular_file_size
+from checkpoints.file_system import opened_regular_file, read_regular_file, regular_file_size
 from checkpoints.listing import PathLike, load_manifest, locate
 from checkpoints.manifest import CODE_FILE, FileEntry, Manifest
 from checkpoints.migrations import ComponentMigrations, StateMigrations
 from checkpoints.versions import written_by_others
 
 _Result = TypeVar("_Result")
-_MAX_ATTEMPTS: Final = 20
+_MAX_ATTEMPTS: Final = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +56,13 @@ def read_manifest(path: PathLike) -> Manifest:
 def verify(path: PathLike) -> Manifest:
     """Read and check every file of a checkpoint, one at a time, and return its manifest.
 
-    Raises the errors of `read_checkpoint`.
+    Large arrays are read in pieces and take no memory. Raises the errors of `read_checkpoint`.
     """
 
     def check(directory: Path, manifest: Manifest) -> Manifest:
         _check_listing(directory, manifest)
         for entry in manifest.components.values():
-            _decode_file(directory, entry, manifest)
+            _decode_component(manifest, entry, ArrayFiles(directory, entry, mapped=True), directory)
         if manifest.code is not None:
             _read_file(directory, manifest.code)
         return manifest
@@ -75,8 +76,12 @@ def read_checkpoint(
     *,
     check_manifest: Callable[[Manifest], None] | None = None,
     migrations: StateMigrations | None = None,
+    mapped: bool = False,
+    array_makers: Mapping[str, NewArray] | None = None,
 ) -> CheckpointContents:
     """Return the decoded components of a checkpoint, after verifying all that is returned.
+
+    Arrays are new and writable, unless they are mapped. Either way each file is read in pieces.
 
     Args:
         path: the directory of the checkpoint.
@@ -85,6 +90,10 @@ def read_checkpoint(
         check_manifest: called before any payload is read; raises to refuse the checkpoint.
         migrations: what brings older states up to the present, and says which ones are too new;
             None gives out every state as it was written, whatever its version.
+        mapped: give out arrays that have files of their own (those of at least 1 MiB) as read-only
+            maps of these files, which take no memory. The files must then stay as they are: do not
+            keep a map of a file that somebody may cut short; touching it would end the process.
+        array_makers: component → what makes the arrays that have files of their own.
 
     Raises:
         CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
@@ -93,6 +102,7 @@ def read_checkpoint(
         CheckpointMismatchError: if `only` names a component that it does not have.
     """
     known = None if migrations is None else ComponentMigrations(migrations)
+    makers = array_makers or {}
 
     def read(directory: Path, manifest: Manifest) -> CheckpointContents:
         if check_manifest is not None:
@@ -106,11 +116,18 @@ def read_checkpoint(
         if only is None:
             _check_listing(directory, manifest)
         for entry in entries.values():
-            _check_size(directory, entry)
+            for file in entry.files:
+                _check_size(directory, file)
         if only is None and manifest.code is not None:
             _read_file(directory, manifest.code)
         components = {
-            name: _decode_file(directory, entry, manifest) for name, entry in entries.items()
+            name: _decode_component(
+                manifest,
+                entry,
+                ArrayFiles(directory, entry, mapped=mapped, make_array=makers.get(name)),
+                directory,
+            )
+            for name, entry in entries.items()
         }
         if known is not None:
             components = {
@@ -181,7 +198,9 @@ def _check_listing(directory: Path, manifest: Manifest) -> None:
             "with the manifest. Nothing was loaded. Check its permissions."
         ) from error
     for path in paths:
-        is_our_name = path.name == CODE_FILE or path.name.endswith(COMPONENT_SUFFIX)
+        is_our_name = path.name == CODE_FILE or is_payload_name(
+            path.name, format_version=manifest.format_version
+        )
         if is_our_name and path.name not in known:
             raise CheckpointCorruptError(
                 f"{path} is not listed in the manifest, so it was not saved with this checkpoint. "
@@ -194,26 +213,28 @@ def _check_size(directory: Path, entry: FileEntry) -> None:
     """Raise early, before the first large file is read, if one is missing or cut."""
     path = directory / entry.file
     if regular_file_size(path) != entry.num_bytes:
-        _read_file(directory, entry)  # raises with the reason
+        with opened_regular_file(path, num_bytes=entry.num_bytes):
+            pass  # it raises with the reason, unless the file has just been replaced
 
 
 def _read_file(directory: Path, entry: FileEntry) -> bytes:
     path = directory / entry.file
     data = read_regular_file(path, num_bytes=entry.num_bytes, max_bytes=entry.num_bytes)
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != entry.sha256:
-        raise CheckpointCorruptError(
-            f"{path} was altered: its SHA-256 is {digest[:12]}..., and {entry.sha256[:12]}... was "
-            "written. Nothing was loaded. Use an earlier checkpoint or a fresh copy of this one."
-        )
+    check_digest(path, entry, hashlib.sha256(data).hexdigest())
     return data
 
 
-def _decode_file(directory: Path, entry: FileEntry, manifest: Manifest) -> Any:
+def _decode_component(
+    manifest: Manifest, entry: FileEntry, arrays: ArrayFiles, directory: Path
+) -> Any:
     data = _read_file(directory, entry)
     try:
-        return decode(data)
+        state = decode(data, load_array=arrays.load)
+        arrays.finish()
     except CheckpointCorruptError as error:
+        if str(error).startswith(str(directory)):
+            raise  # it is about the file of an array, and names it
         raise CheckpointCorruptError(
             f"{directory / entry.file}: {error}{written_by_others(manifest)}"
         ) from error
+    return state

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from checkpoints.array_files import NewArray
 from checkpoints.codec import decode, encode
-from checkpoints.component_paths import nearest, select, unflatten
+from checkpoints.component_paths import is_inside, nearest, select, unflatten
 from checkpoints.component_tree import (
     WHOLE,
     HasState,
     failed_component,
     flatten,
     joined,
+    leaves,
     migrations_of,
     naming_component,
     reachable,
@@ -23,15 +26,17 @@ from checkpoints.constructors import CONSTRUCTORS
 from checkpoints.errors import CheckpointError, CheckpointMismatchError
 from checkpoints.inside import at_root, below_root, checkpoint_and_root
 from checkpoints.listing import PathLike
+from checkpoints.live_arrays import HasLargeArrays, states_shown_live
 from checkpoints.manifest import Manifest
 from checkpoints.migrations import NO_MIGRATIONS, StateMigrations
 from checkpoints.reader import read_checkpoint
+from checkpoints.saving import Saving
 from checkpoints.versions import version_differences, written_by_others
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class Restoring:
+class Restoring(Saving):
     """What `Checkpointable` does to restore; everything else about it is said there."""
 
     state_migrations: ClassVar[StateMigrations] = NO_MIGRATIONS
@@ -80,7 +85,8 @@ class Restoring:
 
         Nothing is changed before the checkpoint has been verified and decoded, and its states have
         been checked (`check_state`). If an error is raised while the state is being set, the object
-        gets its previous state back.
+        gets its previous state back. Large arrays are read in pieces, straight into the memory that
+        they stay in.
 
         Args:
             path: the directory that `save_to_path` returned, also when only a part is restored; or
@@ -96,6 +102,7 @@ class Restoring:
             CheckpointVersionError: if it, or a state in it, has a newer version.
             CheckpointMismatchError: if its components are not those of this object, or the object
                 did not accept the state (the cause is chained).
+            CheckpointWriteError: if a save in the background failed; nothing is restored then.
         """
         refuse_filesystem(filesystem)
         if kwargs:
@@ -103,27 +110,47 @@ class Restoring:
                 f"{type(self).__name__}.restore_from_path() got the unknown argument(s) "
                 f"{', '.join(kwargs)}. It takes `component` and `filesystem`."
             )
+        self.finish_saving()
+        with contextlib.ExitStack() as undone_by_themselves:
+            large = {
+                name: undone_by_themselves.enter_context(part.restoring_large_arrays())
+                for name, part in leaves(self).items()
+                if isinstance(part, HasLargeArrays) and is_inside(name, component)
+            }
+            self._restore(path, component, large)
+        self._on_restored()
+
+    def _restore(
+        self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
+    ) -> None:
+        """Restore what the checkpoint holds; the components of `large` undo themselves."""
         checkpoint, root = checkpoint_and_root(path, component)
         contents = read_checkpoint(
             checkpoint,
             joined(root, component or "") or None,
             check_manifest=lambda manifest: self._check_before_reading(manifest, root=root),
             migrations={at_root(n, root): steps for n, steps in migrations_of(self).items()},
+            array_makers={at_root(name, root): make for name, make in large.items()},
         )
         found = {
             below_root(name, root): state
             for name, state in contents.components.items()
             if name != CONSTRUCTORS
         }
-        before = flatten(self, self.get_state())
+        with states_shown_live():
+            before = flatten(self, self.get_state())
         expected = select(before, component) if component in reachable(before) else []
         self._check_components(expected=expected, found=list(found), path=path)
         manifest, state = contents.manifest, self._assemble(found)
         self._guarded(self.check_state, state, path=path, manifest=manifest)
-        # As bytes: the state may show live arrays, which set_state() is about to change.
-        undo = {name: encode(before[name], name=f"components[{name!r}]") for name in expected}
+        # As bytes: the state shows live arrays, which set_state() is about to change.
+        undo = {
+            name: encode(before[name], name=f"components[{name!r}]")
+            for name in expected
+            if name not in large
+        }
+        del before
         self._guarded(self.set_state, state, path=path, manifest=manifest, undo=undo)
-        self._on_restored()
 
     def _guarded(
         self,
@@ -138,7 +165,7 @@ class Restoring:
         try:
             take(state)
         except BaseException as error:
-            if undo is not None:
+            if undo:
                 self._undo(undo, error, path=path)
             if not isinstance(error, Exception):
                 raise  # an interrupt stays an interrupt

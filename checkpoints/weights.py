@@ -26,7 +26,9 @@ _WHOLE: Final = "state"
 """What an array is called that is a whole component by itself."""
 
 
-def load_weights(path: PathLike, *, component: str | None = None) -> dict[str, Array]:
+def load_weights(
+    path: PathLike, *, component: str | None = None, mapped: bool = False
+) -> dict[str, Array]:
     """Return the arrays of a checkpoint by name, such as `pi/0/kernel`, verified.
 
     States are read as they were written, so a checkpoint of an earlier release has its names.
@@ -37,9 +39,13 @@ def load_weights(path: PathLike, *, component: str | None = None) -> dict[str, A
         component: which component; None means the weights (`learner/rl_module`), or the only
             component there is. Names in a folder (`learner`) begin with the component.
 
+        mapped: whether arrays that have files of their own are given as read-only maps of these
+            files; see `read_checkpoint` for what that asks of you.
+
     Returns:
-        New writable arrays. The keys of nested dicts are joined with slashes, items of lists are
-        counted from 0, NumPy scalars become arrays of no dimension. Everything else is left out.
+        New writable arrays, unless they are mapped. The keys of nested dicts are joined with
+        slashes, items of lists are counted from 0, NumPy scalars become arrays of no dimension.
+        Everything else is left out.
 
     Raises:
         CheckpointNotFoundError: if there is no checkpoint.
@@ -48,7 +54,7 @@ def load_weights(path: PathLike, *, component: str | None = None) -> dict[str, A
     """
     checkpoint, inside = checkpoint_and_component(path)
     chosen = component or inside or _weights_component(checkpoint)
-    states = read_checkpoint(checkpoint, chosen).components
+    states = read_checkpoint(checkpoint, chosen, mapped=mapped).components
     weights: dict[str, Array] = {}
     for name, state in states.items():
         prefix = name[len(chosen) + 1 :]
@@ -84,7 +90,7 @@ def export_weights(
         CheckpointWriteError: if the file is there already, or cannot be written.
         CheckpointError: see `load_weights`.
     """
-    weights = load_weights(path, component=component)
+    weights = load_weights(path, component=component, mapped=True)
     return write_whole_file(
         file, lambda opened: _write_archive(opened, weights), overwrite=overwrite
     )

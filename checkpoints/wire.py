@@ -32,3 +32,4 @@ NUMPY_TEXT: Final = 7  # b"U" and UTF-8, or b"S" and bytes
 BIG_INT: Final = 8  # two's complement, little-endian
 COMPLEX: Final = 9  # two float64, little-endian
 TEXT: Final = 10  # UTF-8 with lone surrogates
+ARRAY_FILE: Final = 11  # message [dtype, shape, order, number]; the memory is a file of its own

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from checkpoints.codec import encode_parts
-from checkpoints.component_paths import check_name, file_name
+from checkpoints.array_format import is_contiguous, memory_pieces
+from checkpoints.codec import EncodedState, encode_split
+from checkpoints.component_paths import array_file_name, check_name, file_name
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointWriteError, StateError
 from checkpoints.file_system import FileSystem
+from checkpoints.hashing import ANY, FEW, StreamedHash
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import (
     CODE_FILE,
@@ -24,7 +25,8 @@ from checkpoints.manifest import (
 )
 from checkpoints.versions import current_versions
 
-_Parts = Sequence[bytes | memoryview]
+LARGE_ARRAY_BYTES: Final = 2**20
+"""Arrays from this size on get files of their own: below, a file costs more than it is worth."""
 
 
 def write_checkpoint(
@@ -34,13 +36,15 @@ def write_checkpoint(
     metadata: Mapping[str, Any],
     code: bytes | None = None,
     state_versions: Mapping[str, int] | None = None,
+    large_array_bytes: int = LARGE_ARRAY_BYTES,
     file_system: FileSystem | None = None,
 ) -> Path:
     """Write a checkpoint and return the absolute path of its directory.
 
     The checkpoint appears whole or not at all; one that was there before stays whole until then
     (`checkpoints.directory` explains how). Nothing on the disk is touched before every component
-    has been encoded. Arrays are written from their own memory: no copy of the state is made.
+    has been encoded. Arrays are written from their own memory: no copy of the state is made, not
+    even of one large array.
 
     Args:
         path: the directory; it must not exist, be empty, or be a checkpoint, which is replaced.
@@ -49,6 +53,7 @@ def write_checkpoint(
             `training_iteration` orders checkpoints. Name the producer and its version here.
         code: bytes of a pickle that is loaded only on request (`checkpoints.code.pack_code`).
         state_versions: of components whose state is not of version 1 (`checkpoints.migrations`).
+        large_array_bytes: from which size on an array gets a file of its own, ≥ 1.
         file_system: what to write with; tests replace it.
 
     Raises:
@@ -56,7 +61,11 @@ def write_checkpoint(
         CheckpointWriteError: if the directory cannot be written or holds foreign files.
     """
     encoded = encode_checkpoint(
-        components=components, metadata=metadata, code=code, state_versions=state_versions
+        components=components,
+        metadata=metadata,
+        code=code,
+        state_versions=state_versions,
+        large_array_bytes=large_array_bytes,
     )
     return write_encoded(path, encoded, file_system=file_system)
 
@@ -66,16 +75,21 @@ class EncodedCheckpoint:
     """All that a checkpoint will hold, encoded; pieces of arrays may show the arrays' own memory.
 
     Attributes:
-        components: name → pieces of its file, in the order in which to restore them.
+        components: name → state, in the order in which to restore them.
         metadata: plain JSON data.
         code: bytes of a pickle, or None.
         state_versions: name → version of its state, where that is not 1.
     """
 
-    components: Mapping[str, _Parts]
+    components: Mapping[str, EncodedState]
     metadata: Mapping[str, Any]
     code: bytes | None
     state_versions: Mapping[str, int]
+
+    def detached(self) -> EncodedCheckpoint:
+        """Return the same with its own memory: the arrays may change afterwards."""
+        components = {name: state.detached() for name, state in self.components.items()}
+        return dataclasses.replace(self, components=components)
 
 
 def encode_checkpoint(
@@ -84,6 +98,7 @@ def encode_checkpoint(
     metadata: Mapping[str, Any],
     code: bytes | None = None,
     state_versions: Mapping[str, int] | None = None,
+    large_array_bytes: int = LARGE_ARRAY_BYTES,
 ) -> EncodedCheckpoint:
     """Return what `write_encoded` writes; no file is touched. See `write_checkpoint`.
 
@@ -92,7 +107,9 @@ def encode_checkpoint(
     """
     plain = plain_metadata(metadata)
     encoded = {
-        check_name(name): encode_parts(state, name=f"components[{name!r}]")
+        check_name(name): encode_split(
+            state, name=f"components[{name!r}]", large_array_bytes=max(1, large_array_bytes)
+        )
         for name, state in components.items()
     }
     if code is not None and type(code) is not bytes:
@@ -136,14 +153,12 @@ class _FileWriter:
         self._files = file_system
 
     def write_components(
-        self, encoded: Mapping[str, _Parts], state_versions: Mapping[str, int]
+        self, encoded: Mapping[str, EncodedState], state_versions: Mapping[str, int]
     ) -> dict[str, FileEntry]:
         """Write every component and return the entries of their files."""
         return {
-            name: dataclasses.replace(
-                self._write(file_name(name), parts), state_version=state_versions.get(name, 1)
-            )
-            for name, parts in encoded.items()
+            name: self._write_component(file_name(name), state, state_versions.get(name, 1))
+            for name, state in encoded.items()
         }
 
     def write_rest(
@@ -160,13 +175,29 @@ class _FileWriter:
         )
         self._write(MANIFEST_FILE, [manifest.to_json().encode("ascii")])
 
-    def _write(self, name: str, parts: _Parts) -> FileEntry:
-        digest = hashlib.sha256()
+    def _write_component(self, file: str, state: EncodedState, version: int) -> FileEntry:
+        entry = self._write(file, state.parts)
+        arrays = tuple(
+            self._write(
+                array_file_name(file, number),
+                memory_pieces(array),
+                max_waiting=ANY if is_contiguous(array) else FEW,
+            )
+            for number, array in enumerate(state.arrays)
+        )
+        return dataclasses.replace(entry, state_version=version, arrays=arrays)
+
+    def _write(
+        self, name: str, parts: Iterable[bytes | memoryview], *, max_waiting: int = ANY
+    ) -> FileEntry:
         num_bytes = 0
-        with self._files.create_file(self._directory / name) as file:
+        with (
+            self._files.create_file(self._directory / name) as file,
+            StreamedHash(max_waiting=max_waiting) as digest,
+        ):
             for part in parts:
                 digest.update(part)
                 self._files.write(file, part)
                 num_bytes += len(part)
-            self._files.sync_file(file)
+            self._files.sync_file(file)  # while the rest is being hashed
         return FileEntry(file=name, num_bytes=num_bytes, sha256=digest.hexdigest())

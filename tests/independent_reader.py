@@ -17,6 +17,7 @@ import numpy as np
 import ormsgpack
 
 TUPLE, SET, FROZENSET, MAP, ARRAY, SCALAR, NUMPY_TEXT, BIG_INT, COMPLEX, TEXT = range(1, 11)
+ARRAY_FILE = 11
 CONTAINERS = {TUPLE: tuple, SET: set, FROZENSET: frozenset, MAP: None}
 
 
@@ -30,7 +31,7 @@ def read(directory: Path) -> dict[str, Any]:
     text = (directory / "manifest.json").read_text("ascii")
     manifest = json.loads(text)
     assert manifest["format"] == "local-trainer-checkpoint"
-    assert manifest["format_version"] == 1
+    assert manifest["format_version"] in (1, 2)
     checksum = manifest.pop("checksum")
     unsigned = json.dumps(manifest, indent=1) + "\n"
     assert hashlib.sha256(unsigned.encode("ascii")).hexdigest() == checksum
@@ -39,23 +40,33 @@ def read(directory: Path) -> dict[str, Any]:
         data = (directory / entry["file"]).read_bytes()
         assert len(data) == entry["num_bytes"]
         assert hashlib.sha256(data).hexdigest() == entry["sha256"]
-        states[name] = decode(data)
+        arrays = []
+        for number, array_entry in enumerate(entry.get("arrays", [])):
+            file = entry["file"].removesuffix(".state") + f".{number}.array"
+            assert array_entry["file"] == file
+            raw = np.memmap(directory / file, np.uint8, "r")
+            assert len(raw) == array_entry["num_bytes"]
+            assert hashlib.sha256(raw.data).hexdigest() == array_entry["sha256"]
+            arrays.append(raw)
+        states[name] = decode(data, arrays)
     return states
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes, arrays: list[Any] | None = None) -> Any:
     assert data[:8] == bytes.fromhex("4c54737461746501")
     (size,) = struct.unpack("<Q", data[8:16])
     tree = ormsgpack.unpackb(data[16 : 16 + size], ext_hook=Ext)
-    memory = Memory(data[16 + size :])
+    memory = Memory(data[16 + size :], arrays or [])
     value = understood(tree, memory)
     assert not memory.rest
+    assert not memory.arrays
     return value
 
 
 class Memory:
-    def __init__(self, rest: bytes) -> None:
+    def __init__(self, rest: bytes, arrays: list[Any]) -> None:
         self.rest = rest
+        self.arrays = dict(enumerate(arrays))
 
     def take(self, num_bytes: int) -> bytes:
         assert num_bytes <= len(self.rest)
@@ -84,6 +95,12 @@ def leaf(ext: Ext, memory: Memory) -> Any:
         dtype = dtype_of(description)
         raw = memory.take(dtype.itemsize * math.prod(shape))
         return np.ndarray(tuple(shape), dtype, raw, order=order)
+    if ext.tag == ARRAY_FILE:
+        description, shape, order, number = ormsgpack.unpackb(payload)
+        mapped = memory.arrays.pop(number)
+        assert mapped.nbytes == dtype_of(description).itemsize * math.prod(shape)
+        view: Any = mapped.view(np.ndarray).view(dtype_of(description))
+        return view.reshape(shape, order=order)
     if ext.tag == SCALAR:
         description, raw, _ = ormsgpack.unpackb(payload)
         return np.ndarray((), dtype_of(description), raw)[()]

@@ -14,7 +14,8 @@ import numpy as np
 
 from callbacks import CallbackChain, CallbackSpec
 from callbacks.ready_made.metric_values import RETURN
-from checkpoints import write_checkpoint
+from checkpoints import CheckpointWriteError
+from checkpoints.writer import EncodedCheckpoint, encode_checkpoint, write_encoded
 
 
 class SteeredAlgorithm:
@@ -37,6 +38,7 @@ class SteeredAlgorithm:
         self.failure: Exception = OSError(28, "no space left")
         self.saved: list[str] = []
         self._waiting: list[Callable[[Any], object]] = []
+        self._under_way: Any = None
         self.callbacks = CallbackChain(CallbackSpec(list(callbacks)))
         self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=None)
 
@@ -64,15 +66,45 @@ class SteeredAlgorithm:
     def after_train_result(self, function: Callable[[Any], object]) -> None:
         self._waiting.append(function)
 
-    def save_to_path(self, path: Any = None) -> str:
+    def save_to_path(
+        self,
+        path: Any = None,
+        *,
+        background: bool = False,
+        when_over: Callable[[Any], object] | None = None,
+    ) -> str:
+        """In the background, nothing is written before `finish_saving()`, or the next save."""
+        self.finish_saving()
+        if background:
+            self._under_way = self._encoded(), str(path), when_over
+            return str(path)
         if self.num_failures_to_come:
             self.num_failures_to_come -= 1
             raise self.failure
-        write_checkpoint(
-            path,
+        return self._write(path, self._encoded())
+
+    def finish_saving(self) -> None:
+        if self._under_way is None:
+            return
+        (encoded, path, when_over), self._under_way = self._under_way, None
+        error = None
+        if self.num_failures_to_come:
+            self.num_failures_to_come -= 1
+            error = CheckpointWriteError("in the background")
+            error.__cause__ = self.failure
+        else:
+            self._write(path, encoded)
+        if when_over is not None:
+            when_over(error)
+
+    def _encoded(self) -> EncodedCheckpoint:
+        return encode_checkpoint(
             components={"callbacks": self.callbacks.get_state()},
             metadata={"training_iteration": self.training_iteration},
         )
+
+    def _write(self, path: Any, encoded: EncodedCheckpoint) -> str:
+        write_encoded(path, encoded)
         self.saved.append(Path(path).name)
         return str(path)
 

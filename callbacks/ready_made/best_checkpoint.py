@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any, Final
 
@@ -15,6 +16,23 @@ from checkpoints import PathLike
 
 SCORES_FILE: Final = "best.json"
 """The list of the kept checkpoints with their scores, for people and scripts."""
+
+
+_Entry = tuple[float, int]  # score and iteration
+
+
+@dataclasses.dataclass(frozen=True)
+class _Decision:
+    """One iteration that is among the best.
+
+    Attributes:
+        new: its entry.
+        before, after: what was kept without it, and what is kept with it; the best first.
+    """
+
+    new: _Entry
+    before: list[_Entry]
+    after: list[_Entry]
 
 
 class BestCheckpoint(SavingCallback):
@@ -37,6 +55,8 @@ class BestCheckpoint(SavingCallback):
         mode: whether "max" or "min" is best.
         keep: how many of the best stay.
         on_error: as for `PeriodicCheckpoint`.
+        background: as for `PeriodicCheckpoint`. Scores that were not good enough beside one whose
+            save then failed are not saved belatedly.
 
     Raises:
         CallbackConfigError: an argument makes no sense; lists all problems.
@@ -50,19 +70,19 @@ class BestCheckpoint(SavingCallback):
         mode: Mode = "max",
         keep: int = 1,
         on_error: OnError = "raise",
+        background: bool = False,
     ) -> None:
         problems = [
             *path_problems("metric", metric),
             *choice_problems("mode", mode, ("max", "min")),
             *count_problems("keep", keep),
         ]
-        super().__init__(directory, on_error=on_error, problems=problems)
+        super().__init__(directory, on_error=on_error, background=background, problems=problems)
         self._metric: Final = WatchedMetric(metric)
         self._mode: Final = mode
         self._keep: Final = keep
-        self._kept: list[tuple[float, int]] = []
-        self._kept_before: list[tuple[float, int]] = []
-        self._is_among_best = False
+        self._kept: list[_Entry] = []
+        self._decision: _Decision | None = None  # None: the newest result is not among the best
 
     @property
     def scores(self) -> dict[str, float]:
@@ -85,37 +105,54 @@ class BestCheckpoint(SavingCallback):
 
     def _decide(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
         score = self._metric.read(result, config=algorithm.config)
-        self._kept_before = self._kept
-        self._is_among_best = False
+        self._decision = None
         if score is None:
             return
+        new, before = (score, algorithm.training_iteration), self._kept
+        self._kept = self._best_of([*before, new])
+        if new in self._kept:
+            self._decision = _Decision(new, before, self._kept)
+
+    def _best_of(self, entries: list[_Entry]) -> list[_Entry]:
         sign = -1.0 if self._mode == "max" else 1.0
-        ranked = [*self._kept, (score, algorithm.training_iteration)]
-        ranked.sort(key=lambda entry: sign * entry[0])  # stable: of equals, the earlier is first
-        self._kept = ranked[: self._keep]
-        self._is_among_best = (score, algorithm.training_iteration) in self._kept
+        # Stable: of equals, the earlier is first.
+        return sorted(entries, key=lambda entry: sign * entry[0])[: self._keep]
 
     def _wants_to_save(self, result: dict[str, Any]) -> bool:
         del result
-        return self._is_among_best
+        return self._decision is not None
 
-    def _remove_others(self, saved: str) -> None:
-        dropped = [entry for entry in self._kept_before if entry not in self._kept]
+    def _begin(self) -> _Decision | None:
+        return self._decision
+
+    def _remove_others(self, saved: str, begun: _Decision, *, is_verified: bool) -> None:
+        dropped = [entry for entry in begun.before if entry not in begun.after]
         names = [checkpoint_name(iteration) for _, iteration in dropped]
-        self._write_scores()
-        self.directory.remove(names, saved=saved)
+        self._write_scores(begun.after)
+        self.directory.remove(names, saved=saved, is_verified=is_verified)
 
-    def _forget_this_iteration(self) -> None:
-        self._kept = self._kept_before
+    def _forget(self, begun: _Decision) -> None:
+        self._kept = self._without(begun, self._kept)
+        later = self._decision
+        if later is not None and later is not begun:  # it is about to be saved
+            before = self._without(begun, later.before)
+            self._decision = dataclasses.replace(later, before=before, after=self._kept)
+
+    def _without(self, failed: _Decision, kept: list[_Entry]) -> list[_Entry]:
+        """What would be kept now if an iteration had not been among the best."""
+        if failed.new not in kept:
+            return kept  # the iteration was undone, or better ones have taken its place
+        later = [entry for entry in kept if entry not in failed.after]
+        return self._best_of([*failed.before, *later])
 
     def _own_files(self) -> list[str]:
         return [SCORES_FILE]
 
-    def _write_scores(self) -> None:
+    def _write_scores(self, kept: list[_Entry]) -> None:
         entries = [
-            {"name": name, "score": score}
-            for name, score in self.scores.items()
-            if (self.directory.path / name).is_dir()
+            {"name": checkpoint_name(iteration), "score": score}
+            for score, iteration in kept
+            if (self.directory.path / checkpoint_name(iteration)).is_dir()
         ]
         text = json.dumps(
             {"metric": self._metric.path, "mode": self._mode, "checkpoints": entries}, indent=2

@@ -17,6 +17,7 @@ from callbacks.views import AlgorithmView
 from checkpoints import (
     FileSystem,
     FoundCheckpoint,
+    WhenOver,
     find_checkpoints,
     latest_checkpoint,
     verify,
@@ -51,14 +52,21 @@ class CheckpointDirectory:
         """
         claim_directory(self.path, algorithm)
 
-    def save(self, algorithm: AlgorithmView) -> Path:
-        """Saves the algorithm under the name of its iteration.
+    def save(self, algorithm: AlgorithmView, *, in_background: WhenOver | None = None) -> Path:
+        """Saves the algorithm under the name of its iteration, and returns where.
+
+        Args:
+            algorithm: what to save.
+            in_background: called when the checkpoint is there or will never be, while training goes
+                on; None to wait for it.
 
         Raises:
             CheckpointError: it cannot be saved; a checkpoint that was there before is whole.
         """
         target = self.path / checkpoint_name(algorithm.training_iteration)
-        return Path(algorithm.save_to_path(target))
+        if in_background is None:
+            return Path(algorithm.save_to_path(target))
+        return Path(algorithm.save_to_path(target, background=True, when_over=in_background))
 
     def find(self) -> list[FoundCheckpoint]:
         """The complete checkpoints, oldest first."""
@@ -76,7 +84,7 @@ class CheckpointDirectory:
             parse_leftover(path) is None for path in self.path.iterdir()
         )
 
-    def remove_older(self, *, keep: int, until: int) -> None:
+    def remove_older(self, *, keep: int, until: int, is_verified: bool = False) -> None:
         """Removes all but the newest, counted back from an iteration.
 
         Later checkpoints are of another run, or of what this run did before it was restored from an
@@ -85,25 +93,28 @@ class CheckpointDirectory:
         Args:
             keep: how many stay.
             until: the iteration of the newest that counts.
+            is_verified: whether the newest was already read back and compared.
 
         Raises:
             CheckpointError: the newest is damaged, or one cannot be removed.
         """
         own = [found for found in self.find() if found.manifest.training_iteration <= until]
-        self.remove([found.path.name for found in own[:-keep]], saved=checkpoint_name(until))
+        names = [found.path.name for found in own[:-keep]]
+        self.remove(names, saved=checkpoint_name(until), is_verified=is_verified)
 
-    def remove(self, names: Sequence[str], *, saved: str) -> None:
+    def remove(self, names: Sequence[str], *, saved: str, is_verified: bool = False) -> None:
         """Removes checkpoints by name, after one that was just saved has been verified.
 
         Args:
             names: what to remove; names that do not exist are passed over.
             saved: the name of the new one, which has to be whole before others go.
+            is_verified: whether it was already read back and compared.
 
         Raises:
             CheckpointError: the new one is damaged, or one cannot be removed.
         """
         present = [self.path / name for name in names if (self.path / name).is_dir()]
-        if present:
+        if present and not is_verified:
             verify(self.path / saved)
         for path in present:
             remove_checkpoint(path, FileSystem())

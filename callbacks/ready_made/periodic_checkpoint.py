@@ -30,6 +30,9 @@ class PeriodicCheckpoint(SavingCallback):
         at_end: whether to save when the result says that training is over (see `EarlyStopping`).
         on_error: "raise" ends `train()` if a save fails, and the iteration is undone; "warn" logs
             each cause once, counts in `fault_tolerance/num_failed_saves_lifetime`, and goes on.
+        background: whether training goes on while a checkpoint is written. It holds the same bytes,
+            but is there later, and needs a copy of the state in memory; a failure is known after
+            the iteration, which is not undone then: the next `train()` raises before it begins.
 
     Raises:
         CallbackConfigError: an argument makes no sense; lists all problems.
@@ -46,6 +49,7 @@ class PeriodicCheckpoint(SavingCallback):
         keep_last: int | None = None,
         at_end: bool = True,
         on_error: OnError = "raise",
+        background: bool = False,
     ) -> None:
         problems = choice_problems("unit", unit, tuple(COUNTS))
         problems += (
@@ -54,7 +58,7 @@ class PeriodicCheckpoint(SavingCallback):
             else count_problems("every", every)
         )
         problems += count_problems("keep_last", keep_last, none="all")
-        super().__init__(directory, on_error=on_error, problems=problems)
+        super().__init__(directory, on_error=on_error, background=background, problems=problems)
         self._every: Final = every
         self._unit: Final = unit
         self._keep_last: Final = keep_last
@@ -81,9 +85,16 @@ class PeriodicCheckpoint(SavingCallback):
         is_end = self._at_end and bool(result.get("done"))
         return is_due or is_end or self._was_overdue
 
-    def _remove_others(self, saved: str) -> None:
-        if self._keep_last is not None:
-            self.directory.remove_older(keep=self._keep_last, until=int(saved))
+    def _begin(self) -> None:
+        self._is_overdue = False  # also if an earlier save turned out to have failed just now
 
-    def _forget_this_iteration(self) -> None:
+    def _remove_others(self, saved: str, begun: None, *, is_verified: bool) -> None:
+        del begun
+        if self._keep_last is not None:
+            self.directory.remove_older(
+                keep=self._keep_last, until=int(saved), is_verified=is_verified
+            )
+
+    def _forget(self, begun: None) -> None:
+        del begun
         self._is_overdue = True

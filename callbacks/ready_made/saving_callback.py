@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError
 from callbacks.naming import name_of
-from callbacks.ready_made.checkpoint_directory import CheckpointDirectory
+from callbacks.ready_made.checkpoint_directory import CheckpointDirectory, checkpoint_name
 from callbacks.ready_made.choices import choice_problems, directory_problems, raise_if_any
 from callbacks.ready_made.fault_counts import NUM_FAILED_SAVES, count_fault
 from callbacks.ready_made.siblings import objects_beside
@@ -37,6 +37,7 @@ class SavingCallback(RLlibCallback):
     Args:
         directory: where to save.
         on_error: what a failed save does.
+        background: whether training goes on while a checkpoint is written.
         problems: what the subclass found wrong with its own arguments.
 
     Raises:
@@ -50,7 +51,9 @@ class SavingCallback(RLlibCallback):
     iteration is made again, and what they keep is there.
     """
 
-    def __init__(self, directory: PathLike, *, on_error: OnError, problems: list[str]) -> None:
+    def __init__(
+        self, directory: PathLike, *, on_error: OnError, background: bool, problems: list[str]
+    ) -> None:
         problems = [
             *directory_problems(directory),
             *choice_problems("on_error", on_error, ("raise", "warn")),
@@ -60,6 +63,7 @@ class SavingCallback(RLlibCallback):
         self.directory = CheckpointDirectory(directory)
         self.num_failed_saves = 0
         self._on_error = on_error
+        self._is_background = background
         self._causes_told: set[tuple[str, int | None]] = set()
         self._has_looked = False
         self._is_new_run = True
@@ -73,11 +77,14 @@ class SavingCallback(RLlibCallback):
         """Whether this iteration is to be saved."""
         raise NotImplementedError
 
-    def _remove_others(self, saved: str) -> None:
+    def _begin(self) -> Any:
+        """Takes note that this iteration is saved now; what it returns is given to the next two."""
+
+    def _remove_others(self, saved: str, begun: Any, *, is_verified: bool) -> None:
         """Removes what need not stay after a checkpoint of this name was saved."""
 
-    def _forget_this_iteration(self) -> None:
-        """Takes back what `_decide` noted, because nothing was saved."""
+    def _forget(self, begun: Any) -> None:
+        """Takes back what was noted of an iteration, because it was not saved after all."""
 
     def _own_files(self) -> list[str]:
         """Names of the files beside the checkpoints that tell about them."""
@@ -123,24 +130,47 @@ class SavingCallback(RLlibCallback):
     def _save(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
         if not self._wants_to_save(result):
             return
+        # One at a time. Here, so that whoever began the earlier one is who hears of its failure,
+        # and so that what it then notes is in this checkpoint, however fast the disk is.
+        algorithm.finish_saving()
+        begun = self._begin()
         if result.get("non_finite"):
             _LOGGER.warning(
                 "Iteration %d is not saved: NonFiniteGuard found %s.",
                 algorithm.training_iteration,
                 "; ".join(result["non_finite"]),
             )
-            self._forget_this_iteration()
+            self._forget(begun)
             return
         try:
             self.directory.claim(algorithm)
             self._look_at_what_is_there(algorithm.training_iteration)
+            if self._is_background:
+                name = checkpoint_name(algorithm.training_iteration)
+                self.directory.save(
+                    algorithm, in_background=partial(self._on_background_save_over, name, begun)
+                )
+                return
             saved = self.directory.save(algorithm)
         except (CheckpointError, OSError) as error:
-            self._forget_this_iteration()
+            self._forget(begun)
             self._fail(error, result)
             return
+        self._clear_up(saved.name, begun, result)
+
+    def _on_background_save_over(
+        self, name: str, begun: Any, error: CheckpointError | None
+    ) -> None:
+        """Hears, in the main thread, how a save ended that was begun in an earlier iteration."""
+        if error is None:
+            self._clear_up(name, begun, None)
+        else:
+            self._forget(begun)
+            self._fail(error, None)
+
+    def _clear_up(self, name: str, begun: Any, result: dict[str, Any] | None) -> None:
         try:
-            self._remove_others(saved.name)
+            self._remove_others(name, begun, is_verified=self._is_background)
         except (CheckpointError, OSError) as error:
             self._fail(error, result)
 
@@ -155,12 +185,16 @@ class SavingCallback(RLlibCallback):
                 self.directory.warn_of_later(iteration)
         self._has_looked = True  # not before it worked: nothing may be replaced
 
-    def _fail(self, error: Exception, result: dict[str, Any]) -> None:
-        """Raises the error, or counts it and tells each cause once."""
+    def _fail(self, error: Exception, result: dict[str, Any] | None) -> None:
+        """Raises the error, or counts it and tells each cause once.
+
+        Without a result, the next one shows the count.
+        """
         if self._on_error == "raise":
             raise error
         self.num_failed_saves += 1
-        count_fault(result, NUM_FAILED_SAVES, 1)
+        if result is not None:
+            count_fault(result, NUM_FAILED_SAVES, 1)
         cause = _cause_of(error)
         if cause not in self._causes_told:
             self._causes_told.add(cause)

@@ -12,18 +12,22 @@ from __future__ import annotations
 import json
 import platform
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 import numpy as np
 
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from checkpoints import read_checkpoint, write_checkpoint
+from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.config import AlgorithmConfig
 
 ASSETS: Final = Path(__file__).parent
 _NET: Final = {"fcnet_hiddens": [4], "head_fcnet_hiddens": []}
 _REPLAY: Final = {"capacity": 60}
+_LARGE_ARRAY_BYTES: Final = {"dqn": 200, "sac": 400}
+"""From which size on arrays get files of their own here, so that small checkpoints have some."""
 
 
 def golden_configs() -> dict[str, AlgorithmConfig]:
@@ -71,7 +75,7 @@ def _make_one(folder: Path, name: str, config: AlgorithmConfig) -> None:
     with config.build_algo() as algo:
         for _ in range(2):
             algo.train()
-        algo.save_to_path(folder / name)
+        _save(algo, folder / name, _LARGE_ARRAY_BYTES.get(name))
         module = algo.learner.module
         obs = golden_observations(module.obs_size)
         expected = {
@@ -81,6 +85,23 @@ def _make_one(folder: Path, name: str, config: AlgorithmConfig) -> None:
         }
     text = json.dumps(expected, indent=1) + "\n"
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def _save(algo: Algorithm, path: Path, large_array_bytes: int | None) -> None:
+    if large_array_bytes is None:
+        algo.save_to_path(path)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        saved = read_checkpoint(algo.save_to_path(Path(temporary) / "c"))
+    write_checkpoint(
+        path,
+        components=saved.components,
+        metadata=saved.manifest.metadata,
+        state_versions={
+            name: entry.state_version for name, entry in saved.manifest.components.items()
+        },
+        large_array_bytes=large_array_bytes,
+    )
 
 
 if __name__ == "__main__":

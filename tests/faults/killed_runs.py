@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,7 +106,7 @@ class KilledRun:
 
     def live(self) -> int | None:
         """Lets the run live until it is killed; returns its exit code if it ended before."""
-        process, before = self._start(), self.newest
+        process, before, stale = self._start(), self.newest, self._signs()
         try:
             is_due = self._moment()
             while not is_due():
@@ -123,7 +123,7 @@ class KilledRun:
             process.wait()
         if process.returncode != -signal.SIGKILL:
             return process.returncode
-        self.hits[self._what_was_hit(before)] += 1
+        self.hits[self._what_was_hit(before, stale)] += 1
         self.look()
         return None
 
@@ -177,21 +177,25 @@ class KilledRun:
         return is_due
 
     def _is_seen(self, kind: str) -> bool:
-        return kind == "result" or kind in self._signs()
+        return kind == "result" or kind in self._signs().values()
 
-    def _signs(self) -> list[str]:
+    def _signs(self) -> dict[str, str]:
         """What the directories beside the checkpoints say of what the run is doing."""
         try:
             names = sorted(path.name for path in self._checkpoints.iterdir())
         except FileNotFoundError:
-            return []
-        roles = [found.role for name in names if (found := parse_leftover(Path(name))) is not None]
-        return [{"new": "saving", "old": "replacing", "del": "removing"}[role] for role in roles]
+            return {}
+        doing = {"new": "saving", "old": "replacing", "del": "removing"}
+        return {
+            name: doing[found.role]
+            for name in names
+            if (found := parse_leftover(Path(name))) is not None
+        }
 
-    def _what_was_hit(self, newest_before: int) -> str:
-        signs = self._signs()
-        if signs:
-            return signs[0]
+    def _what_was_hit(self, newest_before: int, stale: Mapping[str, str]) -> str:
+        for name, sign in self._signs().items():
+            if name not in stale:
+                return sign
         # Sampling and learning: the results are written just before the checkpoint.
         return "starting" if self.newest == newest_before else "between two saves"
 

@@ -109,12 +109,13 @@ class Interrupted(Recording):
 
 
 def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
-    components = {"a/b": {"w": np.full(100, value)}, "c": value}
+    components = {"a/b": {"w": np.full(100, value), "v": np.full(3, value)}, "c": value}
     return write_checkpoint(
         path,
         components=components,
         metadata={"training_iteration": value},
         code=b"code",
+        large_array_bytes=100,
         file_system=file_system,
     )
 
@@ -138,7 +139,8 @@ def found_values(directory: Path) -> list[int]:
     values = []
     for found in find_checkpoints(directory):
         components = read_checkpoint(found).components
-        assert set(components["a/b"]["w"].tolist()) == {components["c"]}
+        for array in components["a/b"].values():
+            assert set(array.tolist()) == {components["c"]}
         values.append(components["c"])
     return values
 
@@ -158,10 +160,11 @@ def in_child(act: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-# 3 files with 2 or 1 parts, code and manifest: 4 x create, 5 x write, 4 x sync; directory: make,
-# sync; rename, sync; and for the old: rename, rename of the notes, 4 x remove, remove directory.
-FIRST_SAVE = 17
-REPLACEMENT = 24
+# 2 components with 2 or 1 parts, a large array, code and manifest: 5 x create, 6 x write, 5 x sync;
+# directory: make, sync; rename, sync; and for the old: rename, rename of the notes, 5 x remove,
+# remove directory.
+FIRST_SAVE = 20
+REPLACEMENT = 28
 CASES = [(False, number) for number in range(FIRST_SAVE)] + [
     (True, number) for number in range(REPLACEMENT)
 ]
@@ -246,7 +249,7 @@ def test_operations_are_in_the_order_that_survives_a_loss_of_power(tmp_path: Pat
     save(tmp_path / "c", NEW, recording)
     names = [name for name, _ in recording.operations]
     files = [file for name, file in recording.operations if name == "create"]
-    assert files == ["a.b.state", "c.state", "code.pkl", "manifest.json"]
+    assert files == ["a.b.state", "a.b.0.array", "c.state", "code.pkl", "manifest.json"]
     for file in files:  # every file is synced before the next one begins
         steps = [name for name, path in recording.operations if path == file and name != "remove"]
         assert steps[0] == "create"
@@ -257,7 +260,7 @@ def test_operations_are_in_the_order_that_survives_a_loss_of_power(tmp_path: Pat
         "rename",  # the previous one aside
         "rename",  # the new one into place
         "sync_directory",  # the directory around
-        *["remove"] * 4,
+        *["remove"] * 5,
         "remove_directory",
     ]
     assert ".old-" in tail[1][1]

@@ -167,6 +167,7 @@ def skip_unless(*command: str) -> None:
         pytest.skip(f"{command[0]} is not allowed here")
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     code = """
 import resource
@@ -183,6 +184,7 @@ assert verify(latest_checkpoint(FOLDER)).training_iteration == 3
     assert "File too large" in in_a_child(tmp_path, code)
 
 
+@pytest.mark.slow
 def test_a_limit_on_open_files(tmp_path: Path) -> None:
     code = """
 import os, resource
@@ -221,6 +223,7 @@ assert verify(latest_checkpoint(FOLDER)).training_iteration == 5
     assert "No space left on device" in in_a_child(tmp_path, code, "unshare", "--mount")
 
 
+@pytest.mark.slow
 def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
     skip_unless("unshare", "--mount")
     code = """

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from checkpoints import latest_checkpoint
+from checkpoints.leftovers import leftover_path
+from tests.command_line import ENV, rows, run, train
 from tests.faults.killed_runs import (
     KEEP,
     PROJECT,
@@ -35,6 +38,9 @@ def undisturbed(how: str, kind: str, runners: int, iterations: int) -> tuple[Any
     """Component files, results and the names of all files of a run that nobody kills."""
     with tempfile.TemporaryDirectory() as folder:
         begin, _ = lines(how, kind, runners, iterations)
+        if how == "command line":
+            run(*begin[3:], folder=Path(folder))  # in this process, which is there already
+            return outcome(Path(folder) / "run", iterations)
         environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
         subprocess.run(begin, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
         return outcome(Path(folder) / "run", iterations)
@@ -76,26 +82,28 @@ def outcome(run: Path, iterations: int) -> tuple[Any, ...]:
 def campaign(
     how: str, kind: str, runners: int, *, seed: int, kills: int, folder: Path
 ) -> KilledRun:
-    iterations = 2 * kills
+    # Far more than are made in the lives before the last: a run that has ended saves no more, so
+    # what it was killed in the middle of removing would stay.
+    iterations = 4 * kills + 8
     expected = undisturbed(how, kind, runners, iterations)
-    run = KilledRun(folder, *lines(how, kind, runners, iterations), seed=seed)
+    killed = KilledRun(folder, *lines(how, kind, runners, iterations), seed=seed)
     for _ in range(kills):
-        code = run.live()
-        assert code in (None, 0), run.output()
+        code = killed.live()
+        assert code in (None, 0), killed.output()
         if code == 0:
             break
-    run.finish()
+    killed.finish()
     found = outcome(folder / "run", iterations)
     for mine, theirs in zip(found, expected, strict=True):
         assert mine == theirs
-    assert "Traceback" not in run.output()
-    return run
+    assert "Traceback" not in killed.output()
+    return killed
 
 
 def test_kills_make_no_difference(tmp_path: Path) -> None:
-    run = campaign("command line", "PPO", 1, seed=0, kills=3, folder=tmp_path)
-    assert run.hits.total() >= 2
-    assert run.num_looks > 0
+    killed = campaign("command line", "PPO", 1, seed=0, kills=3, folder=tmp_path)
+    assert killed.hits.total() >= 2
+    assert killed.num_looks > 0
 
 
 @pytest.mark.slow
@@ -112,6 +120,31 @@ def test_kills_make_no_difference(tmp_path: Path) -> None:
 def test_hundreds_of_kills_make_no_difference(
     how: str, kind: str, runners: int, seed: int, tmp_path: Path
 ) -> None:
-    run = campaign(how, kind, runners, seed=seed, kills=12, folder=tmp_path)
-    print(dict(run.hits), run.num_looks)
-    assert run.hits.total() >= 8
+    killed = campaign(how, kind, runners, seed=seed, kills=12, folder=tmp_path)
+    print(dict(killed.hits), killed.num_looks)
+    assert killed.hits.total() >= 8
+
+
+def test_a_run_that_was_killed_before_it_saved_anything_is_begun_anew(tmp_path: Path) -> None:
+    """So `local-trainer resume run || local-trainer train …` always goes on."""
+    train(tmp_path, "--stop-iterations", 2)
+    expected = [comparable(row) for row in rows(tmp_path)]
+    run_folder = tmp_path / "run"
+    saved = latest_checkpoint(run_folder / "checkpoints")
+    assert saved is not None
+    (saved / "manifest.json").unlink()
+    saved.rename(leftover_path(saved, "new"))
+    (run_folder / "run.lock").touch()
+    refused = run("resume", "run", folder=tmp_path, code=1)
+    assert "ended before it saved one. Start again: local-trainer train --run-dir" in refused.stderr
+    train(tmp_path, "--stop-iterations", 2)
+    assert [comparable(row) for row in rows(tmp_path)] == expected
+    names = sorted(path.name for path in run_folder.iterdir())
+    assert names == ["checkpoints", "results.jsonl", "results.jsonl.1", "run.json"]
+    assert [path.name for path in (run_folder / "checkpoints").iterdir()] == ["000002"]
+
+    damaged = run_folder / "checkpoints" / "000002" / "manifest.json"
+    damaged.write_text("torn")
+    refused = run("train", "--env", ENV, "--run-dir", "run", folder=tmp_path, code=1)
+    assert "holds a run already" in refused.stderr
+    assert damaged.read_text() == "torn"

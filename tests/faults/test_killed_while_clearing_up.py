@@ -112,8 +112,8 @@ def test_clearing_up_keeps_what_was_found_before_and_nothing_else(
         for situation in SITUATIONS
     ],
 )
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("how", ["exit", "error"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["exit", pytest.param("error", marks=pytest.mark.slow)])
 def test_clearing_up_may_be_interrupted_anywhere(
     situation: Callable[[Path], list[int]], when: str, how: str, tmp_path: Path
 ) -> None:

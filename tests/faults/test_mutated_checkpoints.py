@@ -26,6 +26,7 @@ Rng = np.random.Generator
 
 STATES: dict[str, Any] = {
     "learner/rl_module": {"w": np.arange(48, dtype=np.float32).reshape(6, 8), "b": np.zeros(2)},
+    "replay_buffer": {"obs": np.ones((8, 6), np.float32), "new": [np.arange(30.0).reshape(5, 6).T]},
     "learner/optimizer": {"step": 3, "moments": (1.0, float("nan"), 2**70), "names": {"a", "b"}},
     "env_runners": {"slots": [{"seed": 5, "actions": [np.arange(4)], 7: None}], "text": "ä" * 40},
     "counters": {"env_steps": 12, "flag": True, "raw": b"\x00\xff" * 20},
@@ -53,8 +54,13 @@ class Campaign:
         self.bomb = pickle.dumps(Bomb(self.marker))
         code = pack_code({"callbacks": Bomb(self.marker)})
         intact = write_checkpoint(
-            folder / "intact", components=STATES, metadata={"training_iteration": 4}, code=code
+            folder / "intact",
+            components=STATES,
+            metadata={"training_iteration": 4},
+            code=code,
+            large_array_bytes=100,
         )
+        self.array_files = sorted(path.name for path in intact.glob("*.array"))
         self.files = {path.name: path.read_bytes() for path in sorted(intact.iterdir())}
         self.content = encode(read_checkpoint(intact).components)
         self.target = folder / "mutant"
@@ -77,7 +83,9 @@ class Campaign:
     def forged(self, files: Files) -> Files:
         """The files with a manifest that fits them, as an attacker would write it."""
         manifest = json.loads(files[MANIFEST])
-        for entry in [*manifest["components"].values(), manifest["code"]]:
+        components = manifest["components"].values()
+        arrays = [array for entry in components for array in entry.get("arrays", ())]
+        for entry in [*components, *arrays, manifest["code"]]:
             data = files[entry["file"]]
             entry["num_bytes"] = len(data)
             entry["sha256"] = hashlib.sha256(data).hexdigest()
@@ -137,8 +145,16 @@ def huge_header(rng: Rng) -> bytes:
 
 
 def some_ext(rng: Rng) -> bytes:
-    content = ormsgpack.packb(["<f8", [int(rng.integers(2**40))] * int(rng.integers(1, 4)), "C"])
-    return ormsgpack.packb(ormsgpack.Ext(int(rng.integers(128)), content))
+    layout = ["<f8", [int(rng.integers(2**40))] * int(rng.integers(1, 4)), "C"]
+    return ormsgpack.packb(ormsgpack.Ext(int(rng.integers(128)), ormsgpack.packb(layout)))
+
+
+def some_array_file(rng: Rng) -> bytes:
+    """An entry of an array file: of one that is there, of none, of a size that fits or not."""
+    dtype, size = [("<f4", 48), ("|u1", 192), ("<i8", 24), ("|O", 24)][rng.integers(4)]
+    size = size if rng.random() < 0.7 else int(rng.integers(2**40))
+    layout = [str(dtype), [size], str(rng.choice(["C", "F"])), int(rng.integers(-1, 3))]
+    return ormsgpack.packb(ormsgpack.Ext(11, ormsgpack.packb(layout)))
 
 
 def mutations(bomb: bytes) -> list[Callable[[bytes, Rng], bytes]]:
@@ -151,6 +167,7 @@ def mutations(bomb: bytes) -> list[Callable[[bytes, Rng], bytes]]:
         plant(lambda rng: bomb),
         plant(huge_header),
         plant(some_ext),
+        plant(some_array_file),
         lambda data, rng: bomb,
         lambda data, rng: b"",
     ]
@@ -172,7 +189,11 @@ def mutate_files(campaign: Campaign, rng: Rng) -> Files:
     elif kind == 2:
         files[name] = files[other]
     elif kind == 3:
-        files[f"{rng.integers(100)}.state"] = rng.choice([campaign.bomb, files[name]])
+        suffix = rng.choice(["state", "0.array", "1.array"])
+        files[f"{rng.integers(100)}.{suffix}"] = rng.choice([campaign.bomb, files[name]])
+    elif kind == 4:
+        name, other = rng.choice(campaign.array_files, 2, replace=False)
+        files[name], files[other] = files[other], files[name]
     else:
         change = rng.choice(np.array(mutations(campaign.bomb), dtype=object))
         files[name] = change(files[name], rng)

@@ -117,7 +117,7 @@ def look_while_they_save(
     return seen
 
 
-LONG = [pytest.param(2, 0.7), pytest.param(4, 8.0, marks=pytest.mark.slow)]
+LONG = [pytest.param(2, 0.5), pytest.param(4, 8.0, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("count", "for_s"), LONG)
@@ -258,7 +258,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("kind", [PeriodicCheckpoint, BestCheckpoint])
+@pytest.mark.parametrize(
+    "kind", [PeriodicCheckpoint, pytest.param(BestCheckpoint, marks=pytest.mark.slow)]
+)
 def test_a_directory_of_a_living_run_is_left_alone_by_another_process(
     kind: Any, occupied: tuple[Path, subprocess.Popen[bytes]]
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints import encode, load_weights, read_checkpoint
+from checkpoints import encode, load_weights, read_checkpoint, read_manifest
 from tests import independent_reader
 from tests.checkpoint_assets.make import ASSETS, golden_configs, golden_observations, make
 from trainer import Algorithm
@@ -30,7 +30,15 @@ def test_every_release_has_every_algorithm() -> None:
     assert releases
     for release in releases:
         assert {path.name for path in GOLDEN if path.parent == release} >= algorithms
-    assert sum(file.stat().st_size for file in ASSETS.rglob("*") if file.is_file()) < 200_000
+    assert sum(file.stat().st_size for file in ASSETS.rglob("*") if file.is_file()) < 400_000
+
+
+def test_both_formats_are_there_and_arrays_in_files_of_their_own() -> None:
+    formats = {read_manifest(path).format_version for path in GOLDEN}
+    assert formats == {1, 2}
+    newest = [path for path in GOLDEN if read_manifest(path).format_version == 2]
+    with_arrays = {path.name for path in newest if any(path.glob("*.array"))}
+    assert with_arrays == {"dqn", "sac"}
 
 
 @golden
@@ -93,7 +101,9 @@ def test_a_release_is_never_written_twice(tmp_path: Path) -> None:
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in path.glob("*.state")}
+    return {
+        file.name: file.read_bytes() for file in path.glob("*.*") if file.name != "manifest.json"
+    }
 
 
 @pytest.fixture(params=sorted(golden_configs()))

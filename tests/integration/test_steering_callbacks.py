@@ -139,7 +139,7 @@ def test_a_failed_save_undoes_the_iteration_which_is_then_made_again(
     def outcomes(directory: Path, *, fails: bool) -> list[bytes]:
         saves = Checkpointable.save_to_path
 
-        def fail(self: Any, path: Any = None) -> str:
+        def fail(self: Any, path: Any = None, **how: Any) -> str:
             raise OSError(28, "no space left")
 
         with config(*steering(directory)).build_algo() as algo:

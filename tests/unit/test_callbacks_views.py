@@ -18,7 +18,7 @@ from callbacks import (
 
 VIEWS: dict[Any, str] = {
     AlgorithmView: "training_iteration config metrics env_runner_group eval_env_runner_group "
-    "evaluate save_to_path get_module get_weights after_train_result is_stopped",
+    "evaluate save_to_path finish_saving get_module get_weights after_train_result is_stopped",
     ConfigView: "in_evaluation",
     EnvRunnerGroupView: "local_env_runner foreach_env_runner set_task get_tasks "
     "healthy_env_runner_ids",

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import CheckpointCorruptError, StateError, decode, encode
-from checkpoints.codec import encode_parts
+from checkpoints.codec import encode_split
 
 
 def same(left: Any, right: Any) -> bool:
@@ -248,7 +248,7 @@ def test_every_value_returns_and_encodes_to_the_same_bytes_again(value: Any) -> 
     back = decode(data)
     assert same(back, value)
     assert encode(back) == data
-    assert b"".join(encode_parts(value)) == data
+    assert b"".join(encode_split(value).parts) == data
 
 
 @settings(max_examples=50, deadline=None)
@@ -531,6 +531,6 @@ def test_encoding_twenty_arrays_takes_well_under_two_milliseconds() -> None:
 def test_parts_show_the_memory_of_contiguous_arrays_without_a_copy() -> None:
     array = np.zeros((100, 100))
     for variant in (array, array.T):
-        part = encode_parts(variant)[1]
+        part = encode_split(variant).parts[1]
         assert np.shares_memory(np.frombuffer(part, np.uint8), array)
-    assert not np.shares_memory(np.frombuffer(encode_parts(array[::2])[1], np.uint8), array)
+    assert not np.shares_memory(np.frombuffer(encode_split(array[::2]).parts[1], np.uint8), array)

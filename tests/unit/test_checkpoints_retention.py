@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,11 @@ from checkpoints import (
     apply_retention,
     find_checkpoints,
     latest_checkpoint,
+    listing,
     read_manifest,
     write_checkpoint,
 )
+from checkpoints.directory_lock import DirectoryLock
 from checkpoints.leftovers import leftover_path, parse_leftover
 
 
@@ -189,3 +194,63 @@ def test_leftover_names_are_understood_and_others_are_not(tmp_path: Path) -> Non
         ".c.tmp-00000000-1-00000000",
     ):
         assert parse_leftover(tmp_path / name) is None
+
+
+def at_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Others act after a directory was listed, and before its first checkpoint is looked at."""
+    original, looks = listing.load_manifest, itertools.count()
+
+    def load(directory: Path) -> Any:
+        if next(looks) == 0:
+            act()
+        return original(directory)
+
+    monkeypatch.setattr(listing, "load_manifest", load)
+
+
+def test_a_save_that_ends_while_it_is_looked_for_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = save(tmp_path / "c", 1).rename(leftover_path(tmp_path / "c", "new"))
+    at_the_first_look(monkeypatch, lambda: new.rename(tmp_path / "c"))
+    assert [found.path for found in find_checkpoints(tmp_path)] == [tmp_path / "c"]
+    assert read_manifest(new) == read_manifest(tmp_path / "c"), "its old name leads there"
+    assert caplog.records == []
+
+
+def test_the_only_one_is_replaced_by_a_newer_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = save(tmp_path / "1", 1)
+
+    def replace() -> None:
+        save(tmp_path / "2", 2)
+        shutil.rmtree(first)
+
+    at_the_first_look(monkeypatch, replace)
+    assert latest_checkpoint(tmp_path) == tmp_path / "2"
+    assert caplog.records == []
+
+
+def test_retention_leaves_a_save_that_is_going_on_alone(tmp_path: Path) -> None:
+    save(tmp_path / "3", 3)
+    save(tmp_path / "4", 4)
+    going_on = save(tmp_path / "other" / "1", 1).rename(leftover_path(tmp_path / "1", "new"))
+    abandoned = save(tmp_path / "other" / "2", 2).rename(leftover_path(tmp_path / "2", "new"))
+    with DirectoryLock(going_on):
+        removed = apply_retention(tmp_path, Retention(keep_last=1))
+    assert removed == [tmp_path / "2", tmp_path / "3"]
+    assert going_on.exists()
+    assert not abandoned.exists()
+
+
+def test_what_others_remove_at_the_same_time_is_no_error(tmp_path: Path) -> None:
+    class Overtaken(FileSystem):
+        def rename(self, source: Path, target: Path) -> None:
+            shutil.rmtree(source)
+            super().rename(source, target)
+
+    for number in (1, 2, 3):
+        save(tmp_path / str(number), number)
+    apply_retention(tmp_path, Retention(keep_last=1), file_system=Overtaken())
+    assert [path.name for path in tmp_path.iterdir()] == ["3"]

@@ -402,3 +402,23 @@ def test_patterns_can_be_copied_and_sent(kind: Any, tmp_path: Path) -> None:
     for copied in (copy.deepcopy(kind(tmp_path)), pickle.loads(pickle.dumps(kind(tmp_path)))):
         assert copied.get_state() == kind(tmp_path).get_state()
         assert copied.directory.path == tmp_path.resolve()
+
+
+@pytest.mark.parametrize("best_is_first", [True, False])
+def test_the_best_one_is_there_before_the_periodic_one_says_so(
+    best_is_first: bool, tmp_path: Path
+) -> None:
+    """Or a process that is killed between the two would go on without the best one."""
+    periodic = PeriodicCheckpoint(tmp_path / "periodic", every=1)
+    best = BestCheckpoint(tmp_path / "best")
+    algorithm = SteeredAlgorithm(*([best, periodic] if best_is_first else [periodic, best]))
+    saved: list[str] = []
+    save = algorithm.save_to_path
+
+    def note(path: Any = None, **how: Any) -> str:
+        saved.append(f"{path.parent.name}/{path.name}")
+        return save(path, **how)
+
+    algorithm.save_to_path = note  # type: ignore[method-assign]
+    algorithm.tell_returns([1.0, 2.0])
+    assert saved == ["best/000001", "periodic/000001", "best/000002", "periodic/000002"]

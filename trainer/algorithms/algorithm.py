@@ -11,10 +11,13 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from types import TracebackType
+from typing import Any, ClassVar, Final, TypeVar
 
 from callbacks.ready_made.directory_claims import release_directories
+from checkpoints import CheckpointWriteError
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
 from trainer.algorithms.algorithm_inference import AlgorithmInference
 from trainer.algorithms.algorithm_training import AlgorithmTraining
@@ -39,6 +42,7 @@ from trainer.runtime.deferred_signals import signals_deferred
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import DEFAULT_MODULE_ID, State
 
+_LOGGER: Final = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 
 
@@ -166,10 +170,13 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             AlgorithmStoppedError: `stop()` was called.
             CallbackError: a callback raised.
             RunnerLostError: a runner's process died and may not be replaced.
+            CheckpointWriteError: a save in the background failed; nothing was begun. Call again.
             Exception: what the user's env or module raised, if the runner may not be replaced.
         """
         self._refuse_if_stopped("train")
         self._refuse_within_train()
+        # Before anything begins, so that a failed save costs no iteration.
+        self._notice_end_of_save(wait=False)
         return self._all_or_nothing(self._train)
 
     def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:
@@ -268,12 +275,22 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     # ---- end
 
     def stop(self) -> None:
-        """Ends all processes and closes all envs. Idempotent.
+        """Waits for a save in the background, ends all processes and closes all envs. Idempotent.
 
         Nothing but reading results is possible afterwards.
+
+        Raises:
+            CheckpointWriteError: a save in the background failed; everything has ended all the
+                same. A `with` block that is left by an exception logs it instead.
         """
-        self._is_stopped = True
-        release_directories(self)
+        try:
+            self.finish_saving()
+        finally:
+            self._is_stopped = True
+            release_directories(self)
+            self._stop_groups()
+
+    def _stop_groups(self) -> None:
         evaluator = self._evaluator
         groups = [self.env_runner_group, *([] if evaluator is None else [evaluator.group])]
         try:
@@ -300,5 +317,15 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     def __enter__(self) -> Algorithm:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        except CheckpointWriteError as failed:
+            if error is None:
+                raise
+            _LOGGER.error("%s", failed)  # what ends the block is the more important

@@ -5,6 +5,7 @@ What is in a checkpoint, and in which order, is in `state`.
 
 from __future__ import annotations
 
+import functools
 import logging
 import platform
 from collections.abc import Collection, Mapping
@@ -13,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 from checkpoints import (
-    Checkpointable,
     CheckpointMismatchError,
     HasState,
     Manifest,
@@ -25,7 +25,7 @@ from checkpoints import (
 )
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
-from trainer.algorithms.algorithm_parts import AlgorithmParts
+from trainer.algorithms.algorithm_saving import AlgorithmSaving
 from trainer.algorithms.model_difference import model_difference, plain_model_config
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.restored_config import class_of_state, config_from_state, restored_config
@@ -48,7 +48,7 @@ _DECIDED_BY: Final = MappingProxyType(
 """Components that are not always there, and the settings that decide it."""
 
 
-class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
+class AlgorithmCheckpoints(AlgorithmSaving):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
     _versions_in_metadata = ("producer_version", "gymnasium")
@@ -60,36 +60,6 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         return components_of(self)
 
     # ---- saving
-
-    def save_to_path(
-        self,
-        path: PathLike | None = None,
-        *,
-        state: Mapping[str, Any] | None = None,
-        filesystem: object = None,
-        use_msgpack: bool | None = None,
-    ) -> str:
-        """Saves everything that is needed to go on, and returns the directory's absolute path.
-
-        Args:
-            path: a directory that does not exist, is empty, or holds a checkpoint, which is
-                replaced once the new one is complete. None makes a temporary directory.
-            state: a whole state that `get_state()` gave, instead of the present one.
-            filesystem: must be None: paths are local.
-            use_msgpack: of no effect: states are never pickles.
-
-        Raises:
-            StateError: something is not plain data; names the place. Nothing is written then.
-            CheckpointWriteError: the directory cannot be written; what was there before is whole.
-        """
-        self.env_runner_group.check_tasks_can_be_saved()
-        saved = super().save_to_path(
-            path, state=state, filesystem=filesystem, use_msgpack=use_msgpack
-        )
-        self.callbacks.fire(
-            "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=saved
-        )
-        return saved
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
         module = self.learner.module
@@ -340,6 +310,7 @@ class AlgorithmCheckpoints(AlgorithmParts, Checkpointable):
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
 
 
+@functools.cache  # each look reads a file, and a save takes several
 def _version(distribution: str) -> str:
     try:
         return metadata.version(distribution)

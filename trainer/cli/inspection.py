@@ -47,8 +47,9 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
         "components": {
             name: {
                 "file": entry.file,
-                "num_bytes": entry.num_bytes,
+                "num_bytes": entry.total_bytes,
                 "sha256": entry.sha256,
+                "arrays": [array.to_dict() for array in entry.arrays],
                 "state_version": entry.state_version,
             }
             for name, entry in manifest.components.items()
@@ -108,7 +109,7 @@ def _state_of(
     if name not in manifest.components:
         return {}
     try:
-        state = read_checkpoint(checkpoint, name).components[name]
+        state = read_checkpoint(checkpoint, name, mapped=True).components[name]
     except CheckpointError as error:
         problems.append(f"{name}: {error}")
         return {}

@@ -127,8 +127,9 @@ class DictAccess(ConfigValues):
                 data; `code`: the
             names of the settings that hold something else — classes, functions, other objects.
         """
-        code = self.names_of_code()
-        settings = {name: value for name, value in self.to_dict().items() if name not in code}
+        values = self.to_dict()
+        code = [name for name, value in values.items() if not is_plain_data(value)]
+        settings = {name: value for name, value in values.items() if name not in code}
         return {"class": type(self).__name__, "settings": settings, "code": code}
 
     def names_of_code(self) -> list[str]:

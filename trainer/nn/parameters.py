@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints import state_array
 from trainer.errors import ModuleError
 from trainer.types import Array, State
 
@@ -82,8 +83,8 @@ class Parameters:
         self.flat[:] = other.flat
 
     def get_state(self) -> dict[str, Array]:
-        """A copy of every tensor by name."""
-        return {name: view.copy() for name, view in self.views.items()}
+        """A copy of every tensor by name; while a checkpoint is saved, the tensors themselves."""
+        return {name: state_array(view) for name, view in self.views.items()}
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; checks everything before anything is changed.

@@ -11,6 +11,7 @@ from checkpoints import state_array
 from trainer.errors import ReplayError
 from trainer.replay.reduce_tree import ReduceTree, SumTree
 from trainer.replay.replay_buffer import ReplayBuffer
+from trainer.replay.state_shape import refuse_other_type
 from trainer.types import Array, State
 
 SMALLEST_PRIORITY = 1e-6
@@ -138,7 +139,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Raises:
             ReplayError: type, capacity or alpha differ; nothing is changed.
         """
-        self._refuse_other_type(state)
+        refuse_other_type(state, type(self).__name__)
         if state["alpha"] != self.alpha:
             raise ReplayError(
                 f"The saved replay buffer has alpha={state['alpha']}, this one {self.alpha}. Build "

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
-from checkpoints import Checkpointable
+from checkpoints import Checkpointable, NewArray
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.nesting import gathered, plain_template, template_from, template_of
-from trainer.replay.state_shape import check_replay_state
+from trainer.replay.state_shape import check_replay_state, refuse_other_type
 from trainer.replay.step_ring import NO_ROW, StepRing, checked_capacity
 from trainer.replay.transitions import (
     ACTIONS,
@@ -305,6 +306,10 @@ class ReplayBuffer(Checkpointable):
         """Undoes everything since the newest `mark`, and takes the mark away."""
         self._ring.rollback()
 
+    def restoring_large_arrays(self) -> AbstractContextManager[NewArray]:
+        """See `checkpoints.HasLargeArrays`: rows are read into the columns that they stay in."""
+        return self._ring.restoring(mark=self.mark, rollback=self.rollback)
+
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """See `Checkpointable`."""
         return (), {"capacity": self.capacity}
@@ -333,17 +338,9 @@ class ReplayBuffer(Checkpointable):
             ReplayError: it is of another type of buffer, or the capacities differ; nothing is
                 changed.
         """
-        self._refuse_other_type(state)
+        refuse_other_type(state, type(self).__name__)
         templates = {name: template_from(tree) for name, tree in state["nesting"].items()}
         running = {id_: (last, t) for id_, last, t in state["running_episodes"]}
         self._ring.set_state(state)
         self._set_templates(templates)
         self._set_running(running)
-
-    def _refuse_other_type(self, state: State) -> None:
-        if state["type"] != type(self).__name__:
-            raise ReplayError(
-                f"The saved replay buffer is a {state['type']}, this one a {type(self).__name__}. "
-                "Build the algorithm with the type that was saved: "
-                f'replay_buffer_config={{"type": "{state["type"]}"}}.'
-            )

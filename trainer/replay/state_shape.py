@@ -19,6 +19,7 @@ from checkpoints.state_shapes import (
     number,
     of_type,
 )
+from trainer.errors import ReplayError
 from trainer.replay.step_ring import NO_ROW
 from trainer.replay.transitions import ACTIONS, NEXT_OBS, OBS
 from trainer.types import Array, State
@@ -55,6 +56,16 @@ def check_replay_state(state: State) -> None:
         problems = [*_row_problems(state), *_nesting_problems(state)]
     if problems:
         raise CheckpointMismatchError("; ".join(problems))
+
+
+def refuse_other_type(state: State, kind: str) -> None:
+    """Raises a ReplayError unless the state is that of a buffer of this class."""
+    if state["type"] != kind:
+        raise ReplayError(
+            f"The saved replay buffer is a {state['type']}, this one a {kind}. Build the algorithm "
+            "with the type that was saved: "
+            f'replay_buffer_config={{"type": "{state["type"]}"}}.'
+        )
 
 
 def _layout_problems(state: State) -> list[str]:

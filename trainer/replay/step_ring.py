@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 
-from checkpoints import state_array
+from checkpoints import NewArray, state_array
 from trainer.errors import ReplayError
+from trainer.replay.column_rooms import ColumnRooms
 from trainer.replay.nesting import plain_array
 from trainer.types import Array, State
 
@@ -53,6 +55,7 @@ class StepRing:
         self.columns: dict[str, Array] = {}
         self.following: Array = np.full(capacity + 1, NO_ROW, np.int64)
         self._undo: list[Callable[[], None]] = []
+        self._rooms = ColumnRooms(capacity + 1)
 
     @property
     def num_stored(self) -> int:
@@ -181,6 +184,29 @@ class StepRing:
         while self._undo:
             self._undo.pop()()
 
+    @contextlib.contextmanager
+    def restoring(
+        self, *, mark: Callable[[], None], rollback: Callable[[], None]
+    ) -> Iterator[NewArray]:
+        """The block of `checkpoints.HasLargeArrays`; until it is left, the previous columns stay.
+
+        What it changed is undone by an earlier mark, too, and can be forgotten if there is none.
+
+        Args:
+            mark: that of the owner, who may remember more.
+            rollback: likewise.
+        """
+        earlier, self._undo = self._undo, []
+        try:
+            with self._rooms.opened() as make_array:
+                mark()
+                yield make_array
+        except BaseException:
+            rollback()
+            raise
+        finally:
+            self._undo = [*earlier, *self._undo] if earlier else []
+
     def remember(self, undo: Callable[[], None]) -> None:
         """Adds what undoes a change that is about to be made, if there is a mark."""
         if self._undo:
@@ -241,11 +267,14 @@ class StepRing:
         }
         num_added = int(state["num_added"])
         count = min(num_added, self.capacity)
-        columns = self._empty_columns(layout)
-        for name, (dtype, shape) in layout.items():
-            columns[name][:count] = plain_array(state["columns"][name], dtype, shape)
-        following = np.full(self.capacity + 1, NO_ROW, np.int64)
-        following[:count] = plain_array(state["following"], following.dtype, ())
+        columns = {
+            name: self._rooms.whole_column(plain_array(state["columns"][name], dtype, shape), count)
+            for name, (dtype, shape) in layout.items()
+        }
+        following = self._rooms.whole_column(
+            plain_array(state["following"], np.dtype(np.int64), ()), count
+        )
+        following[count:] = NO_ROW
         self._replace(num_added, following, columns)
 
     def _replace(self, num_added: int, following: Array, columns: dict[str, Array]) -> None:

@@ -1,0 +1,283 @@
+"""Algorithms that save in the background: same bytes, events, failures, the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import BestCheckpoint, CallbackError, PeriodicCheckpoint, RLlibCallback
+from checkpoints import CheckpointWriteError, latest_checkpoint, verify
+from checkpoints.background import BackgroundSave
+from tests.integration import test_dqn_exactness, test_exactness
+from tests.integration.test_exactness import Counting, fingerprint, run
+from tests.slow_disk import SlowDisk
+from trainer import Algorithm, DQNConfig, PPOConfig
+
+NUM_ITERATIONS = 5
+
+
+class CountsSaves(RLlibCallback):
+    """Remembers in its state what was saved."""
+
+    def __init__(self) -> None:
+        self.saved: list[str] = []
+
+    def on_checkpoint_saved(self, *, path: Any, **kwargs: Any) -> None:
+        verify(path)
+        self.saved.append("/".join(Path(path).parts[-2:]))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    return SlowDisk.mount(monkeypatch)
+
+
+def hold_until_waited_for(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slowest disk that ends at all: each save begins to write when the program must wait."""
+    wait = BackgroundSave.wait
+
+    def waiting(save: BackgroundSave) -> None:
+        disk.let_go()
+        wait(save)
+
+    monkeypatch.setattr(BackgroundSave, "wait", waiting)
+
+
+def small_ppo(*callbacks: Any) -> PPOConfig:
+    config = PPOConfig().environment("CartPole-v1").debugging(seed=5)
+    config.training(train_batch_size=60, minibatch_size=60, num_epochs=1)
+    config.training(model={"fcnet_hiddens": [8]}).env_runners(num_env_runners=0)
+    return config.callbacks(list(callbacks))
+
+
+def saving(directory: Path, *, background: bool) -> list[Any]:
+    return [
+        PeriodicCheckpoint(directory / "all", every=1, background=background),
+        CountsSaves(),
+        BestCheckpoint(directory / "best", keep=2, background=background),
+        PeriodicCheckpoint(directory / "last", every=2, keep_last=1, background=background),
+        Counting(),
+    ]
+
+
+def component_files(directory: Path) -> Iterator[tuple[str, bytes]]:
+    """Everything that a run has saved, but what names times and paths."""
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path.name not in ("manifest.json", "code.pkl"):
+            yield str(path.relative_to(directory)), path.read_bytes()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "config", [test_exactness.config(1), test_dqn_exactness.config(1)], ids=["PPO", "DQN"]
+)
+def test_every_checkpoint_has_the_bytes_of_a_blocking_save(
+    config: PPOConfig | DQNConfig,
+    tmp_path: Path,
+    disk: SlowDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known, files = {}, {}
+    ways = ("blocking", "fast", "slow") if isinstance(config, PPOConfig) else ("blocking", "slow")
+    for way in ways:
+        if way == "fast":
+            disk.open()
+        elif way == "slow":
+            disk.close()
+            hold_until_waited_for(disk, monkeypatch)
+        directory = tmp_path / way
+        callbacks = saving(directory, background=way != "blocking")
+        with config.copy(copy_frozen=False).callbacks(callbacks).build_algo() as algo:
+            for iteration in range(1, NUM_ITERATIONS + 1):
+                algo.train()
+                newest = directory / "all" / f"{iteration:06d}"
+                if way == "slow" and iteration % 2 and not is_saved_as_best(algo, iteration):
+                    assert not newest.exists(), "it is to overlap with the next iteration"
+            algo.finish_saving()
+            known[way] = fingerprint(algo)
+        files[way] = dict(component_files(directory))
+    assert disk.num_held > NUM_ITERATIONS * (len(ways) - 1)
+    assert len(files["blocking"]) > 8 * (NUM_ITERATIONS + 1)
+    for way in ways[1:]:
+        assert known[way] == known["blocking"]
+        assert files[way] == files["blocking"]
+
+
+def is_saved_as_best(algo: Algorithm, iteration: int) -> bool:
+    best: Any = algo.callbacks.objects[2]
+    return f"{iteration:06d}" in best.scores
+
+
+def test_the_event_fires_once_at_the_next_occasion_in_the_main_thread(
+    tmp_path: Path, disk: SlowDisk
+) -> None:
+    with small_ppo(CountsSaves).build_algo() as algo:
+        saved = algo.callbacks.objects[0].saved
+        algo.save_to_path(tmp_path / "1", background=True)
+        algo.train()
+        assert saved == []
+        disk.open()
+        algo.finish_saving()
+        assert len(saved) == 1
+        algo.save_to_path(tmp_path / "2", background=True)
+        save = algo._save_under_way
+        assert save is not None
+        save.wait()
+        assert len(saved) == 1
+        algo.train()
+        assert len(saved) == 2
+        algo.save_to_path(tmp_path / "3", background=True)
+        algo.save_to_path(tmp_path / "4")
+        algo.save_to_path(tmp_path / "5", background=True)
+    assert [Path(name).name for name in saved] == ["1", "2", "3", "4", "5"]
+
+
+def test_a_failed_save_costs_no_iteration(tmp_path: Path, disk: SlowDisk) -> None:
+    disk.open()
+    with small_ppo().build_algo() as undisturbed:
+        expected = run(undisturbed, 2)
+    with small_ppo().build_algo() as algo:
+        outcome = run(algo, 1)
+        disk.failure = OSError(30, "Read-only file system")
+        algo.save_to_path(tmp_path / "c", background=True)
+        save = algo._save_under_way
+        assert save is not None
+        save.wait()
+        with pytest.raises(
+            CheckpointWriteError, match=r"c of training iteration 1 was being.*Read"
+        ):
+            algo.train()
+        assert algo.training_iteration == 1
+        assert outcome + run(algo, 1) == expected
+    assert latest_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize("is_ended_by_error", [True, False])
+def test_the_end_of_a_run_waits_and_tells_what_failed(
+    is_ended_by_error: bool, tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.open()
+    disk.failure = OSError(28, "No space left on device")
+    expected = KeyError if is_ended_by_error else CheckpointWriteError
+    algo = small_ppo().build_algo()
+
+    def use() -> None:
+        with algo:
+            algo.save_to_path(tmp_path / "c", background=True)
+            if is_ended_by_error:
+                raise KeyError("mine")
+
+    with pytest.raises(expected):
+        use()
+    assert algo.is_stopped
+    told = [record for record in caplog.records if "No space left" in record.message]
+    assert len(told) == is_ended_by_error
+    algo.stop()
+
+
+# ---- callbacks
+
+
+def settle(algo: Algorithm) -> None:
+    """Until the save under way is over, without anybody hearing of it."""
+    if algo._save_under_way is not None:
+        algo._save_under_way.wait()
+
+
+def test_a_periodic_save_that_fails_raises_before_the_next_iteration_and_is_made_again(
+    tmp_path: Path, disk: SlowDisk
+) -> None:
+    disk.open()
+    config = small_ppo(PeriodicCheckpoint(tmp_path, every=2, background=True))
+    with config.build_algo() as algo:
+        algo.train()
+        disk.failure = OSError(28, "No space left on device")
+        algo.train()
+        settle(algo)
+        disk.failure = None
+        with pytest.raises(CheckpointWriteError, match="training iteration 2"):
+            algo.train()
+        assert algo.training_iteration == 2
+        algo.train()
+        algo.finish_saving()
+        assert [path.name for path in tmp_path.iterdir()] == ["000003"]
+
+
+def test_failures_are_counted_and_older_ones_stay_until_a_new_one_is_whole(
+    tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.open()
+    config = small_ppo(
+        PeriodicCheckpoint(tmp_path, every=1, keep_last=1, background=True, on_error="warn")
+    )
+    counts, left = [], []
+    with config.build_algo() as algo:
+        for fails in (False, True, True, False, False):
+            disk.failure = OSError(28, "No space left on device") if fails else None
+            result = algo.train()
+            settle(algo)
+            counts.append(result["fault_tolerance"]["num_failed_saves_lifetime"])
+            left.append([path.name for path in sorted(tmp_path.iterdir())])
+        algo.finish_saving()
+    assert counts == [0, 0, 1, 2, 2]
+    # The old one goes when the main process hears that the new one is whole, in the next train().
+    one, both = ["000001"], ["000001", "000004"]
+    assert left == [one, one, one, both, ["000004", "000005"]]
+    assert [path.name for path in tmp_path.iterdir()] == ["000005"]
+    assert sum("No space left" in record.message for record in caplog.records) == 1
+
+
+def test_an_undone_iteration_leaves_the_save_it_began_to_be_made_again(
+    tmp_path: Path, disk: SlowDisk
+) -> None:
+    fails = [True, False]
+
+    class Fails(RLlibCallback):
+        def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
+            self._algorithm, self._num_rounds = algorithm, 0
+            algorithm.after_train_result(self._wait_for_the_save)
+
+        def _wait_for_the_save(self, result: Any) -> None:
+            self._num_rounds += 1
+            is_last = self._num_rounds == 3
+            self._algorithm.after_train_result(
+                self._after_saving if is_last else self._wait_for_the_save
+            )
+
+        def _after_saving(self, result: Any) -> None:
+            if fails.pop(0):
+                raise KeyError("after the save has begun")
+
+    disk.open()
+    with small_ppo().build_algo() as undisturbed:
+        undisturbed.train()
+        undisturbed.save_to_path(tmp_path / "expected")
+    callback = PeriodicCheckpoint(tmp_path / "all", every=1, background=True)
+    with small_ppo(callback, Fails).build_algo() as algo:
+        with pytest.raises(KeyError):
+            algo.train()
+        assert algo.training_iteration == 0
+        algo.finish_saving()
+        assert (tmp_path / "all" / "000001").exists(), "it had begun"
+        algo.train()
+        algo.finish_saving()
+    for name in ("learner.rl_module.state", "counters.state"):
+        expected = (tmp_path / "expected" / name).read_bytes()
+        assert (tmp_path / "all" / "000001" / name).read_bytes() == expected
+
+
+def test_a_callback_that_fails_when_it_is_told_is_named(tmp_path: Path, disk: SlowDisk) -> None:
+    class Fails(RLlibCallback):
+        def on_checkpoint_saved(self, **kwargs: Any) -> None:
+            raise ValueError("mine")
+
+    disk.open()
+    with small_ppo(Fails).build_algo() as algo:
+        algo.save_to_path(tmp_path / "c", background=True)
+        with pytest.raises(CallbackError, match="on_checkpoint_saved"):
+            algo.finish_saving()
+        verify(tmp_path / "c")
+        algo.train()

@@ -1,0 +1,67 @@
+"""A disk that holds every background save back until a test lets it go, or that fails."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from checkpoints import FileSystem
+
+
+class SlowDisk(FileSystem):
+    """Saves in other threads than the main one wait before each directory that they make.
+
+    Life: `SlowDisk.mount(monkeypatch)` · `let_go()` for each save, or `open()` for all · `close()`.
+
+    Attributes:
+        num_held: how many saves have waited, or wait now.
+        failure: what the next file raises, in any thread, until it is None again.
+    """
+
+    def __init__(self) -> None:
+        self.num_held = 0
+        self.failure: BaseException | None = None
+        self._gate = threading.Semaphore(0)
+        self._is_open = False
+
+    @classmethod
+    def mount(cls, monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+        """All checkpoints are written to this disk from now on."""
+        disk = cls()
+        monkeypatch.setattr("checkpoints.writer.FileSystem", lambda: disk)
+        return disk
+
+    def let_go(self) -> None:
+        """Lets one save write, the one that waits or the next one."""
+        self._gate.release()
+
+    def open(self) -> None:
+        """From now on the disk is as fast as any."""
+        self._is_open = True
+        self._gate.release()
+
+    def close(self) -> None:
+        """From now on every save waits again."""
+        self._is_open = False
+        self._gate = threading.Semaphore(0)
+
+    def make_directory(self, path: Path) -> None:
+        if threading.current_thread() is not threading.main_thread() and ".new-" in path.name:
+            self.num_held += 1
+            if not self._is_open and not self._gate.acquire(timeout=30):
+                raise AssertionError("nobody let this save go within 30 s")
+        super().make_directory(path)
+
+    def create_file(self, path: Path) -> BinaryIO:
+        if self.failure is not None:
+            raise self.failure
+        return super().create_file(path)
+
+    def sync_file(self, file: BinaryIO) -> None:
+        file.flush()
+
+    def sync_directory(self, path: Path) -> None:
+        pass
