@@ -100,7 +100,7 @@ def test_who_trusts_a_checkpoint_may_let_it_import(
 def test_no_module_is_imported_because_a_crash_file_names_it(
     module: Path, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = {"crash_dir": str(tmp_path), "env_config": {"min_length": 3}}
+    settings: dict[str, Any] = {"crash_dir": str(tmp_path), "env_config": {"min_length": 3}}
     made = PPO.from_checkpoint(saved, callbacks_class=Failing, **settings)
     with made as algo, pytest.raises(CallbackError):
         algo.train()
