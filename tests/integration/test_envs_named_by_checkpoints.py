@@ -10,6 +10,8 @@ import pytest
 
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import CodeNotAllowedError, encode, read_checkpoint, write_checkpoint
+from tests import command_line
+from tests.command_line import SMALL
 from trainer import PPO, Algorithm, PPOConfig
 from trainer.cli.main import main
 from trainer.env_runners.crash_files import read_crash
@@ -117,6 +119,23 @@ def test_no_module_is_imported_because_a_crash_file_names_it(
 def test_env_that_is_given_or_there_needs_no_trust(saved: Path, tmp_path: Path) -> None:
     PPO.from_checkpoint(saved).stop()
     PPO.from_checkpoint(crafted(saved, tmp_path / "c", env="no.such.Env"), env=Countdown).stop()
+
+
+@pytest.mark.usefixtures("module")
+def test_the_command_line_says_with_which_env_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = f"{MODULE}.Env"
+    begin = ["train", "--env", env, *SMALL, "--run-dir", "run", "--stop-iterations", "1"]
+    advice = command_line.run(*begin, folder=tmp_path).stdout
+    resume = next(line.split() for line in advice.splitlines() if "local-trainer resume" in line)
+    monkeypatch.delitem(sys.modules, MODULE)  # as in a process of its own
+    refused = command_line.run("resume", "run", folder=tmp_path, code=1)
+    assert f"names the env '{env}'" in refused.stderr
+    assert "--env" in refused.stderr
+    assert resume[1:5] == ["resume", "run", "--env", env]
+    command_line.run(*resume[1:5], "--stop-iterations", "2", folder=tmp_path)
+    command_line.run("evaluate", "run", "--env", env, "--episodes", "1", folder=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from trainer.envs.env_factory import leads_to_new_code
 from trainer.errors import ConfigError
 
 _ADVICE: Final = (
-    "If it is one of yours, import its class before, or give it: from_checkpoint(path, env=...). "
-    "Pass allow_code=True (--allow-code) only if you trust the checkpoint like a program."
+    "If it is one of yours, import its class before, or give it: from_checkpoint(path, env=...), "
+    "or --env on the command line. Pass allow_code=True (--allow-code) only if you trust the "
+    "checkpoint like a program."
 )
 
 

@@ -21,6 +21,7 @@ from trainer.cli.run_lock import RunLock
 from trainer.cli.stops import given_stops, stops_from_dict, stops_to_dict, updated_stops
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
+from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError
 
 
@@ -49,7 +50,9 @@ def resume(arguments: argparse.Namespace) -> int:
     directory = _run_directory(_run_directory_of(checkpoint))
     with RunLock(directory.path):
         stops = updated_stops(stops_from_dict(directory.read_stops()), given_stops(arguments))
-        with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code) as algo:
+        with Algorithm.from_checkpoint(
+            checkpoint, allow_code=arguments.allow_code, **_env_given(arguments)
+        ) as algo:
             LineOutput().write(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
             _set_later_checkpoints_aside(directory, algo.training_iteration)
             directory.forget_results_after(algo.training_iteration)
@@ -72,6 +75,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         "evaluation_config": overrides,
         "num_env_runners": 0,
         "num_envs_per_env_runner": 1,
+        **_env_given(arguments),
     }
     with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
         metrics = algo.evaluate()["env_runners"]
@@ -84,6 +88,10 @@ def evaluate(arguments: argparse.Namespace) -> int:
     ):
         print(f"  {name:<22}{metrics[name]:>12.2f}")
     return 0
+
+
+def _env_given(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {} if arguments.env is None else {"env": arguments.env}
 
 
 def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
@@ -127,11 +135,14 @@ def _run(
     )
     reason = run.run()
     path = shlex.quote(str(directory.relative_path))
+    env = algo.config.env
+    # A checkpoint may name an env, but nothing is imported because a file names it.
+    again = f"{path} --env {env}" if isinstance(env, str) and is_import_path(env) else path
     lines = [
         f"\n{reason} Results: {directory.results_file}",
         "What to type next:",
-        f"  local-trainer evaluate {path} --episodes 20",
-        f"  local-trainer resume {path} --stop-iterations {algo.training_iteration + 10}",
+        f"  local-trainer evaluate {again} --episodes 20",
+        f"  local-trainer resume {again} --stop-iterations {algo.training_iteration + 10}",
         f"  local-trainer inspect {path}",
     ]
     LineOutput().write("\n".join(lines))

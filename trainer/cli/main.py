@@ -149,11 +149,7 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     parser.set_defaults(command=commands.resume)
     parser.add_argument("path", help="the run's directory, or one of its checkpoints")
-    parser.add_argument(
-        "--allow-code",
-        action="store_true",
-        help="run code that the checkpoint holds or names (if you trust it)",
-    )
+    _add_code(parser)
     _add_stops(parser)
     _add_saving(parser)
 
@@ -171,6 +167,13 @@ def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     )
     parser.add_argument(
         "--explore", action="store_true", help="draw actions instead of taking the most likely one"
+    )
+    _add_code(parser)
+
+
+def _add_code(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--env", help="dotted path of the env class, if the run was started with one"
     )
     parser.add_argument(
         "--allow-code",

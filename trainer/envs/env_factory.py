@@ -135,13 +135,8 @@ _ACCEPTED = (
 )
 
 
-def leads_to_new_code(name: str) -> bool:
-    """Whether to make the env of that name runs code which this program has not imported yet.
-
-    Args:
-        name: from a source that may not be trusted, such as a checkpoint. A dotted path has to lead
-            to a class of envs: any other callable could be called with settings of its choice.
-    """
+def is_import_path(name: str) -> bool:
+    """Whether a name says where to import an env from, and is not one that was registered."""
     if registered_creator(name) is not None:
         return False
     if ":" in name:  # gymnasium imports what stands before it
@@ -149,11 +144,21 @@ def leads_to_new_code(name: str) -> bool:
     with contextlib.suppress(gymnasium.error.Error):
         gymnasium.spec(name)
         return False
+    return "." in name and "/" not in name and not name.startswith("trainer.testing.")
+
+
+def leads_to_new_code(name: str) -> bool:
+    """Whether to make the env of that name runs code which this program has not imported yet.
+
+    Args:
+        name: from a source that may not be trusted, such as a checkpoint. A dotted path has to lead
+            to a class of envs: any other callable could be called with settings of its choice.
+    """
     module_name, _, attribute = name.rpartition(".")
-    if not module_name or "/" in name:
-        return False  # it is not known, and leads nowhere
-    if module_name.startswith("trainer.testing."):
+    if name.startswith("trainer.testing."):
         importlib.import_module(module_name)
+    elif not is_import_path(name):
+        return False
     found = getattr(sys.modules.get(module_name), attribute, None)
     return not (isinstance(found, type) and issubclass(found, gymnasium.Env))
 
