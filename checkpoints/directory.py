@@ -44,10 +44,14 @@ from typing import Final
 
 from checkpoints.component_paths import is_payload_name
 from checkpoints.directory_lock import DirectoryLock
-from checkpoints.errors import CheckpointCorruptError, CheckpointWriteError
+from checkpoints.errors import (
+    CheckpointCorruptError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+)
 from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
-from checkpoints.leftovers import Leftover, leftover_path, parse_leftover
-from checkpoints.listing import identity_of, leftovers_in, look_at, rescue
+from checkpoints.leftovers import Leftover, damaged_path, leftover_path, parse_leftover
+from checkpoints.listing import identity_of, leftovers_in, load_manifest, look_at, rescue
 from checkpoints.manifest import CODE_FILE, FORMAT_VERSION, MANIFEST_FILE, names_our_format
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -196,6 +200,35 @@ def remove_directory_of_ours(path: Path, file_system: FileSystem) -> None:
         return  # somebody else removed it
     except OSError as error:
         _LOGGER.warning("%s could not be removed completely: %s", path, error)
+
+
+def set_damaged_aside(target: Path, file_system: FileSystem) -> Path | None:
+    """Rename a checkpoint whose manifest is missing or not valid, so that its name is free.
+
+    Returns:
+        where it is now; None if something else is at `target`: nothing, a checkpoint that says what
+        it is, a link, or a directory in which there are files of others.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    before = identity_of(target)
+    if before is None or target.is_symlink() or not target.is_dir():
+        return None
+    entries = list(target.iterdir())
+    if not entries or not all(_is_ours(entry) for entry in entries):
+        return None
+    try:
+        load_manifest(target)
+    except CheckpointVersionError:
+        return None
+    except CheckpointCorruptError:
+        if identity_of(target) == before:  # else somebody is just replacing it
+            aside = damaged_path(target)
+            file_system.rename(target, aside)
+            file_system.sync_directory(target.parent)
+            return aside
+    return None
 
 
 def _bring_back_foreign_files(old: Path, target: Path, file_system: FileSystem) -> None:

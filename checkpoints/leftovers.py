@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 import platform
 import re
@@ -32,6 +33,9 @@ _NAME: Final = re.compile(
     r"\.(?P<target>.+)\.(?P<role>new|old|del)-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{8}",
     re.DOTALL,  # names of directories may have line ends
 )
+
+
+_DAMAGED: Final = re.compile(r"[0-9]{6,}-damaged-[0-9]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +79,17 @@ def leftover_path(target: Path, role: Role) -> Path:
     """Return a new name beside `target` for this process."""
     token = secrets.token_hex(4)
     return target.with_name(f".{target.name}.{role}-{_host()}-{os.getpid()}-{token}")
+
+
+def damaged_path(target: Path) -> Path:
+    """Return a free name beside `target` for what is damaged there and has to make room."""
+    paths = (target.with_name(f"{target.name}-damaged-{number}") for number in itertools.count(1))
+    return next(path for path in paths if not os.path.lexists(path))
+
+
+def is_damaged_name(name: str) -> bool:
+    """Return whether `damaged_path` gives this name, for a checkpoint named by its iteration."""
+    return _DAMAGED.fullmatch(name) is not None
 
 
 def parse_leftover(path: Path) -> Leftover | None:

@@ -21,7 +21,7 @@ from checkpoints.errors import (
     CheckpointVersionError,
 )
 from checkpoints.file_system import read_regular_file, regular_file_size
-from checkpoints.leftovers import Leftover, parse_leftover
+from checkpoints.leftovers import Leftover, is_damaged_name, parse_leftover
 from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -112,8 +112,9 @@ def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
 
     They are ordered by the metadata's `training_iteration`, then by time of creation. Complete
     means: a valid manifest, and every file there with its size (contents are compared on reading).
-    What a crash left behind counts if it is the only complete copy. Links are not followed. A
-    directory that does not exist holds no checkpoints.
+    What a crash left behind counts if it is the only complete copy. Links are not followed, and
+    what was set aside as damaged (`000010-damaged-1`) does not count. A directory that does
+    not exist holds no checkpoints.
 
     Raises:
         CheckpointNotFoundError: if `directory` is a file.
@@ -138,6 +139,21 @@ def latest_checkpoint(directory: PathLike) -> Path | None:
     """Return the path of the newest complete checkpoint in a directory, or None."""
     found = find_checkpoints(directory)
     return found[-1].path if found else None
+
+
+def damages_in(directory: Path) -> list[str]:
+    """Return what is wrong with each checkpoint in a directory that is not complete, by name."""
+    problems: list[str] = []
+    for name in sorted(_directories_in(directory)):
+        path = directory / name
+        if is_damaged_name(name) or parse_leftover(path) is not None:
+            continue
+        found = _examine(path)
+        if isinstance(found, str):
+            problems.append(found)
+        elif found is None and any(path.glob("*.state")):
+            problems.append(f"{path} lacks {MANIFEST_FILE}")
+    return problems
 
 
 def look_at(path: Path) -> FoundCheckpoint | None:
@@ -186,8 +202,11 @@ def _examine(path: Path) -> FoundCheckpoint | str | None:
             return None
         manifest = load_manifest(path)
         for entry in manifest.files:
-            if regular_file_size(path / entry.file) != entry.num_bytes:
+            size = regular_file_size(path / entry.file)
+            if size is None:
                 return f"{path} lacks {entry.file}"
+            if size != entry.num_bytes:
+                return f"{path / entry.file} has {size:,} of {entry.num_bytes:,} bytes"
     except (CheckpointCorruptError, CheckpointVersionError) as error:
         return str(error)
     except OSError as error:
@@ -211,6 +230,8 @@ def _complete_among(
     leftovers: list[Leftover] = []
     for name, inode in present.items():
         leftover = parse_leftover(parent / name)
+        if is_damaged_name(name):
+            continue
         if leftover is not None:
             leftovers.append(leftover)
             continue

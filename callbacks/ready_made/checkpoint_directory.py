@@ -15,6 +15,7 @@ from typing import Final
 from callbacks.ready_made.directory_claims import claim_directory
 from callbacks.views import AlgorithmView
 from checkpoints import (
+    CheckpointWriteError,
     FileSystem,
     FoundCheckpoint,
     WhenOver,
@@ -22,7 +23,7 @@ from checkpoints import (
     latest_checkpoint,
     verify,
 )
-from checkpoints.directory import remove_checkpoint, sweep
+from checkpoints.directory import remove_checkpoint, set_damaged_aside, sweep
 from checkpoints.leftovers import parse_leftover
 from checkpoints.listing import PathLike, resolve_path
 
@@ -55,6 +56,8 @@ class CheckpointDirectory:
     def save(self, algorithm: AlgorithmView, *, in_background: WhenOver | None = None) -> Path:
         """Saves the algorithm under the name of its iteration, and returns where.
 
+        A checkpoint of this name whose manifest is damaged or missing is renamed, never removed.
+
         Args:
             algorithm: what to save.
             in_background: called when the checkpoint is there or will never be, while training goes
@@ -64,9 +67,28 @@ class CheckpointDirectory:
             CheckpointError: it cannot be saved; a checkpoint that was there before is whole.
         """
         target = self.path / checkpoint_name(algorithm.training_iteration)
+        self._set_damaged_aside(target)
         if in_background is None:
             return Path(algorithm.save_to_path(target))
         return Path(algorithm.save_to_path(target, background=True, when_over=in_background))
+
+    def _set_damaged_aside(self, target: Path) -> None:
+        try:
+            aside = set_damaged_aside(target, FileSystem())
+        except OSError as error:
+            raise CheckpointWriteError(
+                f"{target} is a damaged checkpoint, and cannot be renamed to make room for the one "
+                f"that is to be saved: {error}. Nothing was written. Move it away, or check the "
+                f"permissions of {self.path}."
+            ) from error
+        if aside is not None:
+            _LOGGER.warning(
+                "%s was a checkpoint without a valid manifest.json, so it cannot be read. It is "
+                "now %s, and its name is used for the one that is saved now. Remove it if it is "
+                "not wanted.",
+                target,
+                aside,
+            )
 
     def find(self) -> list[FoundCheckpoint]:
         """The complete checkpoints, oldest first."""

@@ -287,8 +287,14 @@ def test_a_run_that_is_stopped_or_dropped_gives_its_directory_up(tmp_path: Path)
     first = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1))
     second = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1))
     first.tell()
-    second.tell()  # of the same process: it may go on with what the first one did
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointWriteError, match="another algorithm of this process"):
+        second.tell()
+    assert contents(tmp_path) == before
     release_directories(first)
+    second.tell()
+    with pytest.raises(CheckpointWriteError, match="another algorithm of this process"):
+        first.tell()
     with pytest.raises(BlockingIOError):
         DirectoryLock(tmp_path / "a")
     release_directories(second)
@@ -303,6 +309,20 @@ def test_a_run_that_is_stopped_or_dropped_gives_its_directory_up(tmp_path: Path)
     del third
     gc.collect()
     DirectoryLock(tmp_path / "a").release()
+
+
+def test_an_algorithm_that_holds_itself_and_is_dropped_gives_its_directory_up(
+    tmp_path: Path,
+) -> None:
+    first = SteeredAlgorithm(
+        PeriodicCheckpoint(tmp_path / "a", every=1), PeriodicCheckpoint(tmp_path / "b", every=1)
+    )
+    first.tell()
+    first.itself = first  # type: ignore[attr-defined]
+    del first
+    second = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "b", every=1))
+    second.tell()
+    assert second.saved == ["000001"]
 
 
 def test_a_stopped_algorithm_gives_its_directories_up(tmp_path: Path) -> None:

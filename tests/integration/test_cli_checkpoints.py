@@ -124,6 +124,39 @@ def test_verify_judges_every_checkpoint_of_a_run(folder: Path) -> None:
     run("verify", "nowhere", folder=folder, code=1)
 
 
+def test_a_run_of_damaged_checkpoints_only_says_how_many_and_why(folder: Path) -> None:
+    checkpoints = folder / "run" / "checkpoints"
+    (folder / "run" / "run.json").write_text('{"stop": {}}')
+    (checkpoints / "000001" / "manifest.json").write_text("")
+    (checkpoints / "000002" / "manifest.json").unlink()
+    for command in ("resume", "inspect"):
+        told = run(command, "run", folder=folder, code=1).stderr
+        assert "holds 2 checkpoints, all damaged" in told
+        assert "000002 lacks manifest.json" in told
+        assert str(checkpoints / "000001" / "manifest.json") in told
+        assert "before it saved one" not in told
+
+
+@pytest.mark.parametrize("manifest", ["", None])
+def test_a_run_whose_newest_manifest_is_damaged_can_be_resumed(
+    manifest: str | None, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = folder / "run" / "checkpoints"
+    (folder / "run" / "run.json").write_text('{"stop": {}}')
+    with Algorithm.from_checkpoint(checkpoints / "000001") as algo:
+        last = algo.training_iteration + 1
+    shutil.rmtree(checkpoints / "000002")
+    shutil.copytree(checkpoints / "000001", checkpoints / f"{last:06d}")
+    file = checkpoints / f"{last:06d}" / "manifest.json"
+    file.unlink() if manifest is None else file.write_text(manifest)
+    run("resume", "run", "--stop-iterations", str(last), folder=folder)
+    run("verify", "run", folder=folder)
+    assert (checkpoints / f"{last:06d}-damaged-1").is_dir()
+    texts = [text for text in caplog.messages if text.startswith("Left out of the list")]
+    assert len(texts) == (manifest is not None), "each is told once"
+    assert sum(text.endswith("if it is not wanted.") for text in caplog.messages) == 1
+
+
 def test_diff_says_where_and_by_how_much(folder: Path) -> None:
     first, second = "run/checkpoints/000001", "run/checkpoints/000002"
     same = run("diff", first, first, folder=folder).stdout

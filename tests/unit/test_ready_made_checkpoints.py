@@ -318,6 +318,7 @@ def test_failures_of_all_saving_callbacks_are_counted_together(tmp_path: Path) -
     )
     algorithm.num_failures_to_come = 2
     assert algorithm.tell()["fault_tolerance"][COUNT] == 2
+    algorithm.is_stopped = True  # else the directories are its own
     restored = SteeredAlgorithm(
         PeriodicCheckpoint(tmp_path / "a", on_error="warn"),
         BestCheckpoint(tmp_path / "b", on_error="warn"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Final
 
 from checkpoints import (
     CheckpointCorruptError,
@@ -12,9 +13,12 @@ from checkpoints import (
     latest_checkpoint,
     verify,
 )
+from checkpoints.leftovers import is_damaged_name
+from checkpoints.listing import damages_in
 from trainer.errors import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
+_MAX_SHOWN: Final = 3
 
 
 def checkpoint_at(path: str) -> Path:
@@ -29,6 +33,10 @@ def checkpoint_at(path: str) -> Path:
             found = latest_checkpoint(directory)
             if found is not None:
                 return found
+    whole = given.resolve()
+    damages = [text for place in (whole / "checkpoints", whole) for text in damages_in(place)]
+    if damages and not (given / "manifest.json").exists():
+        raise ConfigError(_all_damaged(given, damages))
     if (given / "run.json").is_file():
         raise ConfigError(
             f"{given.resolve()} is the directory of a run without a checkpoint: it ended before "
@@ -72,11 +80,24 @@ def all_checkpoints_at(path: str) -> list[Path]:
         found = sorted(
             entry
             for entry in directory.iterdir()
-            if not entry.name.startswith(".") and os.path.lexists(entry / "manifest.json")
+            if not entry.name.startswith(".")
+            and not is_damaged_name(entry.name)
+            and os.path.lexists(entry / "manifest.json")
         )
         if found:
             return found
     return [checkpoint_at(path)]
+
+
+def _all_damaged(given: Path, damages: list[str]) -> str:
+    shown = "\n".join(f"  {text}" for text in damages[:_MAX_SHOWN])
+    if len(damages) > _MAX_SHOWN:
+        shown += f"\n  and {len(damages) - _MAX_SHOWN} more"
+    what = "1 checkpoint, which is" if len(damages) == 1 else f"{len(damages)} checkpoints, all"
+    return (
+        f"{given.resolve()} holds {what} damaged:\n{shown}\nNothing was changed. Put back copies "
+        "of their files if there are any; else start again with another --run-dir."
+    )
 
 
 def _existing(path: str) -> Path:

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from callbacks import CallbackConfigError, CallbackError
-from checkpoints import CheckpointError
+from checkpoints import CheckpointError, listing
 from trainer.cli import checkpoint_commands, commands
 from trainer.cli.arguments import count, count_or_zero, number, seconds, setting
 from trainer.cli.replaying import replay_episode
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        with _sigterm_like_ctrl_c():
+        with _sigterm_like_ctrl_c(), _damages_told_once():
             code: int = parsed.command(parsed)
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
@@ -60,6 +60,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         _let_go_of_closed_pipe()
     return code
+
+
+class _Once(logging.Filter):
+    """Lets each text through once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_new = text not in self._told
+        self._told.add(text)
+        return is_new
+
+
+@contextlib.contextmanager
+def _damages_told_once() -> Iterator[None]:
+    """Keeps a command that looks into a directory many times from repeating what it left out."""
+    once, logger = _Once(), logging.getLogger(listing.__name__)
+    logger.addFilter(once)
+    try:
+        yield
+    finally:
+        logger.removeFilter(once)
 
 
 @contextlib.contextmanager
