@@ -62,10 +62,10 @@ def claim_directory(path: Path, algorithm: AlgorithmView) -> None:
 
 
 def _is_claimed_beside(algorithm: AlgorithmView, path: Path) -> bool:
-    return any(
-        path in claims and other is not algorithm and not other.is_stopped
-        for other, claims in list(_CLAIMS.items())
-    )
+    for other, claims in list(_CLAIMS.items()):
+        if other.is_stopped:
+            claims.clear()
+    return any(path in claims and other is not algorithm for other, claims in list(_CLAIMS.items()))
 
 
 def release_directories(algorithm: AlgorithmView) -> None:

@@ -244,6 +244,7 @@ def test_only_fresh_evaluations_are_scores(tmp_path: Path) -> None:
 def test_scores_survive_a_restore(tmp_path: Path) -> None:
     first = SteeredAlgorithm(BestCheckpoint(tmp_path, keep=2))
     first.tell_returns([5.0, 3.0, 4.0])
+    first.is_stopped = True
     restored = SteeredAlgorithm(BestCheckpoint(tmp_path, keep=2))
     restored.callbacks.set_state(saved_state_of_chain(tmp_path / "000003"))
     tell_loaded(restored)
