@@ -48,12 +48,23 @@ _DECIDED_BY: Final = MappingProxyType(
 """Components that are not always there, and the settings that decide it."""
 
 
+_SPACES: Final = ("observation_space", "action_space")
+_FACTS: Final = ("algorithm", *_SPACES, "module", "num_parameters")
+"""Of the manifest: what must be the same here."""
+
+_FACTS_OF: Final[Mapping[str | None, tuple[str, ...]]] = MappingProxyType(
+    {"replay_buffer": _SPACES, "env_runners": _SPACES, "counters": (), "metrics": ()}
+)
+"""The same of components that say nothing of a network, if they are restored alone."""
+
+
 class AlgorithmCheckpoints(AlgorithmSaving):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
     _versions_in_metadata = ("producer_version", "gymnasium")
     _restored_time_s: float
     _restores_all: bool
+    _restored_component: str | None = None
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts of the algorithm, in the order in which they are restored."""
@@ -213,13 +224,14 @@ class AlgorithmCheckpoints(AlgorithmSaving):
 
     def _check_manifest(self, manifest: Manifest) -> None:
         facts, own = manifest.metadata, self._checkpoint_metadata()
-        checked = ("algorithm", "observation_space", "action_space", "module", "num_parameters")
+        checked = _FACTS_OF.get(self._restored_component, _FACTS)
         different = [
             f"{name}: the checkpoint has {facts.get(name)!r}, this algorithm {own[name]!r}"
             for name in checked
             if facts.get(name) != own[name]
         ]
         models = model_difference(facts.get("model_config"), own["model_config"])
+        models = models if checked is _FACTS else ""
         if different:
             different += [models] if models else []
             raise CheckpointMismatchError(
@@ -255,7 +267,7 @@ class AlgorithmCheckpoints(AlgorithmSaving):
         After everything was restored, all runners hold the state and `on_checkpoint_loaded` fires.
         A single component fires nothing.
         """
-        self._restores_all = component is None
+        self._restores_all, self._restored_component = component is None, component
         super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
 
     def get_state(
