@@ -11,8 +11,8 @@ import numpy as np
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.codec import encode
 from checkpoints.listing import PathLike
-from checkpoints.manifest import FileEntry
-from checkpoints.reader import read_checkpoint, read_manifest
+from checkpoints.manifest import CODE_FILE, FileEntry
+from checkpoints.reader import read_checkpoint, verify
 
 _NUMBERS: Final = "biuf"
 _MAX_TEXT: Final = 60
@@ -66,21 +66,25 @@ class CheckpointDifference:
 
     @property
     def is_equal(self) -> bool:
-        """Whether both hold the same bytes in the same components."""
-        return all(component.status == "equal" for component in self.components.values())
+        """Whether both hold the same bytes in the same components, whatever their code.
+
+        Equal code is pickled to other bytes from process to process.
+        """
+        states = [part for name, part in self.components.items() if name != CODE_FILE]
+        return all(part.status == "equal" for part in states)
 
 
 def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
-    """Return how two checkpoints differ; only components of unequal hashes are read.
+    """Return how two checkpoints differ; every file of both is compared with its hash first.
 
     States are compared as they were written, by type and by bit: 1 differs from 1.0 and NaN is
     equal to itself. Code is compared by its hash and never loaded.
 
     Raises:
         CheckpointNotFoundError: if one of them is not there.
-        CheckpointCorruptError: if something that is read was altered.
+        CheckpointCorruptError: if a file of one of them was altered.
     """
-    manifests = read_manifest(first), read_manifest(second)
+    manifests = verify(first), verify(second)
     files = [dict(manifest.components) for manifest in manifests]
     found: dict[str, ComponentDifference] = {}
     for name in {**files[0], **files[1]}:
@@ -95,7 +99,7 @@ def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
         found[name] = _compared(files[0].get(name), files[1].get(name), compare)
     codes = [manifest.code for manifest in manifests]
     if any(codes):
-        found["code.pkl"] = _compared(codes[0], codes[1], lambda: ())
+        found[CODE_FILE] = _compared(codes[0], codes[1], lambda: ())
     metadata = differences(dict(manifests[0].metadata), dict(manifests[1].metadata))
     return CheckpointDifference(found, tuple(metadata))
 

@@ -10,7 +10,6 @@ import pytest
 
 from checkpoints import CheckpointMismatchError, CheckpointWriteError, encode
 from trainer import PPO, Algorithm, PPOConfig
-from trainer.algorithms import registry
 from trainer.testing.debug_envs import CountdownEnv
 
 
@@ -83,7 +82,8 @@ def test_a_subclass_has_components_of_its_own_and_undoing_checks_nothing(tmp_pat
     def fail(**_kwargs: Any) -> None:
         raise ValueError("on purpose")
 
-    with WithSteps(config().callbacks(on_train_result=fail)) as algo:
+    algo = WithSteps(config().callbacks(on_train_result=fail))
+    with algo:
         algo.set_state({"steps": 3})
         assert (algo.steps, algo.num_checks) == (3, 1)
         algo.steps = 4
@@ -96,13 +96,10 @@ def test_a_subclass_has_components_of_its_own_and_undoing_checks_nothing(tmp_pat
         assert (algo.steps, algo.num_checks) == (4, 2)
 
 
-def test_a_class_that_is_not_there_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_that_is_not_registered_is_asked_for(tmp_path: Path) -> None:
     with WithSteps(config()) as algo:
         path = algo.save_to_path(tmp_path / "c")
     WithSteps.from_checkpoint(path, env=CountdownEnv).stop()
-    monkeypatch.delitem(registry._ALGORITHMS, "WithSteps")
     for cls in (Algorithm, PPO):
         with pytest.raises(
             CheckpointMismatchError, match=r"WithSteps\.from_checkpoint\("

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, encode, load_weights
+from tests.integration.test_exactness import config
 from tests.resume_cells import Cell, restored
 from trainer import Algorithm
 
@@ -212,3 +214,19 @@ def _without(state: dict[str, Any], component: str) -> dict[str, Any]:
     if not inner:
         return {key: value for key, value in state.items() if key != name}
     return {**state, name: _without(state[name], inner)}
+
+
+@pytest.mark.parametrize("component", ["counters", "metrics", "env_runners"])
+def test_parts_that_say_nothing_of_a_network_go_into_an_algorithm_with_another_one(
+    component: str, tmp_path: Path
+) -> None:
+    with config(0).build_algo() as algo:
+        algo.train()
+        expected = encode(algo.get_state(component))
+        algo.save_to_path(tmp_path / "c")
+    with config(0, model={"fcnet_hiddens": [3]}).build_algo() as algo:
+        with pytest.raises(CheckpointMismatchError, match="num_parameters"):
+            algo.restore_from_path(tmp_path / "c")
+        algo.restore_from_path(tmp_path / "c", component=component)
+        assert encode(algo.get_state(component)) == expected
+        algo.train()

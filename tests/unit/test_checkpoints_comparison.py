@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints import Difference, diff_checkpoints, pack_code, write_checkpoint
+from checkpoints import (
+    CheckpointCorruptError,
+    Difference,
+    diff_checkpoints,
+    pack_code,
+    write_checkpoint,
+)
 from checkpoints.comparison import differences
 
 NAN = float("nan")
@@ -111,6 +117,30 @@ def test_metadata_alone_do_not_make_a_difference(tmp_path: Path) -> None:
     found = diff_checkpoints(*paths)
     assert found.is_equal
     assert found.metadata == (Difference("time", "1 -> 2", 1.0),)
+
+
+def test_pickled_code_alone_does_not_make_a_difference(tmp_path: Path) -> None:
+    paths = [
+        write_checkpoint(
+            tmp_path / str(value), components={"a": 1}, metadata={}, code=pack_code(value)
+        )
+        for value in (1, 2)
+    ]
+    found = diff_checkpoints(*paths)
+    assert found.components["code.pkl"].status == "differs"
+    assert found.is_equal
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_a_damaged_checkpoint_is_not_called_equal(damaged: int, tmp_path: Path) -> None:
+    paths = [
+        write_checkpoint(tmp_path / str(number), components={"a": 1}, metadata={})
+        for number in range(2)
+    ]
+    file = paths[damaged] / "a.state"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointCorruptError, match="was altered"):
+        diff_checkpoints(*paths)
 
 
 def test_equal_bytes_of_another_state_version_differ(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         self._refuse_within_train()
         # Before anything begins, so that a failed save costs no iteration.
         self._notice_end_of_save(wait=False)
+        self._send_weights_if_others_set_them()
         return self._all_or_nothing(self._train)
 
     def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:

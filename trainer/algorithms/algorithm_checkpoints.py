@@ -10,7 +10,8 @@ import logging
 import platform
 from collections.abc import Collection, Mapping
 from importlib import metadata
-from typing import Any, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, cast
 
 from checkpoints import (
     CheckpointMismatchError,
@@ -41,12 +42,23 @@ _LOGGER = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="AlgorithmCheckpoints")
 
 
+_SPACES: Final = ("observation_space", "action_space")
+_FACTS: Final = ("algorithm", *_SPACES, "module", "num_parameters")
+"""Of the manifest: what must be the same here."""
+
+_FACTS_OF: Final[Mapping[str | None, tuple[str, ...]]] = MappingProxyType(
+    {"replay_buffer": _SPACES, "env_runners": _SPACES, "counters": (), "metrics": ()}
+)
+"""The same of components that say nothing of a network, if they are restored alone."""
+
+
 class AlgorithmCheckpoints(GivenStates):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
     _versions_in_metadata = ("producer_version", "gymnasium")
     _restored_time_s: float
     _restores_all: bool
+    _restored_component: str | None = None
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts of the algorithm, in the order in which they are restored."""
@@ -157,9 +169,9 @@ class AlgorithmCheckpoints(GivenStates):
         if getattr(cls, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
             if not is_registered(saved):
                 raise CheckpointMismatchError(
-                    f"The checkpoint {path} is of the algorithm {saved!r}, which this program does "
-                    "not have: no class is imported because a checkpoint names it. If it is one of "
-                    f"yours, import it and call {saved or 'MyAlgorithm'}.from_checkpoint(path)."
+                    f"The checkpoint {path} is of the algorithm {saved!r}, which is none of those "
+                    "that are found by name. If it is a class of yours, import it and call "
+                    f"{saved or 'MyAlgorithm'}.from_checkpoint(path)."
                 )
             chosen = algorithm_class(saved)
         elif saved != cls.__name__:
@@ -219,13 +231,14 @@ class AlgorithmCheckpoints(GivenStates):
 
     def _check_manifest(self, manifest: Manifest) -> None:
         facts, own = manifest.metadata, self._checkpoint_metadata()
-        checked = ("algorithm", "observation_space", "action_space", "module", "num_parameters")
+        checked = _FACTS_OF.get(self._restored_component, _FACTS)
         different = [
             f"{name}: the checkpoint has {facts.get(name)!r}, this algorithm {own[name]!r}"
             for name in checked
             if facts.get(name) != own[name]
         ]
         models = model_difference(facts.get("model_config"), own["model_config"])
+        models = models if checked is _FACTS else ""
         if different:
             different += [models] if models else []
             raise CheckpointMismatchError(
@@ -261,7 +274,7 @@ class AlgorithmCheckpoints(GivenStates):
         After everything was restored, all runners hold the state and `on_checkpoint_loaded` fires.
         A single component fires nothing.
         """
-        self._restores_all = component is None
+        self._restores_all, self._restored_component = component is None, component
         super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
 
     def _restore(

@@ -104,6 +104,12 @@ class AlgorithmParts:
         """Gives the training runners the newest weights."""
         self.env_runner_group.set_weights(self._weights())
 
+    def _send_weights_if_others_set_them(self) -> None:
+        """For weights that were given to the learner or the module, which tell nobody."""
+        newest = self._weights()
+        if not self.env_runner_group.has_weights(newest):
+            self.env_runner_group.set_weights(newest)
+
     @property
     def normalization(self) -> Normalization:
         """What is done to observations and rewards now; `normalization.observations(rows)` does it.

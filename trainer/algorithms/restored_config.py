@@ -78,13 +78,15 @@ def config_from_state(
     config_class: type[AlgorithmConfig] = algorithm.config_class
     with naming_component("config"):
         check_shape(state, CONFIG)
-    code: dict[str, Any] = config_class.overrides(**settings)
+    given: dict[str, Any] = config_class.overrides(**settings)
     if not allow_code:
-        refuse_foreign_envs(state["settings"], given=code, advice=_ADVICE)
+        refuse_foreign_envs(state["settings"], given=given, advice=_ADVICE)
+    code = {name: given[name] for name in state["code"] if name in given}
     missing = sorted(set(state["code"]) - code.keys())
     if missing and find_code is not None:
         code = {**find_code(missing), **code}
-    restored = config_class.from_state(state, code=code)
+    # Dicts such as `model` are merged into those that were saved, as in a section of a config.
+    restored = config_class.from_state(state, code=code).update_from_dict(settings)
     if restored.seed is None:
         restored.seed = state["root_seed"]
     return restored

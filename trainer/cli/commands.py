@@ -138,11 +138,12 @@ def _run(
     env = algo.config.env
     # A checkpoint may name an env, but nothing is imported because a file names it.
     again = f"{path} --env {env}" if isinstance(env, str) and is_import_path(env) else path
+    further = f" --stop-iterations {algo.training_iteration + 10}"
     lines = [
         f"\n{reason} Results: {directory.results_file}",
         "What to type next:",
         f"  local-trainer evaluate {again} --episodes 20",
-        f"  local-trainer resume {again} --stop-iterations {algo.training_iteration + 10}",
+        f"  local-trainer resume {again}{'' if run.was_interrupted else further}",
         f"  local-trainer inspect {path}",
     ]
     LineOutput().write("\n".join(lines))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from checkpoints import CheckpointDifference, ComponentDifference, Difference
+from checkpoints.manifest import CODE_FILE
 from trainer.cli.inspection import printable
 
 _SHORT: Final = 3
@@ -36,6 +37,8 @@ def comparison_lines(difference: CheckpointDifference, *, show_all: bool) -> lis
     for name, component in difference.components.items():
         lines.append(f"  {name:<28}{component.status:<10}{_summary(component)}".rstrip())
         lines += _difference_lines(component.differences, show_all=show_all)
+    if CODE_FILE in difference.components:
+        lines.append(f"  {CODE_FILE} does not count: equal code may be pickled to other bytes")
     if difference.metadata:
         lines.append("  metadata (does not count):")
         lines += _difference_lines(difference.metadata, show_all=show_all)

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from trainer.connectors import Normalization
 from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_parts import GroupParts
@@ -23,6 +25,13 @@ class GroupUpkeep(GroupParts):
         if isinstance(self._open, AsyncCalls):
             self._finish_open()  # calls to come would have those that these began with
         self._weights = weights
+
+    def has_weights(self, weights: Weights) -> bool:
+        """Whether runners have the same numbers, or get them with the next thing they are asked."""
+        known = {} if self._weights is None else self._weights.state
+        return known.keys() == weights.state.keys() and all(
+            np.array_equal(known[name], array) for name, array in weights.state.items()
+        )
 
     def set_normalization(self, normalization: Normalization) -> None:
         """Says what is done to observations and rewards from the next request on.

@@ -1,0 +1,45 @@
+"""Weights that were given to a part of an algorithm are those that its runners act with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import encode, load_weights
+from tests.integration.test_exactness import config, result_without_settings
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of another seed, so with other weights."""
+    path = tmp_path_factory.mktemp("weights") / "c"
+    with config(0, seed=12).build_algo() as algo:
+        algo.save_to_path(path)
+    return path
+
+
+WAYS: list[Callable[[Any, Path], Any]] = [
+    lambda algo, saved: algo.restore_from_path(saved, component="learner/rl_module"),
+    lambda algo, saved: algo.get_module().restore_from_path(saved / "learner" / "rl_module"),
+    lambda algo, saved: algo.get_module().set_state(load_weights(saved)),
+    lambda algo, saved: algo.learner.set_state({"rl_module": load_weights(saved)}),
+    lambda algo, saved: algo.learner.set_weights(load_weights(saved)),
+    lambda algo, saved: algo.set_weights({"default_policy": load_weights(saved)}),
+]
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 1])
+def test_every_way_to_give_weights_has_the_same_effect(num_env_runners: int, saved: Path) -> None:
+    results = []
+    for give in WAYS:
+        with config(num_env_runners).build_algo() as algo:
+            give(algo, saved)
+            results.append(encode(result_without_settings(algo.train())))
+    assert results == results[:1] * len(WAYS)
+    with config(num_env_runners).build_algo() as algo:
+        assert encode(result_without_settings(algo.train())) != results[0]
