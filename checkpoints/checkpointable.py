@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from checkpoints.background import WhenOver
+from checkpoints.code import check_switch
 from checkpoints.component_paths import ComponentNames, below, is_selected, selected
 from checkpoints.component_tree import flatten, migrations_of, naming_component
 from checkpoints.constructors import (
@@ -21,6 +22,7 @@ from checkpoints.listing import PathLike
 from checkpoints.live_arrays import states_shown_live
 from checkpoints.migrations import newest_version
 from checkpoints.restoring import Restoring, refuse_filesystem
+from checkpoints.tree_checks import check_own_keys, check_tree, refuse_reserved
 from checkpoints.writer import EncodedCheckpoint, encode_checkpoint
 
 _Self = TypeVar("_Self", bound="Checkpointable")
@@ -147,6 +149,8 @@ class Checkpointable(Restoring):
         """
         del use_msgpack
         refuse_filesystem(filesystem)
+        check_switch("background", background)
+        self._refuse_while_telling()
         self.finish_saving()
         encoded = self._encoded(state)
         return self._write_checkpoint(path, encoded, background=background, when_over=when_over)
@@ -196,21 +200,20 @@ class Checkpointable(Restoring):
         Args:
             state: what to save; None is the present one.
         """
+        check_tree(self, Checkpointable)
         with states_shown_live():
-            components = flatten(self, self.get_state())
+            present = self.get_state()
+        components = flatten(self, present)
+        check_own_keys(self, Checkpointable, present)
+        refuse_reserved(self, components)
+        migrations = migrations_of(self)
         if state is not None:
             given = flatten(self, state)
             self._check_given_state(expected=components, given=given)
             components = given
         constructors = constructors_of(self)
         if constructors:
-            if CONSTRUCTORS in components:
-                raise StateError(
-                    f"{type(self).__name__} has a component {CONSTRUCTORS!r}, which is what the "
-                    "arguments of get_ctor_args_and_kwargs() are saved as. Rename the component."
-                )
             components = {**components, CONSTRUCTORS: constructors}
-        migrations = migrations_of(self)
         return encode_checkpoint(
             components=components,
             metadata=self._metadata_of(state),

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from checkpoints.component_paths import check_name
 from checkpoints.errors import StateError
-from checkpoints.migrations import Migration, StateMigrations
+from checkpoints.migrations import Migration, StateMigrations, checked_migrations
 
 WHOLE: Final = "state"
 """The one component of an object without parts."""
@@ -42,6 +42,11 @@ def flatten(owner: HasState, state: Any, path: str = "") -> dict[str, Any]:
     if isinstance(owner, HasParts):
         parts = dict(owner.get_checkpointable_components())
     if not parts:
+        if state is None:
+            raise StateError(
+                f"{type(owner).__name__}.get_state() returned None: a `return` may be missing. "
+                "Return plain data, {} if there is nothing to keep."
+            )
         return {path or WHOLE: state}
     if not isinstance(state, Mapping):
         raise StateError(
@@ -75,12 +80,22 @@ def leaves(owner: HasState, path: str = "") -> dict[str, HasState]:
 
 
 def migrations_of(owner: HasState, path: str = "") -> dict[str, Sequence[Migration]]:
-    """Return the migrations of an object's components and of those of its parts, by path."""
+    """Return the migrations of an object's components and of those of its parts, by path.
+
+    Raises:
+        StateError: if `state_migrations` is not what it has to be.
+    """
     if not isinstance(owner, HasParts):
         return {}
     parts = dict(owner.get_checkpointable_components())
     found: dict[str, Sequence[Migration]] = {}
-    for name, steps in owner.state_migrations.items():
+    where = f"{type(owner).__name__}.state_migrations"
+    for name, steps in checked_migrations(owner.state_migrations, where=where).items():
+        if not parts and name != WHOLE:
+            raise StateError(
+                f"{where} has the key {name!r}, but an object without parts has the one component "
+                f"{WHOLE!r}: these migrations would never be applied. Write {{{WHOLE!r}: [...]}}."
+            )
         is_whole = name == WHOLE and not parts
         found[(path or WHOLE) if is_whole else joined(path, name)] = steps
     for name, part in parts.items():

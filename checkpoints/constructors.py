@@ -96,7 +96,8 @@ def check_taken(
     except TypeError as error:
         raise CheckpointMismatchError(
             f"The checkpoint holds the arguments of a {record['class']}, and {cls.__name__} does "
-            f"not take them: {error}. Nothing was made. Call from_checkpoint() of the class that "
+            f"not take them: {error}. Nothing was made. Call "
+            f"{record['class'].split('.')[-1]}.from_checkpoint(path), which is of the class that "
             "was saved; or build the object yourself and call restore_from_path()."
         ) from error
 

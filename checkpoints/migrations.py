@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from checkpoints.errors import CheckpointVersionError
+from checkpoints.errors import CheckpointVersionError, StateError
 
 Migration = Callable[[Any], Any]
 """From plain data of one version to that of the next; may change what it is given."""
@@ -57,18 +57,56 @@ def migrated(data: Any, migrations: Sequence[Migration], *, version: int, source
         source: how error messages call the data.
 
     Raises:
-        CheckpointVersionError: if a migration fails.
+        CheckpointVersionError: if a migration fails, or returns None; names it.
     """
     for number, migrate in enumerate(migrations[version - 1 :], start=version):
         try:
             data = migrate(data)
+            if data is None:
+                raise ValueError("it returned None; is a `return` missing?")
         except Exception as error:  # code of others; raised as our own
             raise CheckpointVersionError(
-                f"{source} is of version {number} and could not be brought to version {number + 1}:"
-                f" {type(error).__name__}: {error}. Nothing was loaded. Use the version of the "
-                "program that wrote it, and report this with the checkpoint's manifest.json."
+                f"{source} is of version {number} and the migration {_name(migrate)!r} could not "
+                f"bring it to version {number + 1}: {type(error).__name__}: {error}. "
+                "Nothing was loaded. Use the version of the program that wrote it, and report this "
+                "with the checkpoint's manifest.json."
             ) from error
     return data
+
+
+def checked_migrations(migrations: Any, *, where: str) -> StateMigrations:
+    """Return the migrations of an object, if each component has a list or tuple of functions.
+
+    Args:
+        migrations: what a class has as `state_migrations`.
+        where: how error messages call it.
+
+    Raises:
+        StateError: says what they are instead.
+    """
+    advice = 'Write state_migrations = {"state": [oldest, ..., newest]}.'
+    if not isinstance(migrations, Mapping):
+        raise StateError(
+            f"{where} is a {type(migrations).__name__}: it has to be a dict from the path of a "
+            f"component to its migrations. {advice}"
+        )
+    for name, steps in migrations.items():
+        if not isinstance(steps, (list, tuple)):
+            raise StateError(
+                f"{where}[{name!r}] is a {type(steps).__name__}: it has to be a list or tuple of "
+                f"functions, also if there is only one. {advice}"
+            )
+        for step in steps:
+            if not callable(step):
+                raise StateError(
+                    f"{where}[{name!r}] holds a {type(step).__name__}, {step!r:.80}: each "
+                    f"migration is a function from a state to that of the next version. {advice}"
+                )
+    return migrations
+
+
+def _name(migrate: Migration) -> str:
+    return str(getattr(migrate, "__qualname__", None) or repr(migrate))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from checkpoints.background import BackgroundSave, WhenOver
+from checkpoints.errors import CheckpointWriteError
 from checkpoints.listing import PathLike
 from checkpoints.writer import EncodedCheckpoint, write_encoded
 
@@ -15,6 +16,9 @@ class Saving:
 
     _save_under_way: BackgroundSave | None = None
     """Of an instance only while a save in the background is under way, or its end unnoticed."""
+
+    _is_telling_of_save: bool = False
+    """Of an instance only while `_on_checkpoint_saved` runs."""
 
     def finish_saving(self) -> None:
         """Wait until a save in the background is over; does nothing if there is none.
@@ -45,12 +49,29 @@ class Saving:
             self._start_save(save)
             return str(save.path)
         written = str(write_encoded(path, encoded))
-        self._on_checkpoint_saved(written)
+        self._tell_of_save(written)
         return written
 
     def _start_save(self, save: BackgroundSave) -> None:
         """Start it; to be extended where Ctrl-C is put off, which `Thread.start` bears badly."""
         save.start()
+
+    def _tell_of_save(self, path: str) -> None:
+        self._is_telling_of_save = True
+        try:
+            self._on_checkpoint_saved(path)
+        finally:
+            del self._is_telling_of_save  # not False: a state may show all attributes
+
+    def _refuse_while_telling(self) -> None:
+        """Raise if what is told of a save wants to save once more, which would never end."""
+        if self._is_telling_of_save:
+            raise CheckpointWriteError(
+                f"save_to_path() of a {type(self).__name__} was called from on_checkpoint_saved "
+                "of the same object: that save would be followed by on_checkpoint_saved again, "
+                "without end. Nothing was written by it; the checkpoint before is complete. Copy "
+                "its directory, or save from another event."
+            )
 
     def _on_checkpoint_saved(self, path: str) -> None:
         """Do what has to follow a checkpoint that is complete. To be overridden."""
@@ -70,7 +91,7 @@ class Saving:
             return
         error = save.tell()
         if error is None:
-            self._on_checkpoint_saved(str(save.path))
+            self._tell_of_save(str(save.path))
         if save.when_over is not None:
             save.when_over(error)
         elif error is not None:

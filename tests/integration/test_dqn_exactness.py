@@ -181,7 +181,7 @@ def _forget_which_steps_follow(state: dict[str, Any]) -> None:
 
 
 def _forget_running_episodes(state: dict[str, Any]) -> None:
-    state["replay_buffer"]["running_episodes"] = {}
+    state["replay_buffer"]["running_episodes"] = []
 
 
 def _forget_where_the_buffer_stands(state: dict[str, Any]) -> None:

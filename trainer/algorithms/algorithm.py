@@ -211,7 +211,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         evaluations = self._note_evaluations()
 
         def undo() -> None:
-            with self._undoing_evaluations(evaluations):
+            with self._undoing_evaluations(evaluations), self._states_checked():
                 self.set_state(before)
             self._clock = clock
 

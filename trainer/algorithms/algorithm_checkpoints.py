@@ -17,17 +17,19 @@ from checkpoints import (
     CheckpointMismatchError,
     HasState,
     Manifest,
+    NewArray,
     PathLike,
     StateError,
     is_selected,
     pack_code,
     read_manifest,
 )
+from checkpoints.code import check_switch
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
-from trainer.algorithms.algorithm_saving import AlgorithmSaving
+from trainer.algorithms.given_states import GivenStates
 from trainer.algorithms.model_difference import model_difference, plain_model_config
-from trainer.algorithms.registry import algorithm_class
+from trainer.algorithms.registry import algorithm_class, is_registered
 from trainer.algorithms.restored_config import class_of_state, config_from_state, restored_config
 from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
@@ -38,14 +40,6 @@ from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="AlgorithmCheckpoints")
-
-_DECIDED_BY: Final = MappingProxyType(
-    {
-        "connectors": ("observation_filter", "normalize_rewards"),
-        "exploration": ("exploration_config",),
-    }
-)
-"""Components that are not always there, and the settings that decide it."""
 
 
 _SPACES: Final = ("observation_space", "action_space")
@@ -58,7 +52,7 @@ _FACTS_OF: Final[Mapping[str | None, tuple[str, ...]]] = MappingProxyType(
 """The same of components that say nothing of a network, if they are restored alone."""
 
 
-class AlgorithmCheckpoints(AlgorithmSaving):
+class AlgorithmCheckpoints(GivenStates):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
     _versions_in_metadata = ("producer_version", "gymnasium")
@@ -165,18 +159,30 @@ class AlgorithmCheckpoints(AlgorithmSaving):
             CheckpointError: the checkpoint is missing, damaged, of another algorithm or env.
             CodeNotAllowedError: its config holds code, which was neither allowed nor given.
             ConfigError: the settings are wrong.
+            TypeError: `allow_code` is neither True nor False.
         """
         refuse_filesystem(filesystem)
+        check_switch("allow_code", allow_code)
         settings = without_policy_arguments(settings)
         chosen: type[Any] = cls
         saved = read_manifest(path).metadata.get("algorithm", "")
         if getattr(cls, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
+            if not is_registered(saved):
+                raise CheckpointMismatchError(
+                    f"The checkpoint {path} is of the algorithm {saved!r}, which is none of those "
+                    "that are found by name. If it is a class of yours, import it and call "
+                    f"{saved or 'MyAlgorithm'}.from_checkpoint(path)."
+                )
             chosen = algorithm_class(saved)
         elif saved != cls.__name__:
             raise CheckpointMismatchError(
                 f"The checkpoint {path} is of the algorithm {saved!r}, which {cls.__name__} cannot "
-                f"go on with. Call {saved or 'Algorithm'}.from_checkpoint(), or "
-                "Algorithm.from_checkpoint(), which finds the class by itself."
+                f"go on with. Call {saved or 'Algorithm'}.from_checkpoint()"
+                + (
+                    ", or Algorithm.from_checkpoint(), which finds the class by itself."
+                    if is_registered(saved)
+                    else " of that class, after it was imported."
+                )
             )
         built = chosen(restored_config(path, chosen, config, settings, allow_code=allow_code))
         try:
@@ -218,7 +224,8 @@ class AlgorithmCheckpoints(AlgorithmSaving):
             path="the state",
         )
         self.check_state(state)
-        self.set_state(state)
+        with self._states_checked():
+            self.set_state(state)
         self._restores_all, self._restored_time_s = True, 0.0
         self._on_restored()
 
@@ -270,6 +277,12 @@ class AlgorithmCheckpoints(AlgorithmSaving):
         self._restores_all, self._restored_component = component is None, component
         super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
 
+    def _restore(
+        self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
+    ) -> None:
+        with self._states_checked():  # by restoring itself, which also undoes
+            super()._restore(path, component, large)
+
     def get_state(
         self,
         components: str | Collection[str] | None = None,
@@ -283,7 +296,13 @@ class AlgorithmCheckpoints(AlgorithmSaving):
         return state
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave, whole or in part, and sends it to all runners."""
+        """Takes back what `get_state` gave, whole or in part, and sends it to all runners.
+
+        Raises:
+            CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
+        """
+        if not self._takes_checked_states:
+            self._check_given(state)
         with signals_deferred():  # an interrupt leaves all of it, or none
             super().set_state(state)
             self._send_weights()
@@ -305,15 +324,6 @@ class AlgorithmCheckpoints(AlgorithmSaving):
         except CheckpointMismatchError as error:
             hint = self._settings_behind({*expected} ^ {*found})
             raise CheckpointMismatchError(f"{error}{hint}") from None
-
-    def _settings_behind(self, components: Collection[str]) -> str:
-        """Names the settings that decide whether there are these components, with their values."""
-        settings = [
-            f"{name}={self.config[name]!r}"
-            for component in sorted(components)
-            for name in _DECIDED_BY.get(component, ())
-        ]
-        return f" Whether they are there depends on: {', '.join(settings)}." if settings else ""
 
     def _on_restored(self) -> None:
         if not self._restores_all:

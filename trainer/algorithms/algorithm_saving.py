@@ -7,6 +7,7 @@ from typing import Any
 
 from checkpoints import Checkpointable, PathLike, WhenOver
 from checkpoints.background import BackgroundSave
+from checkpoints.code import check_switch
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.runtime.deferred_signals import signals_deferred
 
@@ -45,6 +46,8 @@ class AlgorithmSaving(AlgorithmParts, Checkpointable):
             CheckpointWriteError: the directory cannot be written; what was there before is whole.
                 Or an earlier save in the background failed; nothing else is done then.
         """
+        check_switch("background", background)
+        self._refuse_while_telling()
         self.finish_saving()
         self.env_runner_group.check_tasks_can_be_saved()
         return super().save_to_path(

@@ -24,6 +24,11 @@ def register_algorithm(cls: type[Algorithm]) -> None:
     _ALGORITHMS[cls.__name__] = cls
 
 
+def is_registered(name: str) -> bool:
+    """Whether there is an algorithm of exactly that name."""
+    return name in _ALGORITHMS
+
+
 def algorithm_class(name: str) -> type[Algorithm]:
     """The algorithm of that name.
 

@@ -134,6 +134,7 @@ class Learner(Checkpointable):
 
     def check_state(self, state: State) -> None:
         """See `Checkpointable`."""
+        self._refuse_unknown(state)
         super().check_state(state)
         if OWN in state:
             with naming_component(OWN):
@@ -150,12 +151,7 @@ class Learner(Checkpointable):
         Raises:
             ModuleError: a component is unknown, or does not fit this learner.
         """
-        unknown = set(state) - {*self.parts, OWN}
-        if unknown:
-            raise ModuleError(
-                f"A learner's state has the components {', '.join([*self.parts, OWN])}; given were "
-                f"the unknown {', '.join(sorted(unknown))}. Load a state of the same learner class."
-            )
+        self._refuse_unknown(state)
         if OWN in state:
             self._check_own(state[OWN])
         before: dict[str, State] = {}
@@ -172,6 +168,14 @@ class Learner(Checkpointable):
             own = dict(state[OWN])
             self.num_updates = int(own.pop("num_updates"))
             self.set_extra_state(own)
+
+    def _refuse_unknown(self, state: State) -> None:
+        unknown = set(state) - {*self.parts, OWN}
+        if unknown:
+            raise ModuleError(
+                f"A learner's state has the components {', '.join([*self.parts, OWN])}; given were "
+                f"the unknown {', '.join(sorted(unknown))}. Load a state of the same learner class."
+            )
 
     def _check_own(self, state: State) -> None:
         expected, given = {"num_updates", *self.extra_state()}, set(state)

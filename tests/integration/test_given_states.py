@@ -1,0 +1,138 @@
+"""States, checkpoints and switches that a user gives to an algorithm, and that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import CheckpointMismatchError, CheckpointWriteError, encode
+from trainer import PPO, Algorithm, PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+
+def config() -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(num_env_runners=0)
+        .training(
+            train_batch_size=20, minibatch_size=10, num_epochs=1, model={"fcnet_hiddens": [2]}
+        )
+        .debugging(seed=1)
+    )
+
+
+def _add_unknown(state: dict[str, Any]) -> None:
+    state["nope"] = 1
+
+
+def _spoil_counter(state: dict[str, Any]) -> None:
+    state["counters"]["training_iteration"] = "x"
+
+
+def _add_unknown_to_learner(state: dict[str, Any]) -> None:
+    state["learner"]["nope"] = 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_add_unknown, r"unknown 'nope'.*components of this PPO are.*Nothing was changed"),
+        (_spoil_counter, r"component 'counters'.*training_iteration.*Nothing was changed"),
+        (_add_unknown_to_learner, r"component 'learner'.*nope.*Nothing was changed"),
+    ],
+)
+def test_states_that_do_not_fit_change_nothing(
+    spoil: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    with config().build_algo() as algo:
+        start = algo.get_state()
+        algo.train()
+        before = encode(algo.get_state())
+        spoil(start)
+        with pytest.raises(CheckpointMismatchError, match=message):
+            algo.set_state(start)
+        assert encode(algo.get_state()) == before
+        algo.train()
+
+
+class WithSteps(PPO):
+    """An algorithm with a state of its own, that counts how often states are checked."""
+
+    steps = 0
+    num_checks = 0
+
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+        state = super().get_state(components, not_components=not_components)
+        return {**state, "steps": self.steps}
+
+    def check_state(self, state: Any) -> None:
+        self.num_checks += 1
+        super().check_state(state)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        self.steps = state.get("steps", self.steps)
+
+
+def test_a_subclass_has_components_of_its_own_and_undoing_checks_nothing(tmp_path: Path) -> None:
+    def fail(**_kwargs: Any) -> None:
+        raise ValueError("on purpose")
+
+    algo = WithSteps(config().callbacks(on_train_result=fail))
+    with algo:
+        algo.set_state({"steps": 3})
+        assert (algo.steps, algo.num_checks) == (3, 1)
+        algo.steps = 4
+        with pytest.raises(Exception, match="on purpose"):
+            algo.train()
+        assert (algo.steps, algo.num_checks) == (4, 1)
+        path = algo.save_to_path(tmp_path / "c")
+        algo.steps = 0
+        algo.restore_from_path(path)
+        assert (algo.steps, algo.num_checks) == (4, 2)
+
+
+def test_a_class_that_is_not_registered_is_asked_for(tmp_path: Path) -> None:
+    with WithSteps(config()) as algo:
+        path = algo.save_to_path(tmp_path / "c")
+    WithSteps.from_checkpoint(path, env=CountdownEnv).stop()
+    for cls in (Algorithm, PPO):
+        with pytest.raises(
+            CheckpointMismatchError, match=r"WithSteps\.from_checkpoint\("
+        ) as refused:
+            cls.from_checkpoint(path)
+        assert "Did you mean" not in str(refused.value)
+        assert "finds the class" not in str(refused.value)
+
+
+def test_switches_are_true_or_false(tmp_path: Path) -> None:
+    text: Any = "no"
+    with pytest.raises(TypeError, match=r"allow_code='no'.*True or False"):
+        Algorithm.from_checkpoint(tmp_path / "not there", allow_code=text)
+    with (
+        config().build_algo() as algo,
+        pytest.raises(TypeError, match=r"background='no'.*True or False"),
+    ):
+        algo.save_to_path(tmp_path / "c", background=text)
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_save_in_on_checkpoint_saved_is_refused(tmp_path: Path, *, background: bool) -> None:
+    refused: list[Exception] = []
+
+    def save_again(algorithm: Algorithm, **_kwargs: Any) -> None:
+        with pytest.raises(CheckpointWriteError, match="from on_checkpoint_saved") as error:
+            algorithm.save_to_path(tmp_path / "again")
+        refused.append(error.value)
+
+    with config().callbacks(on_checkpoint_saved=save_again).build_algo() as algo:
+        algo.save_to_path(tmp_path / "c", background=background)
+        algo.finish_saving()
+        assert len(refused) == 1
+        algo.train()
+    assert not (tmp_path / "again").exists()

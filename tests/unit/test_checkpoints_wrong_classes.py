@@ -1,0 +1,197 @@
+"""Classes and arguments that are wrong are refused by name, before they cost anybody a state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import (
+    Checkpointable,
+    CheckpointMismatchError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+    CodeNotAllowedError,
+    StateError,
+    pack_code,
+    read_code,
+)
+from trainer.replay.prioritized import PrioritizedReplayBuffer
+from trainer.replay.replay_buffer import ReplayBuffer
+
+
+class Number(Checkpointable):
+    """Nothing is wrong with it."""
+
+    def __init__(self, value: int = 5) -> None:
+        self.value = value
+
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+        return {"value": self.value}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
+class WithoutSet(Checkpointable):
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+        return {"value": 9}
+
+    def set_sate(self, state: Any) -> None:
+        """A name misspelt."""
+
+
+class WithoutGet(Checkpointable):
+    def set_state(self, state: Any) -> None:
+        """Nobody gives what this takes."""
+
+
+class OwnWithoutSet(Checkpointable):
+    def _own_state(self) -> dict[str, Any]:
+        return {"value": 9}
+
+
+class GivesNothing(Number):
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+        return None
+
+
+class OnlyGets:
+    def get_state(self) -> Any:
+        return 1
+
+
+class OnlySets:
+    def set_state(self, state: Any) -> None:
+        """Nobody gives what this takes."""
+
+
+class Whole(Checkpointable):
+    """Has the parts that it is given."""
+
+    def __init__(self, *parts: tuple[str, Any]) -> None:
+        self.parts = parts
+
+    def get_checkpointable_components(self) -> Any:
+        return self.parts
+
+
+class KeyWithoutSet(Whole):
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+        return {**super().get_state(components, not_components=not_components), "steps": 3}
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (WithoutSet(), "WithoutSet lacks set_state"),
+        (OwnWithoutSet(), "OwnWithoutSet lacks set_state"),
+        (WithoutGet(), "WithoutGet lacks get_state"),
+        (GivesNothing(), r"GivesNothing\.get_state\(\) returned None"),
+        (Whole(("a", WithoutSet())), "WithoutSet lacks set_state"),
+        (Whole(("a", OnlyGets())), "OnlyGets lacks set_state.*'a'"),
+        (Whole(("a", Whole(("b", OnlySets())))), "OnlySets lacks get_state.*'a/b'"),
+        (Whole(("a", GivesNothing())), r"GivesNothing\.get_state\(\) returned None"),
+        (KeyWithoutSet(("a", Number())), "KeyWithoutSet lacks set_state.*'steps'"),
+        (Whole(("a", Number()), ("a", Number())), "names two parts 'a'"),
+        (Whole(("constructors", Number())), "component 'constructors'.*Rename"),
+        (Whole(("constructors", Whole(("b", Number())))), "component 'constructors'.*Rename"),
+    ],
+)
+def test_what_could_not_be_restored_is_not_saved(thing: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=message):
+        thing.save_to_path(tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_an_object_without_any_state_is_no_mistake(tmp_path: Path) -> None:
+    Checkpointable.from_checkpoint(Checkpointable().save_to_path(tmp_path / "c"))
+
+
+def add_name(state: Any) -> Any:
+    return {**state, "name": "x"}
+
+
+@pytest.mark.parametrize(
+    ("migrations", "message"),
+    [
+        ({"count": [add_name]}, "key 'count'.*'state'"),
+        ({"state": add_name}, r"state_migrations\['state'\] is a function.*list or tuple"),
+        ([add_name], "state_migrations is a list.*dict"),
+        ({"state": [add_name, "next"]}, "holds a str, 'next'"),
+    ],
+)
+def test_migrations_that_are_none_are_refused(
+    migrations: Any, message: str, tmp_path: Path
+) -> None:
+    wrong = type("Wrong", (Number,), {"state_migrations": migrations})
+    with pytest.raises(StateError, match=message):
+        wrong().save_to_path(tmp_path / "c")
+    path = Number(9).save_to_path(tmp_path / "c")
+    thing = wrong()
+    with pytest.raises(StateError, match=message):
+        thing.restore_from_path(path)
+    assert thing.value == 5
+
+
+def without_return(state: Any) -> Any:
+    state["name"] = "x"
+
+
+def with_error(state: Any) -> Any:
+    return state["nope"]
+
+
+@pytest.mark.parametrize("migrate", [without_return, with_error])
+def test_a_wrong_migration_is_called_by_its_name(migrate: Any, tmp_path: Path) -> None:
+    path = Number(9).save_to_path(tmp_path / "c")
+    wrong = type("Wrong", (Number,), {"state_migrations": {"state": [migrate]}})
+    with pytest.raises(CheckpointVersionError, match=f"version 1.*{migrate.__name__}.*version 2"):
+        wrong().restore_from_path(path)
+
+
+class WithCode(Number):
+    def _checkpoint_code(self) -> bytes:
+        return pack_code({"answer": 42})
+
+
+@pytest.mark.parametrize("allowed", ["no", "yes", 1, 0, None])
+def test_only_true_allows_code(allowed: Any, tmp_path: Path) -> None:
+    path = WithCode().save_to_path(tmp_path / "c")
+    with pytest.raises(TypeError, match=r"allow_code=.*True or False"):
+        read_code(path, allow_code=allowed)
+    with pytest.raises(CodeNotAllowedError):
+        read_code(path, allow_code=False)
+    assert read_code(path, allow_code=True) == {"answer": 42}
+
+
+def test_only_true_saves_in_the_background(tmp_path: Path) -> None:
+    background: Any = "no"
+    with pytest.raises(TypeError, match=r"background='no'.*True or False"):
+        Number().save_to_path(tmp_path / "c", background=background)
+    assert not (tmp_path / "c").exists()
+
+
+def test_the_class_of_a_saved_buffer_is_named(tmp_path: Path) -> None:
+    path = PrioritizedReplayBuffer(10).save_to_path(tmp_path / "c")
+    with pytest.raises(
+        CheckpointMismatchError, match=r"Call PrioritizedReplayBuffer\.from_checkpoint"
+    ):
+        ReplayBuffer.from_checkpoint(path)
+
+
+class SavesAgain(Number):
+    """Saves once more whenever it was saved."""
+
+    def _on_checkpoint_saved(self, path: str) -> None:
+        self.save_to_path(path + "_copy")
+
+
+def test_to_save_whenever_it_was_saved_is_refused(tmp_path: Path) -> None:
+    thing = SavesAgain(9)
+    for _ in range(2):  # the refusal holds nothing up
+        with pytest.raises(CheckpointWriteError, match="called from on_checkpoint_saved"):
+            thing.save_to_path(tmp_path / "c")
+    assert Number.from_checkpoint(tmp_path / "c").value == 9
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
