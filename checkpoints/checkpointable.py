@@ -19,7 +19,7 @@ from checkpoints.constructors import (
 from checkpoints.errors import StateError
 from checkpoints.inside import checkpoint_and_root
 from checkpoints.listing import PathLike
-from checkpoints.live_arrays import states_shown_live
+from checkpoints.live_arrays import live_state
 from checkpoints.migrations import newest_version
 from checkpoints.restoring import Restoring, refuse_filesystem
 from checkpoints.tree_checks import check_own_keys, check_tree, refuse_reserved
@@ -201,8 +201,7 @@ class Checkpointable(Restoring):
             state: what to save; None is the present one.
         """
         check_tree(self, Checkpointable)
-        with states_shown_live():
-            present = self.get_state()
+        present = live_state(self.get_state)
         components = flatten(self, present)
         check_own_keys(self, Checkpointable, present)
         refuse_reserved(self, components)

@@ -10,32 +10,34 @@ memory itself, and undoes a restore that fails without having been copied before
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import contextvars
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from checkpoints.array_files import NewArray
 
+_State = TypeVar("_State")
 _ARE_SHOWN: Final = ContextVar("_ARE_SHOWN", default=False)
 
 
-@contextlib.contextmanager
-def states_shown_live() -> Iterator[None]:
-    """Within, in this thread, `get_state()` may give out arrays that it goes on using."""
-    token = _ARE_SHOWN.set(True)
-    try:
-        yield
-    finally:
-        _ARE_SHOWN.reset(token)
+def live_state(get_state: Callable[[], _State]) -> _State:
+    """Return what `get_state()` gives, which may show arrays that the object goes on using.
+
+    In a context of its own, so that there is nothing to put back: an interrupt in between that left
+    arrays shown from then on would make states change behind everybody's back.
+    """
+    context = contextvars.copy_context()
+    context.run(_ARE_SHOWN.set, True)
+    return context.run(get_state)
 
 
 def state_array(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return what `get_state()` is to give out for an array: a copy, or within the block itself."""
+    """Return what `get_state()` is to give out for an array: a copy; itself in `live_state`."""
     return array if _ARE_SHOWN.get() else np.array(array)
 
 

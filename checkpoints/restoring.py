@@ -26,7 +26,7 @@ from checkpoints.constructors import CONSTRUCTORS
 from checkpoints.errors import CheckpointError, CheckpointMismatchError
 from checkpoints.inside import at_root, below_root, checkpoint_and_root
 from checkpoints.listing import PathLike
-from checkpoints.live_arrays import HasLargeArrays, states_shown_live
+from checkpoints.live_arrays import HasLargeArrays, live_state
 from checkpoints.manifest import Manifest
 from checkpoints.migrations import NO_MIGRATIONS, StateMigrations
 from checkpoints.reader import read_checkpoint
@@ -137,8 +137,7 @@ class Restoring(Saving):
             for name, state in contents.components.items()
             if name != CONSTRUCTORS
         }
-        with states_shown_live():
-            before = flatten(self, self.get_state())
+        before = flatten(self, live_state(self.get_state))
         expected = select(before, component) if component in reachable(before) else []
         self._check_components(expected=expected, found=list(found), path=path)
         manifest, state = contents.manifest, self._assemble(found)
