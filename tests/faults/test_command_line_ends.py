@@ -113,8 +113,9 @@ def ended(process: subprocess.Popen[str], *numbers: signal.Signals) -> Ended:
         send(process, number)
         if count < len(numbers) - 1:
             assert process.stdout is not None
-            while "Finishing the iteration" not in process.stdout.readline():
-                pass  # the first has arrived: two of a kind at once would be one
+            while "Finishing the iteration" not in (line := process.stdout.readline()):
+                assert line, "it ended without a word"
+            # The first has arrived: two of a kind at once would be one.
     out, errors = process.communicate(timeout=30)
     return Ended(process.returncode, out, errors, time.monotonic() - since)
 
