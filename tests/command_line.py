@@ -65,5 +65,6 @@ def train(
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "run" / "results.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    """The results so far; the last row may be half written while a run is going on."""
+    text = (folder / "run" / "results.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
