@@ -105,8 +105,7 @@ def test_no_module_is_imported_because_a_crash_file_names_it(
     settings: dict[str, Any] = {"crash_dir": str(tmp_path), "env_config": {"min_length": 3}}
     made = PPO.from_checkpoint(saved, callbacks_class=Failing, **settings)
     with made as algo, pytest.raises(CallbackError):
-        for _ in range(20):  # until an episode ends
-            algo.train()
+        _ = [algo.train() for _ in range(20)]  # until an episode ends
     (file,) = tmp_path.glob("*.crash")
     record = read_crash(file)
     record["config"]["settings"]["env"] = f"{MODULE}.Env"
