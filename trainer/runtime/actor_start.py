@@ -71,11 +71,13 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     initialize()
     visible_registry = registry_of_this_process()
     registry = ActorRegistry.for_detached() if plan.is_detached else visible_registry
-    registries = {found.directory: found for found in (visible_registry, registry)}
+    others = ActorRegistry.all_detached() if plan.is_detached else []
+    registries = {found.directory: found for found in (visible_registry, registry, *others)}
     with contextlib.ExitStack() as locks:
         for found in registries.values():
             found.ensure()
             locks.enter_context(found.locked())
+        registry.sweep(living=list(_Process.owned))
         existing = find_actor(plan.name, plan.namespace) if plan.name is not None else None
         if existing is not None and plan.get_if_exists:
             return existing
@@ -98,12 +100,17 @@ def find_actor(name: str, namespace: str | None) -> ActorAddress | None:
     """The living actor of that name that this process can see, detached ones included."""
     registry = registry_of_this_process()
     where = registry.namespace if namespace is None else namespace
-    return registry.find(name, where) or ActorRegistry.for_detached().find(name, where)
+    own = registry.find(name, where)
+    if own is not None:
+        return own
+    found = (detached.find(name, where) for detached in ActorRegistry.all_detached())
+    return next(filter(None, found), None)
 
 
 def visible_names() -> list[tuple[str, str]]:
     """Name and namespace of all living actors that this process can see."""
-    return [*registry_of_this_process().names(), *ActorRegistry.for_detached().names()]
+    registries = [registry_of_this_process(), *ActorRegistry.all_detached()]
+    return [place for registry in registries for place in registry.names()]
 
 
 def _start(
@@ -170,10 +177,9 @@ def _ignore(_: BaseProcess) -> None:
 
 
 def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subprocess.Popen[bytes]:
-    log = f"{bootstrap.registry.directory}/{bootstrap.actor_id}.log"
     code = "from trainer.runtime.actor_process import run_detached; run_detached()"
     # What it prints goes to a file: a pipe of ours would end, or keep our reader waiting.
-    with starting(), open(log, "ab") as output:  # noqa: PTH123
+    with starting(), bootstrap.registry.opened_log(bootstrap.actor_id) as output:
         popen = subprocess.Popen(  # noqa: S603 - our own code
             [sys.executable, "-c", code, str(listener.fileno())],
             stdin=subprocess.PIPE,
@@ -192,7 +198,7 @@ class _Process:
 
     owned: ClassVar[dict[str, ActorAddress]] = {}
     watchers: ClassVar[dict[str, threading.Thread]] = {}
-    watches: ClassVar[dict[str, IO[str]]] = {}
+    watches: ClassVar[dict[str, IO[bytes]]] = {}
 
 
 def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
