@@ -87,8 +87,12 @@ def test_what_is_no_file_is_not_read(registry: ActorRegistry, kind: str) -> None
     address, listener = living(registry)
     file = name_file(registry)
     elsewhere = file.rename(file.with_suffix(".elsewhere"))
-    {"link": lambda: file.symlink_to(elsewhere), "fifo": lambda: os.mkfifo(file),
-     "folder": file.mkdir}[kind]()  # fmt: skip
+    if kind == "link":
+        file.symlink_to(elsewhere)
+    elif kind == "fifo":
+        os.mkfifo(file)
+    else:
+        file.mkdir()
     with listener:
         assert registry.find("counter", "") is None
     with pytest.raises(NotPrivateError):

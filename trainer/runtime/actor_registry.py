@@ -355,6 +355,10 @@ class ActorRegistry:
             return None
         return self._endings().get(actor_id)
 
+    def known_ending_of(self, actor_id: str) -> Ending | None:
+        """Why an actor is gone, as far as it was noted; waits for nobody."""
+        return self._endings().get(actor_id)
+
     def _endings(self) -> dict[str, Ending]:
         """How the latest actors ended, by id, in the order in which they did."""
         try:
