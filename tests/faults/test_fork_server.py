@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,11 @@ import pytest
 from checkpoints import encode
 from trainer import PPOConfig, RunnerLostError
 from trainer.metrics import comparable
-from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
+from trainer.runtime.process_start import (
+    START_METHOD_VARIABLE,
+    choose_start_method,
+    make_context,
+)
 from trainer.testing.debug_envs import CountdownEnv
 from trainer.testing.waiting import wait_until
 
@@ -49,6 +54,17 @@ def outcome(before_the_second: Callable[[Any], None]) -> bytes:
         results.append(algo.train())
         state = {**algo.get_state(), "config": None}
     return encode([[{**comparable(result), "config": None} for result in results], state])
+
+
+def test_only_this_user_reaches_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of Python would give its socket a name that every user can connect to."""
+    monkeypatch.setattr(util, "abstract_sockets_supported", True, raising=False)
+    make_context("forkserver", lambda process: None)
+    assert not util.abstract_sockets_supported  # type: ignore[attr-defined]
+    with config().build_algo():
+        folder = Path(SERVER._forkserver_address).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folder.stat().st_uid == os.geteuid()
 
 
 def kill_fork_server() -> None:
