@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,6 +182,25 @@ def test_a_registry_with_an_owner_lies_in_the_runtime_folder_and_goes_with_it(
     assert Path(owned.registry.directory).is_dir()
     owned.close()
     assert list(runtime.iterdir()) == []
+
+
+def test_where_no_folder_can_be_private_only_actors_are_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system without modes: processes that use no actors are made all the same."""
+    make = tempfile.mkdtemp
+
+    def make_open(**options: Any) -> str:
+        made = make(**options)
+        Path(made).chmod(0o777)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_open)
+    owned = OwnedRegistry()
+    with pytest.raises(ActorError, match="its mode is 0777"):
+        owned.registry.ensure()
+    owned.close()
+    assert list(place.iterdir()) == []
 
 
 def test_sweeping_enters_no_folder_in_a_registry(place: Path) -> None:

@@ -78,17 +78,20 @@ class ActorRegistry:
 
     @classmethod
     def make(cls) -> ActorRegistry:
-        """A new registry, in the user's private run directory or the folder for temporary files."""
+        """A new registry, in the user's private run directory or the folder for temporary files.
+
+        Where neither can hold a private folder (a file system without modes, a full disk), it has
+        no key yet: `ensure` says what is wrong as soon as there is to be an actor.
+        """
         *preferred, last = _run_folders()
         for place in preferred:
-            with contextlib.suppress(OSError):  # full, or read-only
-                return cls._made(place)
-        return cls._made(last)
-
-    @classmethod
-    def _made(cls, place: str) -> ActorRegistry:
-        registry = cls(tempfile.mkdtemp(prefix=_prefix(), dir=place))
-        registry._write_key()
+            with contextlib.suppress(OSError):
+                registry = cls(tempfile.mkdtemp(prefix=_prefix(), dir=place))
+                registry._write_key()
+                return registry
+        registry = cls(tempfile.mkdtemp(prefix=_prefix(), dir=last))
+        with contextlib.suppress(OSError):
+            registry._write_key()
         return registry
 
     @classmethod
@@ -469,9 +472,14 @@ class OwnedRegistry:
 
     def close(self) -> None:
         """Removes the folder; idempotent. Does nothing in a forked copy of the owner."""
-        if os.getpid() == self._pid:
-            _remove(PrivateFolder(self.registry.directory))
-            self._lock.close()
+        if os.getpid() != self._pid:
+            return
+        folder = Path(self.registry.directory)
+        _remove(PrivateFolder(str(folder)))
+        with contextlib.suppress(OSError):  # where no folder is private, this is all there is
+            (folder / _OWNER_FILE).unlink(missing_ok=True)
+            folder.rmdir()
+        self._lock.close()
 
 
 def sweep() -> None:
