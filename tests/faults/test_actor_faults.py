@@ -282,7 +282,7 @@ def test_actors_that_ended_leave_no_file_behind(detached_registry: str) -> None:
                 actors.kill(fragile)
             gone.append((fragile, how))
     for fragile, how in gone:
-        assert wait_until(lambda fragile=fragile: not fragile._address.is_alive())
+        assert fragile._address.wait_for_end(10.0)
         with pytest.raises(actors.ActorDiedError, match=how):
             actors.get(fragile.pid.remote(), timeout=20)
     left = {"key", "lock", "endings"}

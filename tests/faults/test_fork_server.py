@@ -60,7 +60,7 @@ def test_only_this_user_reaches_the_fork_server(monkeypatch: pytest.MonkeyPatch)
     """Some versions of Python would give its socket a name that every user can connect to."""
     monkeypatch.setattr(util, "abstract_sockets_supported", True, raising=False)
     make_context("forkserver", lambda process: None)
-    assert not util.abstract_sockets_supported  # type: ignore[attr-defined]
+    assert not util.abstract_sockets_supported
     with config().build_algo():
         folder = Path(SERVER._forkserver_address).parent
         assert folder.stat().st_mode & 0o777 == 0o700

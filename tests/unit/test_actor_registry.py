@@ -191,7 +191,7 @@ def test_where_no_folder_can_be_private_only_actors_are_refused(
     make = tempfile.mkdtemp
 
     def make_open(**options: Any) -> str:
-        made = make(**options)
+        made = str(make(**options))
         Path(made).chmod(0o777)
         return made
 

@@ -55,7 +55,7 @@ def get_actor_states(*, may_miss_some: bool = False) -> ActorStates:
     return states
 
 
-def with_kept(states: ActorStates, kept: ActorStates) -> ActorStates:
+def with_kept(states: ActorStates, kept: Mapping[str, Mapping[str, Any]]) -> ActorStates:
     """States together with those that nobody took; a registered actor has its own."""
     return {
         namespace: {**kept.get(namespace, {}), **states.get(namespace, {})}

@@ -27,6 +27,7 @@ START_METHOD_VARIABLE: Final = "LOCAL_TRAINER_START_METHOD"
 """Environment variable that forces "forkserver" or "spawn"."""
 
 _ONE_THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_ABSTRACT_SOCKETS: Final = "abstract_sockets_supported"
 _LOCK: Final = threading.RLock()
 
 
@@ -103,8 +104,8 @@ def _keep_forkserver_private() -> None:
     Python 3.10.0 to 3.10.8 and 3.11.0 give it a name without a file instead, by which all users of
     the machine can let it run code (CVE-2022-42919). Later ones do not look at this any more.
     """
-    if hasattr(util, "abstract_sockets_supported"):
-        util.abstract_sockets_supported = False
+    if hasattr(util, _ABSTRACT_SOCKETS):
+        setattr(util, _ABSTRACT_SOCKETS, False)
 
 
 def preload(modules: Sequence[str], start_method: str) -> None:
