@@ -74,12 +74,14 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     initialize()
     visible_registry = registry_of_this_process()
     registry = ActorRegistry.for_detached() if plan.is_detached else visible_registry
-    others = ActorRegistry.all_detached() if plan.is_detached else []
-    registries = {found.directory: found for found in (visible_registry, registry, *others)}
     with contextlib.ExitStack() as locks:
-        for found in registries.values():
-            found.ensure()
-            locks.enter_context(found.locked())
+        visible_registry.ensure()
+        locks.enter_context(visible_registry.locked())
+        if plan.is_detached:
+            # All in the same order: two processes may prefer different ones.
+            for found in ActorRegistry.all_detached():
+                if found.directory != visible_registry.directory:
+                    locks.enter_context(found.locked())
         registry.sweep(living=list(_Process.owned))
         existing = find_actor(plan.name, plan.namespace) if plan.name is not None else None
         if existing is not None and plan.get_if_exists:
