@@ -27,7 +27,6 @@ class SlotEnvState:
 
     Attributes:
         was_reset: the sub-env was reset since it was made; before, it has no state.
-        first_answer: the newest observation that the env itself gave on the way back.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -35,7 +34,6 @@ class SlotEnvState:
         self._trouble = ""
         self._latest: bytes | None = None
         self._is_of_episode = False
-        self.first_answer: Any = None
         self.take_env(env)
 
     def take_env(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -116,12 +114,11 @@ class SlotEnvState:
             if self._went_on(replay, rest, position.num_steps - rest.num_steps, self._latest):
                 return True
         self.was_reset = True
-        self.first_answer = replay.from_reset(position)
-        return is_same(self.first_answer, position.observation)
+        return is_same(replay.from_reset(position), position.observation)
 
     def _went_on(self, replay: Replay, rest: SlotPosition, num_steps: int, state: bytes) -> bool:
         """Goes on from a state within the episode; whether that leads to the right place."""
-        self.first_answer = replay.reset(rest)
+        replay.reset(rest)
         self.was_reset = True
         replay.on_step()
         replay.enter_tasks_before(rest, num_steps)
@@ -130,7 +127,6 @@ class SlotEnvState:
         observation = replay.from_state(rest, num_steps)
         if not rest.num_steps:
             return True
-        self.first_answer = observation
         if is_same(observation, rest.observation):
             return True
         self._give_up("the same actions led from it to another observation")
