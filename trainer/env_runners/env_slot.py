@@ -179,8 +179,7 @@ class EnvSlot:
 
     def reset(self) -> Any:
         """Resets the env with the episode's seed; gives what it answers."""
-        if self._old_actions is not None:
-            self._env_state.before_reset()
+        self._env_state.before_reset(keeps_state=self._old_actions is not None)
         self._env_state.episode_begins()
         if self.tasks is not None:
             self.tasks.begin_episode()
@@ -247,10 +246,12 @@ class EnvSlot:
         """
         self.notice_task()
         env_state = self._env_state.take(is_of_episode=self.episode is not None)
+        carried_state = self._env_state.take_carried(is_of_episode=self.episode is not None)
         position = SlotPosition(
             self.episode_number,
             tasks=() if self.tasks is None else self.tasks.in_force,
             env_state=env_state,
+            carried_state=carried_state,
             env_state_trouble=self._env_state.take_trouble(),
         )
         if self.episode is None:
@@ -291,7 +292,7 @@ class EnvSlot:
         self.drop()
         self.episode_number = position.episode_number
         if position.env_seed is None or position.episode is None:
-            self._env_state.bring_back(position.env_state)
+            self._env_state.bring_back(position.env_state, position.carried_state)
             self._put_tasks_back(position.task_now)
             return True
         is_back = self._env_state.put_back(Replay(self.env, self.tasks, to_env, on_step), position)
