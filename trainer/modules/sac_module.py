@@ -195,11 +195,11 @@ class SACModule(RLModule):
 
     def forward_acting(self, obs: Array) -> Array:
         """The policy's inputs; see `RLModule.forward_acting`."""
-        return self._acting(obs)
+        return self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """The policy's inputs [B, K], a view that does not last."""
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         self._obs_and_ones[:-1] = obs.T
