@@ -57,7 +57,9 @@ def image_of(module: RLModule, config: DefaultModelConfig) -> ImageSpec | None:
     for entry in filters:
         channels, kernel, stride, padding = parsed_filter(entry)
         convolutions.append(
-            ConvolutionSpec(channels, kernel, stride, padding, config.conv_activation)
+            ConvolutionSpec(
+                channels, kernel, stride, padding, config.conv_activation, config.draw_of("conv")
+            )
         )
     scale = 1.0 / 255.0 if found.is_bytes else 1.0
     image = ImageSpec(found.shape, scale, tuple(convolutions))

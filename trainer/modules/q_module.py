@@ -76,12 +76,11 @@ class QModule(RLModule):
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors `<network>/<layer>/kernel` and `.../bias` of "encoder", "af" and "vf"."""
         config = self._config
-        head = [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
-        hidden = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
+        head, hidden = config.head_layers(), config.hidden_layers()
         num_outputs = self.num_actions * config.num_atoms
-        self._heads = {"af": [*head, LayerSpec(num_outputs, "linear")]}
+        self._heads = {"af": [*head, config.last_layer(num_outputs)]}
         if config.dueling:
-            self._heads["vf"] = [*head, LayerSpec(config.num_atoms, "linear")]
+            self._heads["vf"] = [*head, config.last_layer(config.num_atoms)]
         self._image = image_of(self, config)
         self._plan = NetworkPlan("encoder", self.obs_size, hidden, self._image)
         self._num_features = self._plan.num_outputs

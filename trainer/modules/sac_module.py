@@ -81,9 +81,11 @@ class SACModelConfig(DefaultModelConfig):
             for attribute in dataclasses.fields(DefaultModelConfig)
         }
         config = DefaultModelConfig.from_setting({**shared, **own})
-        layers = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
-        layers += [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
-        return [*layers, LayerSpec(num_outputs, "linear")]
+        return [
+            *config.hidden_layers(),
+            *config.head_layers(),
+            config.last_layer(num_outputs),
+        ]
 
 
 class SACModule(RLModule):
