@@ -51,6 +51,7 @@ from trainer.curriculum import TaskSettableEnv  # noqa: E402
 from trainer.env_runners import (  # noqa: E402
     EnvRunner,
     EnvRunnerGroup,
+    RolloutWorker,
     SingleAgentEnvRunner,
     get_global_worker,
 )
@@ -274,6 +275,7 @@ __all__ = [
     "ResultDict",
     "ResultLogger",
     "ResultSink",
+    "RolloutWorker",
     "RunnerError",
     "RunnerFailedError",
     "RunnerLostError",

@@ -211,6 +211,7 @@ PUBLIC_NAMES: Final = {
         "RunnerError",
         "RunnerFailedError",
         "RunnerLostError",
+        "RolloutWorker",
         "SACConfig",
         "SampleBatch",
         "SerializationError",

@@ -6,16 +6,19 @@ The only place where settings become values of other rooms.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainer.config.algorithm_config import AlgorithmConfig
 from trainer.connectors import NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
+from trainer.env_runners.direct_runners import DirectRunners
 from trainer.envs import make_env_factory
 from trainer.exploration import ExplorationSpec
 from trainer.modules import DefaultModelConfig, RLModuleSpec
 from trainer.runtime.restart_policy import RestartPolicy
-from trainer.seeding import Role
+from trainer.seeding import Role, draw_root_seed
+
+if TYPE_CHECKING:
+    from trainer.config.algorithm_config import AlgorithmConfig
 
 
 def module_spec(config: AlgorithmConfig) -> RLModuleSpec:
@@ -114,4 +117,18 @@ def restart_policy(config: AlgorithmConfig) -> RestartPolicy:
         max_restarts=config.max_num_env_runner_restarts,
         delay_s=config.delay_between_env_runner_restarts_s,
         tolerance=config.num_consecutive_env_runner_failures_tolerance,
+    )
+
+
+def direct_runners(config: AlgorithmConfig) -> DirectRunners:
+    """What makes env runners without an algorithm: `SingleAgentEnvRunner(config=config)`."""
+    root_seed = draw_root_seed() if config.seed is None else int(config.seed)
+    role = Role.EVALUATION if config.in_evaluation else Role.TRAINING
+    spec = env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config))
+    return DirectRunners(
+        spec=spec,
+        num_env_runners=config.num_env_runners,
+        policy=restart_policy(config),
+        stall_limit_s=config.sample_timeout_s,
+        start_limit_s=config.env_runner_restore_timeout_s,
     )
