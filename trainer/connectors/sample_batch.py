@@ -99,7 +99,7 @@ class SampleBatch(dict[str, Any], SampleBatchNames):
                     f"{sorted(batch.keys())} cannot be joined. Give all of them the same columns."
                 )
         return SampleBatch(
-            {name: _joined([batch[name] for batch in batches]) for name in batches[0].keys()}
+            {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
         )
 
     def concat(self, other: SampleBatch) -> SampleBatch:
@@ -187,7 +187,8 @@ class SampleBatch(dict[str, Any], SampleBatchNames):
             EpisodeError: both are given, or none, or a number below 1.
         """
         size = k if size is None else size
-        if (size is None) == (num_slices is None) or min(size or 1, num_slices or 1) < 1:
+        given = [number for number in (size, num_slices) if number is not None]
+        if len(given) != 1 or given[0] < 1:
             raise EpisodeError(
                 f"timeslices(size={size}, num_slices={num_slices}): expected one of them, ≥ 1."
             )

@@ -44,7 +44,8 @@ class BatchReplayBuffer:
 
     An item is one row ("timesteps"), one of the sequences that `seq_lens` counts ("sequences"), one
     whole episode ("episodes"; what does not begin and end within its batch is left out), or a batch
-    as it was added ("fragments"). When `capacity` rows were added, the oldest items are overwritten.
+    as it was added ("fragments"). When `capacity` rows were added, the oldest items are
+    overwritten.
 
     Attributes:
         capacity: in rows.
@@ -89,8 +90,8 @@ class BatchReplayBuffer:
         """
         if not hasattr(batch, "timeslices"):
             raise ReplayError(
-                f"A {type(batch).__name__} was added to a buffer of {self.storage_unit}; expected a "
-                "SampleBatch. Episodes are stored by a ReplayBuffer without `storage_unit`."
+                f"A {type(batch).__name__} was added to a buffer of {self.storage_unit}; expected "
+                "a SampleBatch. Episodes are stored by a ReplayBuffer without `storage_unit`."
             )
         for item in self._items_of(batch):
             self._put(item, **kwargs)
