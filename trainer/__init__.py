@@ -46,7 +46,16 @@ from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.registry import get_trainable_cls  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
 from trainer.config import AlgorithmConfig  # noqa: E402
-from trainer.connectors import SampleBatch, compute_advantages  # noqa: E402
+from trainer.connectors import (  # noqa: E402
+    ConnectorPipelineV2,
+    ConnectorV2,
+    FlattenObservations,
+    FrameStacking,
+    MeanStdFilter,
+    SampleBatch,
+    SingleAgentObservationPreprocessor,
+    compute_advantages,
+)
 from trainer.curriculum import TaskSettableEnv  # noqa: E402
 from trainer.env_runners import (  # noqa: E402
     EnvRunner,
@@ -230,6 +239,8 @@ __all__ = [
     "Checkpointable",
     "Columns",
     "ConfigError",
+    "ConnectorPipelineV2",
+    "ConnectorV2",
     "Curiosity",
     "DQNConfig",
     "DefaultCallbacks",
@@ -247,9 +258,12 @@ __all__ = [
     "EpsilonGreedy",
     "EvaluationError",
     "Exploration",
+    "FlattenObservations",
+    "FrameStacking",
     "FrozenConfigError",
     "GaussianNoise",
     "JSONLinesLogger",
+    "MeanStdFilter",
     "MetricsError",
     "MetricsLogger",
     "ModuleError",
@@ -284,6 +298,7 @@ __all__ = [
     "SerializationError",
     "SingleAgentEnvRunner",
     "SingleAgentEpisode",
+    "SingleAgentObservationPreprocessor",
     "SoftQ",
     "StatefulEnv",
     "StochasticSampling",

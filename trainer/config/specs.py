@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from trainer.connectors import NormalizationSettings
+from trainer.connectors import ConnectorFactories, NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
 from trainer.env_runners.direct_runners import DirectRunners
 from trainer.envs import make_env_factory
@@ -69,6 +69,7 @@ def env_runner_spec(
         episodes_to_numpy=config.episodes_to_numpy,
         checks_env=not config.disable_env_checking,
         exploration=exploration_spec(config),
+        connectors=ConnectorFactories.of(config),
         sub_env_tolerance=(
             config.num_consecutive_env_runner_failures_tolerance
             if config.restart_failed_sub_environments
@@ -86,10 +87,25 @@ def exploration_spec(config: AlgorithmConfig) -> ExplorationSpec:
     return ExplorationSpec.from_config(config.get_exploration_config())
 
 
-def normalization_settings(config: AlgorithmConfig, *, num_slots: int) -> NormalizationSettings:
-    """What a config says about observations and rewards on their way to the networks."""
+def normalization_settings(
+    config: AlgorithmConfig, *, num_slots: int, module: RLModuleSpec
+) -> NormalizationSettings:
+    """What a config says about observations and rewards on their way to the networks.
+
+    Args:
+        config: of the algorithm.
+        num_slots: sub-envs that are sampled.
+        module: knows the spaces.
+
+    Raises:
+        ConfigError: `env_to_module_connector` cannot be called in the main process.
+    """
+    connectors = ConnectorFactories.of(config)
+    has_filter = connectors is not None and connectors.wants_mean_std_filter(
+        module.observation_space, module.action_space
+    )
     return NormalizationSettings(
-        observations=config.observation_filter == "MeanStdFilter",
+        observations=has_filter or config.observation_filter == "MeanStdFilter",
         rewards=config.normalize_rewards,
         clip_rewards=config.clip_rewards,
         gamma=config.gamma,

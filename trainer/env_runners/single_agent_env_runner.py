@@ -37,7 +37,7 @@ from trainer.modules import RLModule, RLModuleSpec
 from trainer.runtime.garbage import sparing_old_objects
 from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import weights_rng
-from trainer.types import DEFAULT_MODULE_ID
+from trainer.types import DEFAULT_MODULE_ID, State
 
 
 class SingleAgentEnvRunner(EnvRunner):
@@ -138,6 +138,8 @@ class SingleAgentEnvRunner(EnvRunner):
             self.weights_version = sync.weights.version
             self._player.actions.set_state(sync.weights.exploration)
             self._timestep = sync.weights.timestep
+            if self.spec.in_evaluation:
+                self._begin_episodes_from(sync.weights.connectors)
         if sync.normalization is not None:
             self._player.normalize_with(sync.normalization)
         self._player.evaluation = sync.evaluation
@@ -151,6 +153,11 @@ class SingleAgentEnvRunner(EnvRunner):
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:
                     slot.set_task(change.task)
+
+    def _begin_episodes_from(self, connectors: State | None) -> None:
+        for slot in self._player.slots:
+            if slot.connected is not None:
+                slot.connected.begin_every_episode_from(connectors)
 
     def _tasks(self) -> tuple[TaskInForce, ...] | None:
         slots = self._player.slots

@@ -11,7 +11,7 @@ from typing import Any
 
 from callbacks import CallbackSpec
 from checkpoints import decode, encode
-from trainer.connectors import Normalization
+from trainer.connectors import ConnectorFactories, Normalization
 from trainer.curriculum import TaskInForce, followed_by
 from trainer.env_runners.env_restarts import EnvRestarts
 from trainer.env_runners.trajectory_postprocessing import TrajectoryPostprocessing
@@ -49,6 +49,7 @@ class EnvRunnerSpec:
         exploration: the strategy that chooses actions.
         postprocessing: what trajectories get before callbacks see them; None if the algorithm adds
             nothing or nobody listens.
+        connectors: what makes the connector pieces beside each sub-env; None if there are none.
         sub_env_tolerance: a sub-env that fails is made anew alone, after so many failures in a row
             at most; None leaves it to the repair of its runner.
     """
@@ -73,6 +74,7 @@ class EnvRunnerSpec:
     exploration: ExplorationSpec = field(default_factory=ExplorationSpec)
     postprocessing: TrajectoryPostprocessing | None = None
     sub_env_tolerance: int | None = None
+    connectors: ConnectorFactories | None = None
 
     @property
     def title(self) -> str:
@@ -117,6 +119,8 @@ class SlotPosition:
             or nobody knows them.
         env_state: of the env, encoded, to go on from without a replay; also between two episodes,
             for what an env carries over. None if it cannot be had, or the env was never reset.
+        connectors: what the connector pieces beside the env remembered before the running episode,
+            or now if none runs; None for nothing.
         env_state_trouble: in answers: why the state of the env is used no longer; else empty.
     """
 
@@ -130,6 +134,7 @@ class SlotPosition:
     tasks: tuple[TaskInForce, ...] = ()
     env_state: bytes | None = None
     env_state_trouble: str = ""
+    connectors: State | None = None
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -154,6 +159,7 @@ class SlotPosition:
             "episode": self.episode,
             "earlier_chunks": list(self.earlier_chunks),
             **({"tasks": tasks} if tasks else {}),
+            **({} if self.connectors is None else {"connectors": self.connectors}),
             **env_state,
         }
 
@@ -182,7 +188,9 @@ class SlotPosition:
         Args:
             skip: how much further on the number of the next episode is.
         """
-        return SlotPosition(self.episode_number + skip, tasks=self.task_now)
+        return SlotPosition(
+            self.episode_number + skip, tasks=self.task_now, connectors=self.connectors
+        )
 
     @property
     def task_now(self) -> tuple[TaskInForce, ...]:
@@ -209,12 +217,14 @@ class Weights:
         state: the module's arrays by name.
         exploration: what the runners' strategies must know of that of the main process.
         timestep: env steps sampled in the whole run when they were sent.
+        connectors: what the connector pieces of the first training slot remember, for evaluation.
     """
 
     version: int
     state: Mapping[str, Array]
     exploration: Mapping[str, Any] = field(default_factory=dict)
     timestep: int = 0
+    connectors: State | None = None
 
 
 @dataclass(frozen=True)
