@@ -11,6 +11,9 @@ from trainer import PrioritizedReplayBuffer, ReplayBuffer, SampleBatch
 from trainer.connectors.sample_batch import concat_samples
 from trainer.errors import EpisodeError, ReplayError
 
+Buffer: Any = ReplayBuffer
+Prioritized: Any = PrioritizedReplayBuffer
+
 
 def batch_of(*lengths: int, first: int = 0) -> SampleBatch:
     """Whole episodes of these lengths, numbered from `first`."""
@@ -101,7 +104,7 @@ def test_timeslices_want_one_number() -> None:
 
 
 def test_a_buffer_of_timesteps_draws_rows_evenly_and_overwrites_the_oldest() -> None:
-    buffer: Any = ReplayBuffer(capacity=15, storage_unit="timesteps")
+    buffer = Buffer(capacity=15, storage_unit="timesteps")
     for number in range(3):
         buffer.add(batch_of(5, first=number))
     assert len(buffer) == 15
@@ -113,7 +116,7 @@ def test_a_buffer_of_timesteps_draws_rows_evenly_and_overwrites_the_oldest() -> 
 
 
 def test_a_buffer_of_sequences_draws_sequences() -> None:
-    buffer: Any = ReplayBuffer(capacity=100, storage_unit="sequences")
+    buffer = Buffer(capacity=100, storage_unit="sequences")
     for length in (1, 2, 3):
         buffer.add(SampleBatch({"id": [length] * length, "seq_lens": [length]}))
     buffer.add(SampleBatch({"id": [4] * 4, "seq_lens": [2, 2]}))
@@ -128,7 +131,7 @@ def test_a_buffer_of_sequences_draws_sequences() -> None:
 
 
 def test_a_buffer_of_episodes_leaves_out_those_that_do_not_end() -> None:
-    buffer: Any = ReplayBuffer(capacity=18, storage_unit="episodes")
+    buffer = Buffer(capacity=18, storage_unit="episodes")
     buffer.add(batch_of(4, 4))
     buffer.add(batch_of(2, 3, first=2)[:4])
     assert len(buffer) == 3
@@ -136,11 +139,11 @@ def test_a_buffer_of_episodes_leaves_out_those_that_do_not_end() -> None:
 
 
 def test_a_buffer_goes_on_from_its_state_with_the_same_draws() -> None:
-    buffer: Any = ReplayBuffer(capacity=40, storage_unit="fragments")
+    buffer = Buffer(capacity=40, storage_unit="fragments")
     for number in range(6):
         buffer.add(batch_of(2, first=number))
     buffer.sample(3)
-    other: Any = ReplayBuffer(capacity=40, storage_unit="fragments")
+    other = Buffer(capacity=40, storage_unit="fragments")
     other.set_state(buffer.get_state())
     assert buffer.sample(20)["eps_id"].tolist() == other.sample(20)["eps_id"].tolist()
     assert buffer.sample(20)["eps_id"].tolist() != buffer.sample(20)["eps_id"].tolist()
@@ -148,7 +151,7 @@ def test_a_buffer_goes_on_from_its_state_with_the_same_draws() -> None:
 
 
 def test_a_buffer_with_priorities_draws_by_them() -> None:
-    buffer: Any = PrioritizedReplayBuffer(capacity=10, storage_unit="timesteps", alpha=1.0)
+    buffer = Prioritized(capacity=10, storage_unit="timesteps", alpha=1.0)
     buffer.add(batch_of(1), weight=1.0)
     buffer.add(batch_of(1, first=1), weight=3.0)
     batch = buffer.sample(2000, beta=1.0)
@@ -165,8 +168,8 @@ def test_what_does_not_fit_is_told() -> None:
     with pytest.raises(ReplayError, match='storage_unit="timesteps"'):
         ReplayBuffer(capacity=4).add(batch_of(2))  # type: ignore[arg-type]
     with pytest.raises(ReplayError, match="expected one of timesteps"):
-        ReplayBuffer(capacity=4, storage_unit="steps")
-    buffer: Any = ReplayBuffer(capacity=4, storage_unit="timesteps")
+        Buffer(capacity=4, storage_unit="steps")
+    buffer = Buffer(capacity=4, storage_unit="timesteps")
     with pytest.raises(ReplayError, match="expected a SampleBatch"):
         buffer.add([1])
     assert buffer.sample(1) is None

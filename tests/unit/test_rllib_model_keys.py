@@ -168,7 +168,7 @@ def test_post_fcnet_hiddens_are_the_layers_that_they_are_in_rllib(
 
 
 def test_no_activation_is_linear() -> None:
-    config = DefaultModelConfig(fcnet_activation=None, head_fcnet_activation=None)  # type: ignore[arg-type]
+    config = DefaultModelConfig(fcnet_activation=None, head_fcnet_activation=None)
     assert config.fcnet_activation == config.head_fcnet_activation == "linear"
 
 

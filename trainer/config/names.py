@@ -120,6 +120,9 @@ class NameTable:
         """
         if name in REFUSED_NAMES:
             return Problem(f"`{name}`", _NOT_OFFERED_SETTING, REFUSED_NAMES[name], unknown=True)
+        if name in REFUSED_SECTIONS:
+            advice = REFUSED_SECTIONS[name]
+            return Problem(f"`{name}`", _NOT_OFFERED_SECTION, advice, unknown=True)
         match = nearest(name, [*methods, *self.settings], similarity=0.75)
         if match is None or match in self.settings:
             return dataclasses.replace(self.unknown(name, None, ""), what=f"`{name}`")

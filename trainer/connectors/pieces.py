@@ -317,8 +317,7 @@ class ConnectorPipelineV2(ConnectorV2):
         return bool(self.connectors)
 
     def __getitem__(self, key: Any) -> Any:
-        found = self.connectors[key] if isinstance(key, int) else self._place(key)
-        return self.connectors[found] if not isinstance(key, int) else found
+        return self.connectors[key if isinstance(key, int) else self._place(key)]
 
     def _place(self, name_or_class: Any) -> int:
         for index, piece in enumerate(self.connectors):

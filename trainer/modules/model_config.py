@@ -34,7 +34,7 @@ class DefaultModelConfig:
             each, from first to last; kernel and stride are one number, or [vertical, horizontal].
             The padding may follow, "same" (default) or "valid". None: chosen by its size if the
             observation is a Box [height, width, channels], else none. []: none.
-        conv_activation: their activation.
+        conv_activation: their activation; None is "linear", as for the others.
         fcnet_hiddens: the widths of the hidden layers, ≥ 1 each; may be empty. After convolutions,
             too, where RLlib leaves them out.
         fcnet_activation: their activation, a name in `trainer.nn.ACTIVATIONS`.
@@ -72,11 +72,11 @@ class DefaultModelConfig:
     """
 
     conv_filters: Sequence[Sequence[Any]] | None = None
-    conv_activation: str = "relu"
+    conv_activation: str | None = "relu"
     fcnet_hiddens: Sequence[int] = field(default_factory=lambda: [256, 256])
-    fcnet_activation: str = "tanh"
+    fcnet_activation: str | None = "tanh"
     head_fcnet_hiddens: Sequence[int] = field(default_factory=list)
-    head_fcnet_activation: str = "relu"
+    head_fcnet_activation: str | None = "relu"
     vf_share_layers: bool = True
     free_log_std: bool = False
     log_std_clip_param: float = 20.0
@@ -170,12 +170,12 @@ class DefaultModelConfig:
 
     def hidden_layers(self) -> list[LayerSpec]:
         """The layers of `fcnet_hiddens`."""
-        draw = self.draw_of("fcnet")
-        return [LayerSpec(width, self.fcnet_activation, draw) for width in self.fcnet_hiddens]
+        draw, activation = self.draw_of("fcnet"), self.fcnet_activation or "linear"
+        return [LayerSpec(width, activation, draw) for width in self.fcnet_hiddens]
 
     def head_layers(self) -> list[LayerSpec]:
         """The layers of `head_fcnet_hiddens`."""
-        draw, activation = self.draw_of("head_fcnet"), self.head_fcnet_activation
+        draw, activation = self.draw_of("head_fcnet"), self.head_fcnet_activation or "linear"
         return [LayerSpec(width, activation, draw) for width in self.head_fcnet_hiddens]
 
     def last_layer(self, width: int) -> LayerSpec:

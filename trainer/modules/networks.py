@@ -58,7 +58,12 @@ def image_of(module: RLModule, config: DefaultModelConfig) -> ImageSpec | None:
         channels, kernel, stride, padding = parsed_filter(entry)
         convolutions.append(
             ConvolutionSpec(
-                channels, kernel, stride, padding, config.conv_activation, config.draw_of("conv")
+                channels,
+                kernel,
+                stride,
+                padding,
+                config.conv_activation or "linear",
+                config.draw_of("conv"),
             )
         )
     scale = 1.0 / 255.0 if found.is_bytes else 1.0

@@ -46,7 +46,7 @@ class SACModelConfig(DefaultModelConfig):
         q_model_config: settings of these that hold for the critics only.
     """
 
-    fcnet_activation: str = "relu"
+    fcnet_activation: str | None = "relu"
     twin_q: bool = True
     initial_alpha: float = 1.0
     policy_model_config: Mapping[str, Any] = field(default_factory=dict)
