@@ -32,6 +32,7 @@ from trainer import (
     EnvRunnerGroup,
     PPOConfig,
     RLlibCallback,
+    RLModuleSpec,
     RolloutWorker,
     SACConfig,
     SampleBatch,
@@ -39,6 +40,7 @@ from trainer import (
     UnknownSettingError,
     get_trainable_cls,
 )
+from trainer.modules import ActorCriticModule
 from trainer.rllib_names import constants
 
 
@@ -156,7 +158,7 @@ def test_a_config_that_makes_no_runner_is_told() -> None:
 
 @pytest.mark.process
 def test_a_group_of_ones_own_asks_all_its_runners() -> None:
-    group = EnvRunnerGroup(config=ppo(), num_env_runners=2)
+    group: Any = EnvRunnerGroup(config=ppo(), num_env_runners=2)
     try:
         assert group.num_remote_env_runners() == 2
         lengths = group.foreach_env_runner(lambda r: sum(map(len, r.sample(num_timesteps=30))))
@@ -169,7 +171,7 @@ def test_a_group_of_ones_own_asks_all_its_runners() -> None:
 
 
 def test_a_group_without_processes_has_a_local_runner() -> None:
-    group = EnvRunnerGroup(config=ppo(), local_env_runner=True)
+    group: Any = EnvRunnerGroup(config=ppo(), local_env_runner=True)
     assert group.local_env_runner is not None
     assert sum(map(len, group.local_env_runner.sample(num_timesteps=7))) == 7
     assert set(group.foreach_worker(lambda worker: worker.get_weights().keys())[0])
@@ -203,7 +205,8 @@ class Counting(DefaultCallbacks):
 
     def on_episode_end(self, *, env: Any, **_: Any) -> None:
         self.num_episodes += 1
-        assert isinstance(env, gym.vector.VectorEnv)
+        is_vector_env = isinstance(env, gym.vector.VectorEnv)
+        assert is_vector_env
         assert env.num_envs == len(env.get_attr("gravity")) == 2
         assert env.single_action_space.n == 2
         assert env.unwrapped.envs[0].unwrapped.spec.id == "CartPole-v1"
@@ -258,6 +261,18 @@ def test_a_policy_computes_actions_for_observations_that_are_ready_for_it() -> N
         assert policy.model is policy
         with pytest.raises(Exception, match="reads 4 numbers per row"):
             policy.compute_actions(np.zeros((2, 5)))
+
+
+def test_attributes_of_a_users_network_win_over_old_names() -> None:
+    class Own(ActorCriticModule):
+        def setup(self) -> None:
+            super().setup()
+            self.model, self.framework, self.dist_class = 1, "mine", int
+
+    config = ppo().rl_module(rl_module_spec=RLModuleSpec(module_class=Own))
+    with config.build() as algorithm:
+        policy = algorithm.get_policy()
+        assert (policy.model, policy.framework, policy.dist_class) == (1, "mine", int)
 
 
 def test_a_policy_of_dqn_has_no_probabilities() -> None:

@@ -7,6 +7,7 @@ gives them, and explores as the config says.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,22 +29,28 @@ if TYPE_CHECKING:
     from trainer.modules.rl_module import RLModule
 
 
+class _Itself:
+    """Gives the object itself, unless it has an attribute of its own under that name."""
+
+    def __get__(self, owner: Any, owner_class: type) -> Any:
+        return self if owner is None else owner
+
+
 class PolicyNames:
-    """Adds the older names to a module."""
+    """Adds the older names to a module.
 
-    _num_drawn = 0
+    Modules of users may have attributes of the same names, which win.
 
-    @property
-    def model(self) -> Any:
-        """The network: the module itself."""
-        return self
+    Attributes:
+        model: the network: the module itself.
+        framework: what networks are computed with.
+    """
 
-    @property
-    def framework(self) -> str:
-        """What networks are computed with."""
-        return "numpy"
+    _num_policy_draws = 0
+    model = _Itself()
+    framework = "numpy"
 
-    @property
+    @functools.cached_property
     def dist_class(self) -> type:
         """The class of its action distribution."""
         return type(_module(self).action_distribution)
@@ -98,15 +105,15 @@ class PolicyNames:
             "action_logp", "action_prob"}.
         """
         del state_batches
-        module, obs = _module(self), self._rows(obs_batch)
+        module, obs = _module(self), _rows(_module(self), obs_batch)
         distribution = module.action_distribution
         if explore is False:
             inputs = module.forward_inference({OBS: obs})[ACTION_DIST_INPUTS]
             actions = distribution.deterministic(inputs)
         else:
             inputs = module.forward_exploration({OBS: obs})[ACTION_DIST_INPUTS]
-            rng = position_rng(0, Role.EXPLORATION, self._num_drawn)
-            self._num_drawn += 1
+            rng = position_rng(0, Role.EXPLORATION, self._num_policy_draws)
+            self._num_policy_draws += 1
             shape = (len(obs), distribution.noise_width)
             noise = NOISE_DRAWS[distribution.noise_kind](rng, shape)
             actions = distribution.sample(inputs, noise)
@@ -122,26 +129,26 @@ class PolicyNames:
 
     def compute_log_likelihoods(self, actions: Any, obs_batch: Any, **_: Any) -> Array:
         """The log-likelihoods of actions, as the module gives them, [B]."""
-        module, obs = _module(self), self._rows(obs_batch)
+        module, obs = _module(self), _rows(_module(self), obs_batch)
         inputs = module.forward_exploration({OBS: obs})[ACTION_DIST_INPUTS]
         batch = nested.batch_copy(actions, name=ACTIONS)
         logp: Array = module.action_distribution.logp(inputs, batch)
         return logp
 
-    def _rows(self, obs_batch: Any) -> Array:
-        module = _module(self)
-        rows = np.asarray(obs_batch, np.float32)
-        rows = rows.reshape(len(rows), -1) if rows.ndim else rows
-        masks = module.action_masks
-        expected = module.obs_size + (0 if masks is None else masks.width)
-        if rows.ndim != 2 or rows.shape[1] != expected:
-            raise ModuleError(
-                f"A policy was given observations of the shape {np.shape(obs_batch)}; its network "
-                f"reads {expected} numbers per row, ready for it: one-hot codes for Discrete "
-                "observations, everything in one row. `algorithm.compute_single_action(obs)` takes "
-                "observations as the env gives them."
-            )
-        return rows
+
+def _rows(module: RLModule, obs_batch: Any) -> Array:
+    rows = np.asarray(obs_batch, np.float32)
+    rows = rows.reshape(len(rows), -1) if rows.ndim else rows
+    masks = module.action_masks
+    expected = module.obs_size + (0 if masks is None else masks.width)
+    if rows.ndim != 2 or rows.shape[1] != expected:
+        raise ModuleError(
+            f"A policy was given observations of the shape {np.shape(obs_batch)}; its network "
+            f"reads {expected} numbers per row, ready for it: one-hot codes for Discrete "
+            "observations, everything in one row. `algorithm.compute_single_action(obs)` takes "
+            "observations as the env gives them."
+        )
+    return rows
 
 
 def _module(names: Any) -> RLModule:
