@@ -7,6 +7,7 @@ from typing import Any
 
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.inference import ActionRequest
+from trainer.connectors import ConnectorFactories
 from trainer.episodes import nested
 from trainer.errors import ConfigError, EnvContractError
 from trainer.types import DEFAULT_MODULE_ID
@@ -63,6 +64,7 @@ class AlgorithmInference(AlgorithmParts):
         """
         self._refuse_if_stopped("compute_single_action")
         del prev_action, prev_reward, info, episode
+        self._refuse_with_connectors("compute_single_action")
         if policy_id not in _MODULE_IDS:
             raise ConfigError(
                 f"policy_id={policy_id!r}: there is one module, {DEFAULT_MODULE_ID!r}. Leave it "
@@ -88,6 +90,21 @@ class AlgorithmInference(AlgorithmParts):
             return self._inference.action(observation, request)
         action, outputs = self._inference.action_with_outputs(observation, request)
         return action, [], outputs
+
+    def _refuse_with_connectors(self, what: str) -> None:
+        """Connector pieces work beside a sub-env, in its episode; there is none here.
+
+        Raises:
+            ConfigError: the config has connectors of the user's.
+        """
+        if ConnectorFactories.of(self.config) is not None:
+            raise ConfigError(
+                f"{what}() was called, and the config has an `env_to_module_connector` or a "
+                "`module_to_env_connector`: pieces see episodes, and what they would make of a "
+                "single observation is not known. Play episodes with "
+                "`EnvRunnerGroup(config=…)` or `evaluate()`, or change observations in a wrapper "
+                "of the env instead of a connector."
+            )
 
     def compute_actions(
         self,

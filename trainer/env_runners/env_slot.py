@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from trainer.connectors import ConnectedEnv
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.observations import copied
 from trainer.env_runners.replay import Replay
@@ -39,6 +40,7 @@ class EnvSlot:
         env_seed: seed of the running episode; None if none runs.
         steps_left: env steps that the assignment still asks for; infinite if it counts episodes.
         episodes_left: episodes that it still asks for; infinite if it counts steps.
+        connected: the sub-env if it has connector pieces beside it, else None.
         earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
         tasks: of the sub-env; None if it has none.
     """
@@ -57,6 +59,7 @@ class EnvSlot:
         self._where = f"sub-env {index} of {runner}"
         self.tasks = SlotTasks.of(env, where=self._where)
         self._env_state = SlotEnvState(env)
+        self.connected = env if isinstance(env, ConnectedEnv) else None
         self.noise = noise
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
@@ -253,6 +256,7 @@ class EnvSlot:
             env_state=env_state,
             carried_state=carried_state,
             env_state_trouble=self._env_state.take_trouble(),
+            connectors=self._carried_by_connectors(),
         )
         if self.episode is None:
             return position
@@ -269,6 +273,11 @@ class EnvSlot:
         self._new_chunks = []
         self._continues = True
         return position
+
+    def _carried_by_connectors(self) -> State | None:
+        if self.connected is None:
+            return None
+        return self.connected.carried(is_running=self.episode is not None)
 
     def put_back(
         self,
@@ -291,6 +300,8 @@ class EnvSlot:
         """
         self.drop()
         self.episode_number = position.episode_number
+        if self.connected is not None:
+            self.connected.go_on_from(position.connectors)
         if position.env_seed is None or position.episode is None:
             self._env_state.bring_back(position.env_state, position.carried_state)
             self._put_tasks_back(position.task_now)
@@ -315,6 +326,10 @@ class EnvSlot:
     def take_env(self, env: gymnasium.Env[Any, Any]) -> None:
         """Gets another env in place of one that failed; it has the task of that one."""
         before, self.env = self.tasks, env
+        if self.connected is not None and isinstance(env, ConnectedEnv):
+            env.go_on_from(self._carried_by_connectors())
+            env.starts_from = self.connected.starts_from
+            self.connected = env
         self._env_state.take_env(env)
         self.tasks = SlotTasks.of(env, where=self._where)
         if before is not None:

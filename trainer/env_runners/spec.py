@@ -11,7 +11,7 @@ from typing import Any
 
 from callbacks import CallbackSpec
 from checkpoints import decode, encode
-from trainer.connectors import Normalization
+from trainer.connectors import ConnectorFactories, Normalization
 from trainer.curriculum import TaskInForce, followed_by
 from trainer.env_runners.env_restarts import EnvRestarts
 from trainer.env_runners.trajectory_postprocessing import TrajectoryPostprocessing
@@ -49,6 +49,7 @@ class EnvRunnerSpec:
         exploration: the strategy that chooses actions.
         postprocessing: what trajectories get before callbacks see them; None if the algorithm adds
             nothing or nobody listens.
+        connectors: what makes the connector pieces beside each sub-env; None if there are none.
         sub_env_tolerance: a sub-env that fails is made anew alone, after so many failures in a row
             at most; None leaves it to the repair of its runner.
     """
@@ -73,6 +74,7 @@ class EnvRunnerSpec:
     exploration: ExplorationSpec = field(default_factory=ExplorationSpec)
     postprocessing: TrajectoryPostprocessing | None = None
     sub_env_tolerance: int | None = None
+    connectors: ConnectorFactories | None = None
 
     @property
     def title(self) -> str:
@@ -120,6 +122,8 @@ class SlotPosition:
         carried_state: where the state of the env as a whole is not known: what its wrappers carried
             over into the running episode, or carry if none runs, encoded. None if they carry
             nothing yet.
+        connectors: what the connector pieces beside the env remembered before the running episode,
+            or now if none runs; None for nothing.
         env_state_trouble: in answers: why the state of the env is used no longer; else empty.
     """
 
@@ -134,6 +138,7 @@ class SlotPosition:
     env_state: bytes | None = None
     carried_state: bytes | None = None
     env_state_trouble: str = ""
+    connectors: State | None = None
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -158,6 +163,7 @@ class SlotPosition:
             "episode": self.episode,
             "earlier_chunks": list(self.earlier_chunks),
             **({"tasks": tasks} if tasks else {}),
+            **({} if self.connectors is None else {"connectors": self.connectors}),
             **{key: decode(saved) for key, saved in env_states.items() if saved is not None},
         }
 
@@ -191,7 +197,10 @@ class SlotPosition:
             skip: how much further on the number of the next episode is.
         """
         return SlotPosition(
-            self.episode_number + skip, tasks=self.task_now, carried_state=self.carried_state
+            self.episode_number + skip,
+            tasks=self.task_now,
+            carried_state=self.carried_state,
+            connectors=self.connectors,
         )
 
     @property
@@ -219,12 +228,14 @@ class Weights:
         state: the module's arrays by name.
         exploration: what the runners' strategies must know of that of the main process.
         timestep: env steps sampled in the whole run when they were sent.
+        connectors: what the connector pieces of the first training slot remember, for evaluation.
     """
 
     version: int
     state: Mapping[str, Array]
     exploration: Mapping[str, Any] = field(default_factory=dict)
     timestep: int = 0
+    connectors: State | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from trainer.nn import (
     ActionDistribution,
     DiagGaussian,
     ImageNetwork,
-    LayerSpec,
     acting_forward,
 )
 from trainer.nn.initializers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
@@ -158,8 +157,7 @@ class ActorCriticModule(RLModule):
         """Decides which networks there are, and which layers they have."""
         config = self._config
         self._image = image_of(self, config)
-        hidden = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
-        head = [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
+        hidden, head = config.hidden_layers(), config.head_layers()
         num_outputs = self.action_distribution.num_inputs
         if config.free_log_std:
             num_outputs = self.action_distribution.noise_width
@@ -171,7 +169,7 @@ class ActorCriticModule(RLModule):
         widths = {"pi": num_outputs, "vf": 1}
         self._plans = {"encoder": encoder}
         for name, width in widths.items():
-            layers = [*before, *head, LayerSpec(width, "linear")]
+            layers = [*before, *head, config.last_layer(width)]
             self._plans[name] = NetworkPlan(name, encoder.num_outputs, layers, image)
 
     def _network(self, name: str) -> MLP | ImageNetwork:

@@ -70,7 +70,14 @@ def _image_spec(found: ShownImage, config: DefaultModelConfig) -> ImageSpec:
     for entry in filters:
         channels, kernel, stride, padding = parsed_filter(entry)
         convolutions.append(
-            ConvolutionSpec(channels, kernel, stride, padding, config.conv_activation)
+            ConvolutionSpec(
+                channels,
+                kernel,
+                stride,
+                padding,
+                config.conv_activation or "linear",
+                config.draw_of("conv"),
+            )
         )
     image = ImageSpec(
         found.shape,

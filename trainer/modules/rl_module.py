@@ -18,13 +18,14 @@ from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules.action_masks import ActionMasks, MaskingCalls, action_masks
 from trainer.modules.module_checkpoints import ModuleCheckpoints
+from trainer.modules.rllib_names import PolicyNames
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
 
 
-class RLModule(ModuleCheckpoints, ABC):
+class RLModule(PolicyNames, ModuleCheckpoints, ABC):
     """A network that maps encoded observations to action distributions and values.
 
     To write your own, implement the five abstract methods; keep `__init__` as it is and make what

@@ -46,7 +46,7 @@ class SACModelConfig(DefaultModelConfig):
         q_model_config: settings of these that hold for the critics only.
     """
 
-    fcnet_activation: str = "relu"
+    fcnet_activation: str | None = "relu"
     twin_q: bool = True
     initial_alpha: float = 1.0
     policy_model_config: Mapping[str, Any] = field(default_factory=dict)
@@ -81,9 +81,11 @@ class SACModelConfig(DefaultModelConfig):
             for attribute in dataclasses.fields(DefaultModelConfig)
         }
         config = DefaultModelConfig.from_setting({**shared, **own})
-        layers = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
-        layers += [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
-        return [*layers, LayerSpec(num_outputs, "linear")]
+        return [
+            *config.hidden_layers(),
+            *config.head_layers(),
+            config.last_layer(num_outputs),
+        ]
 
 
 class SACModule(RLModule):

@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from trainer.nn.acting import BLOCK_ROWS, matmul_rows
 from trainer.nn.activations import Activation, ActivationCache, activation_named
-from trainer.nn.initializers import HIDDEN_GAIN, Initializer
+from trainer.nn.initializers import AS_THE_NETWORK, HIDDEN_GAIN, Initializer, LayerDraw
 from trainer.nn.parameters import Parameters
 from trainer.types import Array
 
@@ -40,6 +40,7 @@ class ConvolutionSpec:
         stride: vertical and horizontal distance of the patches, ≥ 1.
         padding: one of `PADDINGS`.
         activation: a name in `trainer.nn.activations.ACTIVATIONS`.
+        draw: how its first weights are drawn, where that is decided for the layer alone.
     """
 
     channels: int
@@ -47,6 +48,7 @@ class ConvolutionSpec:
     stride: tuple[int, int]
     padding: str
     activation: str
+    draw: LayerDraw = AS_THE_NETWORK
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
         """Height, width, channels of what it makes of images of a shape; 0 where none fits."""
@@ -327,8 +329,7 @@ class ConvolutionStack:
     def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
         """Draws all weights."""
         for layer in self._layers:
-            weights = layer.weights
-            initializer(rng, kernel=weights[:-1], bias=weights[-1], gain=HIDDEN_GAIN)
+            layer.spec.draw.after(initializer, rng, weights=layer.weights, gain=HIDDEN_GAIN)
 
     def forward(self, rows: Array) -> Array:
         """The features [B, F] of flat images [B, H · W · C]; valid until the next forward pass."""
