@@ -77,11 +77,10 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     with contextlib.ExitStack() as locks:
         visible_registry.ensure()
         locks.enter_context(visible_registry.locked())
-        if plan.is_detached:
-            # All in the same order: two processes may prefer different ones.
-            for found in ActorRegistry.all_detached():
-                if found.directory != visible_registry.directory:
-                    locks.enter_context(found.locked())
+        # All in the same order: two processes may prefer different ones.
+        for found in ActorRegistry.all_detached() if plan.is_detached else []:
+            if found.directory != visible_registry.directory:
+                locks.enter_context(found.locked())
         registry.sweep(living=list(_Process.owned))
         existing = find_actor(plan.name, plan.namespace) if plan.name is not None else None
         if existing is not None and plan.get_if_exists:
