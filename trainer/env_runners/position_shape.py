@@ -47,6 +47,7 @@ _PLAYED: Final = fields(
     optional={
         "tasks": list_of(of_type(list)),
         "env_state": anything,
+        "carried_state": anything,
         "connectors": of_type(dict),
     },
 )

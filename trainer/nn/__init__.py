@@ -12,7 +12,7 @@ from trainer.nn.categorical import Categorical, MultiCategorical
 from trainer.nn.convolution import PADDINGS, ConvolutionSpec, ConvolutionStack, ImageSpec
 from trainer.nn.distributions import ActionDistribution, DistributionTerms
 from trainer.nn.gaussian import DiagGaussian
-from trainer.nn.image_network import ImageNetwork, acting_forward
+from trainer.nn.image_network import ImageNetwork, MixedSpec, acting_forward
 from trainer.nn.initializers import (
     BIAS_RULES,
     INITIALIZERS,
@@ -55,6 +55,7 @@ __all__ = [
     "ImageSpec",
     "LayerDraw",
     "LayerSpec",
+    "MixedSpec",
     "MultiCategorical",
     "Parameters",
     "ProductDistribution",
