@@ -9,7 +9,9 @@ import signal
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import forkserver, process
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
@@ -27,6 +29,8 @@ START_METHOD_VARIABLE: Final = "LOCAL_TRAINER_START_METHOD"
 
 _ONE_THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _LOCK: Final = threading.RLock()
+# Global because a fork copies all of them; weak, so that it keeps none alive.
+_STARTED: Final[weakref.WeakSet[BaseProcess]] = weakref.WeakSet()
 
 
 def choose_start_method() -> str:
@@ -106,6 +110,24 @@ def preload(modules: Sequence[str], start_method: str) -> None:
         multiprocessing.get_context("forkserver").set_forkserver_preload(names)
 
 
+@contextlib.contextmanager
+def _allowed_to_have_children() -> Iterator[None]:
+    """Lets a daemonic process of multiprocessing start processes inside the block.
+
+    multiprocessing forbids it, because a daemon is terminated without an end of its own, and would
+    leave its children behind. Ours end with their parent, however that ends.
+    """
+    this_process = multiprocessing.current_process()
+    if not this_process.daemon:
+        yield
+        return
+    this_process.daemon = False
+    try:
+        yield
+    finally:
+        this_process.daemon = True
+
+
 class _QuietProcess:
     """A process that starts as described in this module; everything else is the process' own.
 
@@ -118,8 +140,9 @@ class _QuietProcess:
         self._on_start = on_start
 
     def start(self) -> None:
-        with starting(), _without_main_module():
+        with starting(), _without_main_module(), _allowed_to_have_children():
             self._process.start()
+        _STARTED.add(self._process)
         self._on_start(self._process)
 
     def __getattr__(self, name: str) -> Any:
@@ -138,7 +161,59 @@ def make_context(start_method: str, on_start: Callable[[BaseProcess], None]) -> 
     make_process = context.Process
 
     def make_quiet_process(*args: Any, **kwargs: Any) -> _QuietProcess:
-        return _QuietProcess(make_process(*args, **kwargs), on_start)
+        with _LOCK, _allowed_to_have_children():  # a process is a daemon if its maker is one
+            return _QuietProcess(make_process(*args, **kwargs), on_start)
 
     context.Process = make_quiet_process
     return context  # type: ignore[no-any-return]
+
+
+def _forget_process(started: BaseProcess) -> None:
+    """In a forked copy of the process that started it: gives up what this copy holds of another.
+
+    There is no public way. Left as they are, multiprocessing waits at the end of this process for
+    children that are not its own, and pipes whose end tells a child that its parent is gone stay
+    open as long as this process lives.
+    """
+    getattr(process, "_children", set()).discard(started)
+    finalizer = getattr(getattr(started, "_popen", None), "finalizer", None)
+    for descriptor in getattr(finalizer, "_args", None) or ():
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _forget_fork_server() -> None:
+    """In a forked copy of the process that started it: the next worker gets a server of its own.
+
+    A fork server ends when nobody holds its pipe any more, so this copy must not; and
+    multiprocessing asks for the state of the server as of a child, which it is not here.
+    """
+    server: object = getattr(forkserver, "_forkserver", None)
+    if getattr(server, "_forkserver_pid", None) is None:
+        return
+    alive_fd = getattr(server, "_forkserver_alive_fd", None)
+    vars(server).update(
+        _forkserver_address=None,
+        _forkserver_alive_fd=None,
+        _forkserver_pid=None,
+        _lock=threading.Lock(),
+    )
+    if isinstance(alive_fd, int):
+        with contextlib.suppress(OSError):
+            os.close(alive_fd)
+
+
+def _after_fork() -> None:
+    _LOCK.release()
+    for started in list(_STARTED):
+        _forget_process(started)
+    _STARTED.clear()
+    _forget_fork_server()
+
+
+if hasattr(os, "register_at_fork"):
+    # The lock: a fork in the middle of `starting` would copy its hidden main module and changed
+    # path, with nobody to put them back.
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_after_fork
+    )

@@ -19,10 +19,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import threading
 import time
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import process as executors
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -77,13 +82,19 @@ class WorkerSlot:
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
         self._closing: Future[bytes] | None = None
-        self._context = make_context(start_method, self._keep_process)
-        self._semaphores = NamedSemaphores(self._context)
-        self._signals: Any = self._context.RawValue(worker_main.CallSignals)
         self._signs_before = self._signs_seen = 0
         self._signs_seen_at = 0.0
         self._oom_kills_before: int | None = None
         self._has_warned = False
+        self._is_inherited = False
+        self._make_own()
+
+    def _make_own(self) -> None:
+        """Makes what belongs to this process, and not to one that was forked from it."""
+        self._context = make_context(self._start_method, self._keep_process)
+        self._semaphores = NamedSemaphores(self._context)
+        self._signals: Any = self._context.RawValue(worker_main.CallSignals)
+        self._is_inherited = False
 
     @property
     def pid(self) -> int | None:
@@ -104,6 +115,9 @@ class WorkerSlot:
             stall_limit_s: how long it may go without progress.
         """
         self.kill()
+        if self._is_inherited:
+            self._make_own()
+        _end_before_exit(self)
         has_forkserver = self._start_method == "forkserver"
         path = ImportPath.of_this_process()
         initargs = (self._signals, has_forkserver, path, registry_of_this_process())
@@ -287,6 +301,24 @@ class WorkerSlot:
         except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended next
             _LOGGER.warning("%s did not close: %r", self.name, error)
 
+    def forget_process(self) -> None:
+        """In a forked copy of this process: the worker is the original's, and is left alone.
+
+        Who waits for an answer here gets none: the call is lost, and can be made again.
+        """
+        executor, self._executor = self._executor, None
+        self._process = self._closing = None
+        self.is_busy = False
+        self._is_inherited = True
+        if executor is not None:
+            # Nor is it collected, or told to end with this process: it would write into a pipe of
+            # the original's. There is no public way.
+            _INHERITED.append(executor)
+            thread = getattr(executor, "_executor_manager_thread", None)
+            getattr(executors, "_threads_wakeups", {}).pop(thread, None)
+        if self.pending is not None:
+            self._watch(_broken(_NotStartedError("this process was forked")), self.stall_limit_s)
+
     def _keep_process(self, process: BaseProcess) -> None:
         self._process = process
 
@@ -340,3 +372,51 @@ def _initialize(
         import_path=import_path,
         actor_registry=actor_registry,
     )
+
+
+# Global because the exit and the fork of a process are; weak, so that it keeps no slot alive.
+_LIVE: Final[weakref.WeakSet[WorkerSlot]] = weakref.WeakSet()
+_INHERITED: Final[list[ProcessPoolExecutor]] = []
+
+
+class _Exit:
+    """What this process does at its end; global because a process ends once."""
+
+    finalizer: util.Finalize | None = None
+    is_registered = False
+
+
+def _end_before_exit(slot: WorkerSlot) -> None:
+    """Lets a worker be killed before the interpreter waits for its executor's thread.
+
+    Finalizers run after that wait, which lasts for ever if a worker hangs. There is no public hook
+    before it; where the private one is missing, only such exits would hang. A process of
+    multiprocessing waits for its children even earlier, and forgets at its beginning what was to be
+    done at its end: so this is looked at with every start.
+    """
+    _LIVE.add(slot)
+    if _Exit.finalizer is None or not _Exit.finalizer.still_active():
+        _Exit.finalizer = util.Finalize(None, kill_live_workers, exitpriority=100)
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None and not _Exit.is_registered:
+        _Exit.is_registered = True
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending already
+            register(kill_live_workers)
+
+
+def kill_live_workers() -> None:
+    """Ends all workers of this process at once."""
+    with signals_deferred():
+        for slot in list(_LIVE):
+            slot.kill()
+
+
+def _forget_workers() -> None:
+    _Exit.finalizer = None  # it knows whose it is, and does nothing here
+    for slot in list(_LIVE):
+        slot.forget_process()
+    _LIVE.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_workers)
