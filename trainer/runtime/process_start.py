@@ -11,12 +11,13 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import forkserver, process
+from multiprocessing import process
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from trainer.errors import ConfigError
+from trainer.runtime.fork_server import ForkServerWatch
 from trainer.runtime.import_path import (
     may_preload,
     path_for_starting,
@@ -140,7 +141,12 @@ class _QuietProcess:
         self._on_start = on_start
 
     def start(self) -> None:
-        with starting(), _without_main_module(), _allowed_to_have_children():
+        with (
+            starting(),
+            _without_main_module(),
+            _allowed_to_have_children(),
+            ForkServerWatch(),
+        ):
             self._process.start()
         _STARTED.add(self._process)
         self._on_start(self._process)
@@ -182,33 +188,11 @@ def _forget_process(started: BaseProcess) -> None:
             os.close(descriptor)
 
 
-def _forget_fork_server() -> None:
-    """In a forked copy of the process that started it: the next worker gets a server of its own.
-
-    A fork server ends when nobody holds its pipe any more, so this copy must not; and
-    multiprocessing asks for the state of the server as of a child, which it is not here.
-    """
-    server: object = getattr(forkserver, "_forkserver", None)
-    if getattr(server, "_forkserver_pid", None) is None:
-        return
-    alive_fd = getattr(server, "_forkserver_alive_fd", None)
-    vars(server).update(
-        _forkserver_address=None,
-        _forkserver_alive_fd=None,
-        _forkserver_pid=None,
-        _lock=threading.Lock(),
-    )
-    if isinstance(alive_fd, int):
-        with contextlib.suppress(OSError):
-            os.close(alive_fd)
-
-
 def _after_fork() -> None:
     _LOCK.release()
     for started in list(_STARTED):
         _forget_process(started)
     _STARTED.clear()
-    _forget_fork_server()
 
 
 if hasattr(os, "register_at_fork"):

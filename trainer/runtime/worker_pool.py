@@ -15,12 +15,15 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runtime.fork_server import end_stopped_fork_server
 from trainer.runtime.outcomes import Outcome
 from trainer.runtime.process_start import choose_start_method, preload
 from trainer.runtime.unpacking import refuse_while_unpacking
 from trainer.runtime.worker_slot import WorkerSlot
 
 _LONGEST_POLL_S: Final = 0.5
+SUSPICIOUS_S = 5.0
+"""After so many seconds without progress the fork server is looked at: it tells who has died."""
 
 
 class WorkerPool:
@@ -82,6 +85,8 @@ class WorkerPool:
                 stalled = self.slots[index].kill_if_stalled()
                 if stalled is not None:
                     return index, stalled
+            if any(self.slots[index].idle_s() >= SUSPICIOUS_S for index in indices):
+                end_stopped_fork_server()
             remaining_s = until - time.monotonic()
             if remaining_s <= 0:
                 return None

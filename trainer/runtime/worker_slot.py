@@ -40,6 +40,7 @@ from trainer.errors import SerializationError
 from trainer.runtime import worker_main
 from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
 from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runtime.fork_server import ForkServerWatch
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Failure, Reply, describe_failure, pack
 from trainer.runtime.oom_kills import num_oom_kills
@@ -331,7 +332,8 @@ class WorkerSlot:
             # The executor's own thread collects the exit code; asking at the same time could lose
             # it.
             try:
-                executor.shutdown(wait=True, cancel_futures=True)
+                with ForkServerWatch():
+                    executor.shutdown(wait=True, cancel_futures=True)
             except RuntimeError:
                 pass  # its thread was never started: there is nothing to end
         if process is None:
