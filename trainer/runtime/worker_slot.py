@@ -18,6 +18,7 @@ and threads could not bear it; and we wait for answers without its locks.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -28,6 +29,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import process as executors
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import util
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -42,9 +44,10 @@ from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_proce
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.fork_server import ForkServerWatch
 from trainer.runtime.import_path import ImportPath
-from trainer.runtime.messages import Failure, Reply, describe_failure, pack
+from trainer.runtime.messages import Failure, Reply, describe_failure
 from trainer.runtime.oom_kills import num_oom_kills
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
+from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
 from trainer.runtime.process_start import make_context, starting
 from trainer.runtime.semaphores import NamedSemaphores
 
@@ -125,6 +128,7 @@ class WorkerSlot:
         self._oom_kills_before = num_oom_kills()
         # multiprocessing starts processes of its own for the first semaphore.
         with signals_deferred(), starting():
+            keep_temporary_directory()
             self._signals.notes[:] = _NOTHING
             self.is_busy = True
             self._executor = ProcessPoolExecutor(
@@ -168,7 +172,7 @@ class WorkerSlot:
                 future = self._executor.submit(worker_main.call, method, packed)
             except BrokenProcessPool as error:
                 # It died while it was idle: the call fails like one that was under way.
-                future = _broken(error)
+                future = _broken(_DiedIdleError(str(error)))
             self._watch(future, stall_limit_s)
 
     def _watch(self, future: Future[bytes], stall_limit_s: float | None) -> None:
@@ -177,7 +181,14 @@ class WorkerSlot:
         self._has_warned = False
         self._signs_before = self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
-        future.add_done_callback(self._arrivals.put)
+        future.add_done_callback(functools.partial(self._note_end, self.pid))
+
+    def _note_end(self, pid: int | None, future: Future[bytes]) -> None:
+        """Is told at once when a call ends, in whichever thread."""
+        error = None if future.cancelled() else future.exception()
+        if pid is not None and isinstance(error, BrokenProcessPool):
+            end_group(pid, is_leader_known=not isinstance(error, _DiedIdleError))
+        self._arrivals.put(future)
 
     @property
     def has_answer(self) -> bool:
@@ -260,23 +271,27 @@ class WorkerSlot:
         """Ends the process at once, whatever it is doing; nothing happens if there is none."""
         with signals_deferred():
             self.pending = None
-            if self._process is not None:
+            process = self._process
+            if process is not None:
                 with contextlib.suppress(ValueError, OSError):  # already ended
-                    self._process.kill()
+                    is_alive = not wait([process.sentinel], 0)
+                    end_group(process.pid or 0, is_leader_known=is_alive)
+                    process.kill()
             self._reap()
 
     def tell_to_close(self) -> None:
-        """Lets the servant close, if it is idle; `stop` waits for it."""
+        """Lets the servant close and the process end in order, if it is idle; `stop` waits."""
         if self._executor is None or self.is_busy or self._closing is not None:
             return
         with signals_deferred(), contextlib.suppress(BrokenProcessPool):  # it is gone already
-            self._closing = self._executor.submit(worker_main.call, "close", pack(()))
+            self._closing = self._executor.submit(worker_main.end_in_order)
 
     def stop(self, grace_s: float) -> None:
-        """Lets the servant close, then ends the process; an interrupt ends it at once.
+        """Lets the process end in order, then ends it; an interrupt ends it at once.
 
         Args:
-            grace_s: seconds that the servant's `close()` may take.
+            grace_s: seconds that the servant's `close()` and the `atexit` handlers of code in the
+                process may take.
         """
         try:
             self.tell_to_close()
@@ -298,7 +313,12 @@ class WorkerSlot:
         except BrokenProcessPool:
             pass  # it is gone already
         except Empty:
-            _LOGGER.warning("%s did not close within %.1f s.", self.name, grace_s)
+            _LOGGER.warning(
+                "%s did not close within %.1f s: close() of its envs or an atexit handler takes "
+                "longer. It was ended without.",
+                self.name,
+                grace_s,
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended next
             _LOGGER.warning("%s did not close: %r", self.name, error)
 
@@ -322,6 +342,8 @@ class WorkerSlot:
 
     def _keep_process(self, process: BaseProcess) -> None:
         self._process = process
+        if process.pid is not None:
+            guard_group(process.pid)
 
     def _reap(self) -> int | None:
         executor, self._executor = self._executor, None
@@ -338,6 +360,7 @@ class WorkerSlot:
                 pass  # its thread was never started: there is nothing to end
         if process is None:
             return None
+        end_group(process.pid or 0, is_leader_known=False)
         process.join(_REAP_TIMEOUT_S)
         return process.exitcode
 
@@ -355,6 +378,10 @@ def warn_of_close(name: str, failure: Failure) -> None:
 
 class _NotStartedError(BrokenProcessPool):
     """There was no process from the start; the text says why."""
+
+
+class _DiedIdleError(BrokenProcessPool):
+    """The process was gone before it was asked, nobody knows since when."""
 
 
 def _broken(error: BrokenProcessPool) -> Future[bytes]:
