@@ -129,6 +129,23 @@ def _allowed_to_have_children() -> Iterator[None]:
         this_process.daemon = True
 
 
+@contextlib.contextmanager
+def _start_method_known_to_all() -> Iterator[None]:
+    """Hides a default start method that a new process does not know, such as that of loky.
+
+    A new process takes over the default of its parent, whichever way it was started itself.
+    """
+    before = multiprocessing.get_start_method(allow_none=True)
+    if before in (None, *multiprocessing.get_all_start_methods()):
+        yield
+        return
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
 class _QuietProcess:
     """A process that starts as described in this module; everything else is the process' own.
 
@@ -144,6 +161,7 @@ class _QuietProcess:
         with (
             starting(),
             _without_main_module(),
+            _start_method_known_to_all(),
             _allowed_to_have_children(),
             ForkServerWatch(),
         ):
