@@ -63,6 +63,14 @@ def test_a_fork_server_killed_between_iterations_makes_no_difference() -> None:
     assert outcome(lambda _: kill_fork_server()) == outcome(lambda _: None)
 
 
+def test_a_fork_server_whose_end_the_program_was_told_instead_of_us_makes_no_difference() -> None:
+    def disturb(_: Any) -> None:
+        kill_fork_server()
+        os.waitpid(SERVER._forkserver_pid, 0)  # as os.wait() does
+
+    assert outcome(disturb) == outcome(lambda _: None)
+
+
 @pytest.mark.parametrize("has_connected", [False, True])
 def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
     has_connected: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -29,7 +29,13 @@ from trainer.runtime.actor_registry import ActorRegistry, initialize, registry_o
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
-from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
+from trainer.runtime.process_start import (
+    choose_start_method,
+    describe_start_error,
+    make_context,
+    preload,
+    starting,
+)
 from trainer.runtime.unpacking import refuse_while_unpacking
 
 _PRELOADED: Final = ("numpy", "trainer.runtime.actor_process")
@@ -144,8 +150,8 @@ def _start(
         process.start()
     except (OSError, EOFError) as error:  # the fork server died; the next start makes another one
         raise ActorError(
-            f"No process could be started for the actor {bootstrap.name!r}: "
-            f"{type(error).__name__}: {error}. Try again; if it stays so, the limits of the "
+            f"No process could be started for the actor {bootstrap.name!r} "
+            f"({describe_start_error(error)}). Try again; if it stays so, the limits of the "
             "operating system (processes, memory) may be reached."
         ) from error
     address = draft(pid=process.pid or 0)  # it has one, now that it was started

@@ -107,11 +107,12 @@ def _end(pid: int, why: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _forget_fork_server() -> None:
-    """In a forked copy of the process that started it: the next worker gets a server of its own.
+def forget_fork_server() -> None:
+    """The next worker gets another server; this one is not, or no longer, a child of this process.
 
-    A fork server ends when nobody holds its pipe any more, so this copy must not; and
-    multiprocessing asks for the state of the server as of a child, which it is not here.
+    So it is in a forked copy of the process that started it. A fork server ends when nobody holds
+    its pipe any more, so such a copy must not; and multiprocessing asks for the state of the server
+    as of a child.
     """
     if fork_server_pid() is None:
         return
@@ -129,4 +130,4 @@ def _forget_fork_server() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_fork_server)
+    os.register_at_fork(after_in_child=forget_fork_server)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
@@ -17,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from trainer.errors import ConfigError
-from trainer.runtime.fork_server import ForkServerWatch
+from trainer.runtime.fork_server import ForkServerWatch, forget_fork_server
 from trainer.runtime.import_path import (
     may_preload,
     path_for_starting,
@@ -101,6 +103,37 @@ def starting() -> Iterator[None]:
             set_variables(before)
 
 
+def describe_start_error(error: Exception) -> str:
+    """Why a process or thread could not be started, and what can be done about it."""
+    text = f"{type(error).__name__}: {error}"
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return (
+            f"{text}; this process may have {allowed} open files (`ulimit -n`), and each worker "
+            "takes some 10: raise the limit, or use fewer runners"
+        )
+    if number in (errno.EAGAIN, errno.ENOMEM) or "start new thread" in str(error):
+        return (
+            f"{text}; the limit of processes and threads (`ulimit -u`, or of the container) or the "
+            "memory is used up: raise it, or use fewer runners; num_env_runners=0 needs none"
+        )
+    if isinstance(error, FileNotFoundError) and not _has_current_folder():
+        return (
+            f"{text}; the current folder of this process was removed, and a new process starts "
+            "there: change to another one with os.chdir()"
+        )
+    return text
+
+
+def _has_current_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - what fails is what is asked for
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def preload(modules: Sequence[str], start_method: str) -> None:
     """Tells the fork server which modules to import once, for all workers to come.
 
@@ -165,7 +198,11 @@ class _QuietProcess:
             _allowed_to_have_children(),
             ForkServerWatch(),
         ):
-            self._process.start()
+            try:
+                self._process.start()
+            except ChildProcessError:  # the user's os.wait() was told of the fork server's end
+                forget_fork_server()
+                self._process.start()
         _STARTED.add(self._process)
         self._on_start(self._process)
 

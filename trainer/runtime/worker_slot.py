@@ -38,7 +38,7 @@ import cloudpickle
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-from trainer.errors import SerializationError
+from trainer.errors import RunnerError, SerializationError
 from trainer.runtime import worker_main
 from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
 from trainer.runtime.deferred_signals import signals_deferred
@@ -48,7 +48,7 @@ from trainer.runtime.messages import Failure, Reply, describe_failure
 from trainer.runtime.oom_kills import num_oom_kills
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
-from trainer.runtime.process_start import make_context, starting
+from trainer.runtime.process_start import describe_start_error, make_context, starting
 from trainer.runtime.semaphores import NamedSemaphores
 
 _LOGGER = logging.getLogger(__name__)
@@ -97,7 +97,12 @@ class WorkerSlot:
         """Makes what belongs to this process, and not to one that was forked from it."""
         self._context = make_context(self._start_method, self._keep_process)
         self._semaphores = NamedSemaphores(self._context)
-        self._signals: Any = self._context.RawValue(worker_main.CallSignals)
+        try:
+            self._signals: Any = self._context.RawValue(worker_main.CallSignals)
+        except OSError as error:
+            raise RunnerError(
+                f"{self.name.capitalize()} could not be made: {describe_start_error(error)}."
+            ) from error
         self._is_inherited = False
 
     @property
@@ -122,28 +127,34 @@ class WorkerSlot:
         if self._is_inherited:
             self._make_own()
         _end_before_exit(self)
-        has_forkserver = self._start_method == "forkserver"
-        path = ImportPath.of_this_process()
-        initargs = (self._signals, has_forkserver, path, registry_of_this_process())
         self._oom_kills_before = num_oom_kills()
         # multiprocessing starts processes of its own for the first semaphore.
         with signals_deferred(), starting():
-            keep_temporary_directory()
             self._signals.notes[:] = _NOTHING
             self.is_busy = True
-            self._executor = ProcessPoolExecutor(
-                max_workers=1,
-                mp_context=self._context,
-                initializer=_initialize,
-                initargs=initargs,
-            )
             try:
-                future = self._executor.submit(worker_main.construct, packed_factory)
-            except (OSError, EOFError) as error:
+                future = self._start_process(packed_factory)
+            except (OSError, EOFError, RuntimeError) as error:
                 # The fork server died, or nothing can be started now. The next start tries anew,
                 # with another fork server.
-                future = _broken(_NotStartedError(f"{type(error).__name__}: {error}"))
+                if isinstance(error, RuntimeError) and "thread" not in str(error):
+                    raise  # the interpreter is ending
+                if self._process is not None:  # only the thread is missing that looks after it
+                    self._process.kill()
+                future = _broken(_NotStartedError(describe_start_error(error)))
             self._watch(future, stall_limit_s)
+
+    def _start_process(self, packed_factory: bytes) -> Future[bytes]:
+        keep_temporary_directory()
+        has_forkserver = self._start_method == "forkserver"
+        path = ImportPath.of_this_process()
+        self._executor = ProcessPoolExecutor(
+            max_workers=1,
+            mp_context=self._context,
+            initializer=_initialize,
+            initargs=(self._signals, has_forkserver, path, registry_of_this_process()),
+        )
+        return self._executor.submit(worker_main.construct, packed_factory)
 
     def submit(
         self, method: str, arguments: Sequence[object], *, stall_limit_s: float | None = None
