@@ -180,3 +180,35 @@ def test_an_algorithm_with_runners_trains_in_a_process_of_a_pool(
         pytest.importorskip("joblib")
     (tmp_path / "script.py").write_text(POOLED.replace("CALL", POOLS[pool]))
     assert run(tmp_path, ["script.py"], start_method, None) == (0, "[1]\n")
+
+
+REGISTERED = """
+import gymnasium
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+class Mine(CountdownEnv):
+    def __init__(self, max_length=3):
+        super().__init__({"max_length": max_length})
+
+gymnasium.register("Mine-v0", entry_point="__main__:Mine", kwargs={"max_length": 7})
+gymnasium.register("Long-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv",
+                   max_episode_steps=9)
+held = open(__file__)
+gymnasium.register("Stays-v0", entry_point=lambda: held)  # cannot travel, and is not needed
+
+def make(context):
+    assert gymnasium.make("Long-v0").spec.max_episode_steps == 9
+    return gymnasium.make("Mine-v0")
+
+config = PPOConfig().environment(make).env_runners(num_env_runners=1)
+config.training(train_batch_size=20, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]})
+with config.build_algo() as algo:
+    print(algo.env_runner_group.foreach_env_runner(lambda runner: runner.env.envs[0].spec.kwargs))
+"""
+
+
+def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(REGISTERED)
+    code, output = run(tmp_path, ["script.py"], "forkserver", None)
+    assert (code, output) == (0, "[{'max_length': 7}]\n")
