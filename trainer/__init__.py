@@ -58,6 +58,7 @@ from trainer.episodes import SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
     AlgorithmStoppedError,
     ConfigError,
+    DebuggerError,
     EnvContractError,
     EnvCreationError,
     EnvError,
@@ -122,6 +123,7 @@ __all__ = [
     "ConfigError",
     "Curiosity",
     "DQNConfig",
+    "DebuggerError",
     "DefaultCallbacks",
     "EarlyStopping",
     "EnvContext",

@@ -67,6 +67,7 @@ PUBLIC_NAMES: Final = {
         "CallbackError",
         "CallbackSpec",
         "ConfigView",
+        "DebuggerError",
         "DefaultCallbacks",
         "EarlyStopping",
         "EnvRunnerGroupView",

@@ -212,3 +212,38 @@ def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(tmp_
     (tmp_path / "script.py").write_text(REGISTERED)
     code, output = run(tmp_path, ["script.py"], "forkserver", None)
     assert (code, output) == (0, "[{'max_length': 7}]\n")
+
+
+DEBUGGED = """
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+class Debugged(CountdownEnv):
+    def step(self, action):
+        STOP
+        return super().step(action)
+
+config = PPOConfig().environment(Debugged).env_runners(num_env_runners=1)
+with config.build_algo() as algo:
+    algo.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [
+        ("breakpoint()", "breakpoint() was called at <string>:7, in a process of its own"),
+        ("import pdb; pdb.set_trace()", "Env runner 1 called the debugger pdb in a process of"),
+    ],
+)
+def test_a_debugger_in_a_runner_is_one_short_error_that_says_what_to_do(
+    stop: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
+    code, output = run(tmp_path, ["-c", DEBUGGED.replace("STOP", stop)], "forkserver", None)
+    lines = output.splitlines()
+    assert code == 1
+    assert lines[-1].startswith(f"trainer.errors.DebuggerError: {text}")
+    assert "num_env_runners=0" in lines[-1]
+    assert len(lines) < 50
+    assert output.count("Traceback") == 1

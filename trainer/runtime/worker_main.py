@@ -29,6 +29,7 @@ from collections.abc import Callable
 from multiprocessing import forkserver, util
 from typing import Any, Final
 
+from trainer.errors import DebuggerError
 from trainer.runtime.actor_registry import ActorRegistry, tell_this_process
 from trainer.runtime.blas_threads import set_blas_threads
 from trainer.runtime.import_path import ImportPath
@@ -37,6 +38,11 @@ from trainer.runtime.process_groups import lead_group
 from trainer.runtime.unpacking import unpack
 from trainer.runtime.worker_output import flush_output, print_whole_lines
 
+NO_DEBUGGER_HERE: Final = (
+    "in a process of its own, which has no terminal. To debug an env or a callback, let runners "
+    "live in the main process: config.env_runners(num_env_runners=0), and "
+    "evaluation_num_env_runners=0 for evaluation. Both play the same episodes there."
+)
 _PR_SET_PDEATHSIG = 1
 NUM_NOTES: Final = 6
 
@@ -95,6 +101,8 @@ def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> N
     """What every process of ours does first; it does not yet end with its parent."""
     lead_group()
     _forget_inherited_ends()
+    if sys.breakpointhook is sys.__breakpointhook__:
+        sys.breakpointhook = _refuse_breakpoint
     import_path.take_over()
     tell_this_process(actor_registry)
     print_whole_lines()
@@ -126,6 +134,17 @@ def _forget_inherited_ends() -> None:
     for function in (logging.shutdown, run_finalizers, end_multiprocessing):
         if function is not None:
             atexit.register(function)
+
+
+def _refuse_breakpoint(*arguments: Any, **settings: Any) -> Any:
+    """What `breakpoint()` does here, unless PYTHONBREAKPOINT says something else than pdb."""
+    if os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace"):
+        return sys.__breakpointhook__(*arguments, **settings)  # noqa: T100 - as the user said
+    caller = sys._getframe(1)
+    raise DebuggerError(
+        f"breakpoint() was called at {caller.f_code.co_filename}:{caller.f_lineno}, "
+        f"{NO_DEBUGGER_HERE}"
+    )
 
 
 def die_with_parent(*, has_forkserver: bool) -> None:
