@@ -20,7 +20,8 @@ from typing import Final
 
 _LOGGER = logging.getLogger(__name__)
 
-_LOOK_EVERY_S: Final = 0.1
+LOOK_EVERY_S: Final = 0.1
+"""How often a server that something waits for is looked at."""
 STOPPED_LIMIT_S = 1.0
 """How long a stopped server is waited for, in seconds."""
 ANSWER_LIMIT_S = 60.0
@@ -44,13 +45,16 @@ def end_stopped_fork_server() -> bool:
 
 
 class ForkServerWatch:
-    """Ends a fork server that does not answer, from a thread, while a block waits for it.
+    """Ends a fork server that does not answer while something waits for it.
 
-    with ForkServerWatch():
-        process.start()     # raises EOFError or OSError if the server was ended
+        with ForkServerWatch():         # from a thread
+            process.start()             # raises EOFError or OSError if the server was ended
+
+    Who waits bit by bit needs no thread, and calls `look` every `LOOK_EVERY_S` instead.
     """
 
     def __init__(self) -> None:
+        self._begun_at = self._stopped_at = time.monotonic()
         self._is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._watch, name="watch of the fork server", daemon=True
@@ -72,19 +76,23 @@ class ForkServerWatch:
             self._thread.join()
 
     def _watch(self) -> None:
-        begun_at = stopped_at = time.monotonic()
-        while not self._is_over.wait(_LOOK_EVERY_S):
-            pid, now = fork_server_pid(), time.monotonic()
-            if pid is None:
-                continue
-            if not _is_stopped(pid):
-                stopped_at = now
-            if now - stopped_at >= STOPPED_LIMIT_S:
-                _end(pid, "is stopped (SIGSTOP)")
-                begun_at = stopped_at = now
-            elif now - begun_at >= ANSWER_LIMIT_S:
-                _end(pid, f"has not answered for {ANSWER_LIMIT_S:g} s")
-                begun_at = now
+        while not self._is_over.wait(LOOK_EVERY_S):
+            self.look()
+
+    def look(self) -> None:
+        """Ends the fork server if it has not answered for too long."""
+        pid, now = fork_server_pid(), time.monotonic()
+        if pid is None:
+            return
+        if not _is_stopped(pid):
+            self._stopped_at = now
+        if now - self._stopped_at >= STOPPED_LIMIT_S:
+            _end(pid, "is stopped (SIGSTOP)")
+        elif now - self._begun_at >= ANSWER_LIMIT_S:
+            _end(pid, f"has not answered for {ANSWER_LIMIT_S:g} s")
+        else:
+            return
+        self._begun_at = self._stopped_at = now
 
 
 def _is_stopped(pid: int) -> bool:

@@ -42,7 +42,7 @@ from trainer.errors import RunnerError, SerializationError
 from trainer.runtime import worker_main
 from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
 from trainer.runtime.deferred_signals import signals_deferred
-from trainer.runtime.fork_server import ForkServerWatch
+from trainer.runtime.fork_server import LOOK_EVERY_S, ForkServerWatch
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Failure, Reply, describe_failure
 from trainer.runtime.oom_kills import num_oom_kills
@@ -362,18 +362,27 @@ class WorkerSlot:
         self.is_busy = False
         self._closing = None
         if executor is not None:
-            # The executor's own thread collects the exit code; asking at the same time could lose
-            # it.
-            try:
-                with ForkServerWatch():
-                    executor.shutdown(wait=True, cancel_futures=True)
-            except RuntimeError:
-                pass  # its thread was never started: there is nothing to end
+            _shut_down(executor)
         if process is None:
             return None
         end_group(process.pid or 0, is_leader_known=False)
         process.join(_REAP_TIMEOUT_S)
         return process.exitcode
+
+
+def _shut_down(executor: ProcessPoolExecutor) -> None:
+    """Waits for the executor's thread, which alone may collect the exit code.
+
+    It waits for the fork server, which tells the end of the process.
+    """
+    thread = getattr(executor, "_executor_manager_thread", None)
+    executor.shutdown(wait=thread is None, cancel_futures=True)
+    if thread is None or thread.ident is None:
+        return  # there is no such thread, or it was never started: there is nothing to end
+    watch = ForkServerWatch()
+    while thread.is_alive():
+        thread.join(LOOK_EVERY_S)
+        watch.look()
 
 
 def warn_of_close(name: str, failure: Failure) -> None:
