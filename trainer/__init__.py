@@ -10,8 +10,10 @@
 Everything public is importable from here, from `callbacks` and from `checkpoints`.
 """
 
+from trainer.interrupted_import import end_quietly_while_importing
 from trainer.sibling_packages import check_siblings
 
+end_quietly_while_importing()
 check_siblings()
 
 from callbacks import (  # noqa: E402 - only after the check that it is ours

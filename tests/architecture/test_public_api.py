@@ -67,7 +67,6 @@ PUBLIC_NAMES: Final = {
         "CallbackError",
         "CallbackSpec",
         "ConfigView",
-        "DebuggerError",
         "DefaultCallbacks",
         "EarlyStopping",
         "EnvRunnerGroupView",
@@ -113,6 +112,7 @@ PUBLIC_NAMES: Final = {
         "ConfigError",
         "Curiosity",
         "DQNConfig",
+        "DebuggerError",
         "DefaultCallbacks",
         "EarlyStopping",
         "EnvContext",
@@ -225,7 +225,8 @@ def _imported_names(module: Module) -> set[str]:
         alias.asname or alias.name
         for node in module.tree.body
         if isinstance(node, ast.ImportFrom)
-        and node.module not in {"__future__", "trainer.sibling_packages"}
+        and node.module
+        not in {"__future__", "trainer.sibling_packages", "trainer.interrupted_import"}
         for alias in node.names
     }
 
