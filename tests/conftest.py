@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -29,7 +29,7 @@ def signals_do_what_they_do_in_a_terminal() -> Iterator[None]:
 
     Processes inherit that, so it holds for programs that tests start, too.
     """
-    expected = {
+    expected: dict[signal.Signals, Any] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
         signal.SIGHUP: signal.SIG_DFL,

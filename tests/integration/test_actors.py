@@ -251,10 +251,12 @@ def test_an_actor_that_is_made_by_several_at_once_is_made_once() -> None:
     assert actors.get(made[0].get.remote()) == 4
 
 
+left_behind: list[Any] = []
+
+
 def _use_actor_in_a_child() -> None:
-    global left_behind
-    left_behind = Counter.remote(3)  # lives until the process ends, which must not wait for it
-    assert actors.get(left_behind.get.remote()) == 3
+    left_behind.append(Counter.remote(3))  # lives until the process ends, which must not wait
+    assert actors.get(left_behind[0].get.remote()) == 3
 
 
 @pytest.mark.parametrize("daemon", [False, True])
