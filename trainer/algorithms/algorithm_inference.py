@@ -7,7 +7,8 @@ from typing import Any
 
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.inference import ActionRequest
-from trainer.errors import ConfigError
+from trainer.episodes import nested
+from trainer.errors import ConfigError, EnvContractError
 from trainer.types import DEFAULT_MODULE_ID
 
 _MODULE_IDS = frozenset({DEFAULT_MODULE_ID, "default_policy"})
@@ -113,8 +114,16 @@ class AlgorithmInference(AlgorithmParts):
         Returns:
             The actions; with `full_fetch` or a state: (actions, states, extra outputs), each by
             agent.
+
+        Raises:
+            EnvContractError: the observations are no dict; see also `compute_single_action`.
         """
         del episodes
+        if not isinstance(observations, Mapping):
+            raise EnvContractError(
+                f"compute_actions() got {nested.describe(observations)}; expected a dict of "
+                "observations by agent. For a single one, ask compute_single_action(observation)."
+            )
         options |= {"unsquash_action": unsquash_actions, "clip_action": clip_actions}
         if not full_fetch and state is None:
             return {

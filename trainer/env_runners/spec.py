@@ -117,6 +117,9 @@ class SlotPosition:
             or nobody knows them.
         env_state: of the env, encoded, to go on from without a replay; also between two episodes,
             for what an env carries over. None if it cannot be had, or the env was never reset.
+        carried_state: where the state of the env as a whole is not known: what its wrappers carried
+            over into the running episode, or carry if none runs, encoded. None if they carry
+            nothing yet.
         env_state_trouble: in answers: why the state of the env is used no longer; else empty.
     """
 
@@ -129,6 +132,7 @@ class SlotPosition:
     continues: bool = False
     tasks: tuple[TaskInForce, ...] = ()
     env_state: bytes | None = None
+    carried_state: bytes | None = None
     env_state_trouble: str = ""
 
     def following(self, before: SlotPosition) -> SlotPosition:
@@ -145,7 +149,7 @@ class SlotPosition:
     def to_state(self) -> State:
         """Plain data, for a checkpoint, if the tasks are."""
         tasks = [[entry.step, entry.task] for entry in self.tasks]
-        env_state = {} if self.env_state is None else {"env_state": decode(self.env_state)}
+        env_states = {"env_state": self.env_state, "carried_state": self.carried_state}
         return {
             "episode_number": self.episode_number,
             "env_seed": self.env_seed,
@@ -154,20 +158,24 @@ class SlotPosition:
             "episode": self.episode,
             "earlier_chunks": list(self.earlier_chunks),
             **({"tasks": tasks} if tasks else {}),
-            **env_state,
+            **{key: decode(saved) for key, saved in env_states.items() if saved is not None},
         }
 
     @classmethod
     def from_state(cls, state: State) -> SlotPosition:
         """The position that `to_state` was called on."""
-        env_state = state.get("env_state")
+        env_states = {
+            key: encode(state[key])
+            for key in ("env_state", "carried_state")
+            if state.get(key) is not None
+        }
         return cls(
             **{
                 **state,
                 "actions": tuple(state["actions"]),
                 "earlier_chunks": tuple(state["earlier_chunks"]),
                 "tasks": tuple(TaskInForce(step, task) for step, task in state.get("tasks", ())),
-                "env_state": None if env_state is None else encode(env_state),
+                **env_states,
             }
         )
 
@@ -182,7 +190,9 @@ class SlotPosition:
         Args:
             skip: how much further on the number of the next episode is.
         """
-        return SlotPosition(self.episode_number + skip, tasks=self.task_now)
+        return SlotPosition(
+            self.episode_number + skip, tasks=self.task_now, carried_state=self.carried_state
+        )
 
     @property
     def task_now(self) -> tuple[TaskInForce, ...]:
@@ -332,6 +342,8 @@ class RunnerReport:
         tasks: of its sub-envs as they were made, before anything was put back; None if they cannot
             be given tasks.
         why_no_tasks: what they lack for it.
+        silent_wrappers: of its sub-envs: those of which nobody knows what they carry from episode
+            to episode.
         why_no_env_state: what keeps the state of its sub-envs from being used; empty if it is used,
             or if they say nothing about it.
     """
@@ -343,3 +355,4 @@ class RunnerReport:
     tasks: tuple[TaskInForce, ...] | None = None
     why_no_tasks: str = ""
     why_no_env_state: str = ""
+    silent_wrappers: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from trainer.envs.env_factory import (
     packed_registrations,
     take_over_registrations,
 )
-from trainer.envs.env_state import EnvState, StatefulEnv, why_no_env_state
+from trainer.envs.env_state import EnvState, StatefulEnv, silent_wrappers, why_no_env_state
 from trainer.envs.registry import register_env
 from trainer.envs.vector_env import VectorEnv
 
@@ -20,6 +20,7 @@ __all__ = [
     "make_env_factory",
     "packed_registrations",
     "register_env",
+    "silent_wrappers",
     "take_over_registrations",
     "why_no_env_state",
 ]

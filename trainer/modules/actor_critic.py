@@ -99,7 +99,7 @@ class ActorCriticModule(RLModule):
 
     def forward_acting(self, obs: Array) -> Array:
         """See `RLModule.forward_acting`."""
-        outputs = self._acting(obs)
+        outputs = self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
         if self._log_std is None:
             return outputs
         log_std = np.broadcast_to(self._log_std, outputs.shape)
@@ -109,7 +109,7 @@ class ActorCriticModule(RLModule):
         """See `RLModule.forward_train`; both results are views that the next call overwrites."""
         if self.inference_only:
             raise self.acting_only_error()
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         features = self._columns.of(obs)
@@ -145,7 +145,7 @@ class ActorCriticModule(RLModule):
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
         """See `RLModule.compute_values`; images in parts, because their patches take much room."""
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if self._image is None or len(obs) <= IMAGES_AT_ONCE:
             return super().compute_values(batch)
         values: Array = np.empty(len(obs), self.parameters.dtype)

@@ -21,9 +21,11 @@ class DefaultModelConfig:
     Attributes:
         conv_filters: convolutions that come before all other layers, `[channels, kernel, stride]`
             each, from first to last; kernel and stride are one number, or [vertical, horizontal].
-            The padding may follow, "same" (default) or "valid". None: chosen by its size if the
-            observation is a Box [height, width, channels], else none. []: none.
+            The padding may follow, "same" (default) or "valid". None: chosen by the size of each
+            image in the observation, a Box with three dimensions. []: none.
         conv_activation: their activation.
+        conv_channels_first: ours. Images are [channels, height, width] (True) or [height, width,
+            channels] (False). None: told from their shape; docs/spaces.md says how.
         fcnet_hiddens: the widths of the hidden layers, ≥ 1 each; may be empty. After convolutions,
             too, where RLlib leaves them out.
         fcnet_activation: their activation, a name in `trainer.nn.ACTIVATIONS`.
@@ -41,6 +43,7 @@ class DefaultModelConfig:
 
     conv_filters: Sequence[Sequence[Any]] | None = None
     conv_activation: str = "relu"
+    conv_channels_first: bool | None = None
     fcnet_hiddens: Sequence[int] = field(default_factory=lambda: [256, 256])
     fcnet_activation: str = "tanh"
     head_fcnet_hiddens: Sequence[int] = field(default_factory=list)
@@ -60,6 +63,10 @@ class DefaultModelConfig:
         ]
         if not self.log_std_clip_param > 0.0:
             problems.append(f"`log_std_clip_param={self.log_std_clip_param!r}` must be above 0")
+        if self.conv_channels_first not in (None, True, False):
+            problems.append(
+                f"`conv_channels_first={self.conv_channels_first!r}` must be True, False or None"
+            )
         if self.use_lstm:
             problems.append(
                 "`use_lstm=True`: there are no recurrent networks here; stack frames in the env, "

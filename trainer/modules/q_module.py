@@ -128,6 +128,7 @@ class QModule(RLModule):
 
     def forward_acting(self, obs: Array) -> Array:
         """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""
+        obs = obs if obs.ndim == 2 else self.checked_rows({OBS: obs})
         features = obs if self._acting_encoder is None else self._acting_encoder(obs)
         outputs = {name: network(features) for name, network in self._acting_streams.items()}
         advantages = outputs["af"].reshape(len(obs), self.num_actions, -1)
@@ -148,7 +149,7 @@ class QModule(RLModule):
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """Values [B, n], or logits [B, n·m] in order of actions; a view that does not last."""
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         features = self._columns.of(obs)

@@ -27,7 +27,7 @@ from trainer.nn import (
     columns_with_ones,
 )
 from trainer.nn.initializers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
-from trainer.spaces import shown_image
+from trainer.spaces import shown_images
 from trainer.types import Array
 
 LOG_ALPHA = "log_alpha"
@@ -133,8 +133,8 @@ class SACModule(RLModule):
         }
 
     def _refuse_images(self) -> None:
-        found = shown_image(self.seen_space)
-        if self._config.conv_filters is None and found is not None and found.has_channels:
+        found = shown_images(self.seen_space)
+        if self._config.conv_filters is None and any(image.has_channels for image in found):
             raise UnsupportedSpaceError(
                 f"SAC's ready-made networks read numbers, not images; this env shows "
                 f"{self.seen_space}. Use PPO or DQN, or ask for dense layers on all pixels: "
@@ -195,11 +195,11 @@ class SACModule(RLModule):
 
     def forward_acting(self, obs: Array) -> Array:
         """The policy's inputs; see `RLModule.forward_acting`."""
-        return self._acting(obs)
+        return self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """The policy's inputs [B, K], a view that does not last."""
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         self._obs_and_ones[:-1] = obs.T

@@ -12,7 +12,7 @@ from trainer.nn.categorical import Categorical, MultiCategorical
 from trainer.nn.convolution import PADDINGS, ConvolutionSpec, ConvolutionStack, ImageSpec
 from trainer.nn.distributions import ActionDistribution, DistributionTerms
 from trainer.nn.gaussian import DiagGaussian
-from trainer.nn.image_network import ImageNetwork, acting_forward
+from trainer.nn.image_network import ImageNetwork, MixedSpec, acting_forward
 from trainer.nn.initializers import INITIALIZERS
 from trainer.nn.layers import DenseLayer, LayerSpec
 from trainer.nn.mlp import MLP, columns_with_ones
@@ -45,6 +45,7 @@ __all__ = [
     "ImageNetwork",
     "ImageSpec",
     "LayerSpec",
+    "MixedSpec",
     "MultiCategorical",
     "Parameters",
     "ProductDistribution",

@@ -77,11 +77,20 @@ class ImageSpec:
         shape: height, width, channels of an image.
         scale: what its numbers are multiplied by, 1/255 for bytes.
         convolutions: the layers, at least one.
+        channels_first: an image comes as [channels, height, width]; the layers are the same.
+        start: where its numbers begin in a row of an observation with other parts.
     """
 
     shape: tuple[int, ...]
     scale: float
     convolutions: tuple[ConvolutionSpec, ...]
+    channels_first: bool = False
+    start: int = 0
+
+    @property
+    def columns(self) -> slice:
+        """Where its numbers stand in a row of an observation with other parts."""
+        return slice(self.start, self.start + math.prod(self.shape))
 
     @property
     def num_features(self) -> int:
@@ -287,7 +296,8 @@ class ConvolutionStack:
         image: ImageSpec,
     ) -> None:
         """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
-        input_shape = self._input_shape = image.shape
+        input_shape = image.shape
+        self._image = image
         self._num_features = image.num_features
         self._layers: list[ConvolutionLayer] = []
         for index, spec in enumerate(image.convolutions):
@@ -322,7 +332,7 @@ class ConvolutionStack:
 
     def forward(self, rows: Array) -> Array:
         """The features [B, F] of flat images [B, H · W · C]; valid until the next forward pass."""
-        images = rows.reshape(len(rows), *self._input_shape)
+        images = self._images(rows)
         for layer in self._layers:
             images = layer.forward(images)
         return images.reshape(len(rows), self._num_features)
@@ -339,7 +349,14 @@ class ConvolutionStack:
 
     def act(self, rows: Array) -> Array:
         """The same features as `forward`, row-exact and in memory of their own."""
-        images = rows.reshape(len(rows), *self._input_shape)
+        images = self._images(rows)
         for layer in self._layers:
             images = layer.act(images)
         return images.reshape(len(rows), self._num_features)
+
+    def _images(self, rows: Array) -> Array:
+        """Flat images as [B, H, W, C]."""
+        height, width, channels = self._image.shape
+        if self._image.channels_first:
+            return rows.reshape(len(rows), channels, height, width).transpose(0, 2, 3, 1)
+        return rows.reshape(len(rows), height, width, channels)
