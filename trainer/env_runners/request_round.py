@@ -21,11 +21,12 @@ from trainer.env_runners.rounds import Ask, Round, RoundResult, raise_original
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import Weights
 from trainer.env_runners.trouble import Trouble
-from trainer.errors import EnvContractError, RunnerLostError
+from trainer.errors import DebuggerError, EnvContractError, RunnerLostError
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import describe_shadows
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
 from trainer.runtime.restart_policy import RestartPolicy
+from trainer.runtime.worker_main import NO_DEBUGGER_HERE
 from trainer.runtime.worker_pool import WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
@@ -281,6 +282,11 @@ class RequestRound(Round):
         if not isinstance(outcome, Failed):
             return
         error = outcome.failure.unpack_error()
+        if outcome.failure.type_name == "bdb.BdbQuit":  # pdb.set_trace() finds no input to read
+            where = self._places[index].name.capitalize()
+            raise DebuggerError(f"{where} called the debugger pdb {NO_DEBUGGER_HERE}")
+        if isinstance(error, DebuggerError):
+            raise error from None  # the text says all: where it was called, and what to do
         is_first_start = was_starting and self._places[index].num_starts == 1
         if isinstance(error, (CallbackError, EnvContractError)) or is_first_start:
             kept = "" if is_first_start else self._keep(index, outcome, self._asks[index])

@@ -18,11 +18,18 @@ and threads could not bear it; and we wait for answers without its locks.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import os
+import threading
 import time
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import process as executors
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import util
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -31,15 +38,17 @@ import cloudpickle
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-from trainer.errors import SerializationError
+from trainer.errors import RunnerError, SerializationError
 from trainer.runtime import worker_main
 from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
 from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runtime.fork_server import LOOK_EVERY_S, ForkServerWatch
 from trainer.runtime.import_path import ImportPath
-from trainer.runtime.messages import Failure, Reply, describe_failure, pack
+from trainer.runtime.messages import Failure, Reply, describe_failure
 from trainer.runtime.oom_kills import num_oom_kills
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
-from trainer.runtime.process_start import make_context, starting
+from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
+from trainer.runtime.process_start import describe_start_error, make_context, starting
 from trainer.runtime.semaphores import NamedSemaphores
 
 _LOGGER = logging.getLogger(__name__)
@@ -77,13 +86,24 @@ class WorkerSlot:
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
         self._closing: Future[bytes] | None = None
-        self._context = make_context(start_method, self._keep_process)
-        self._semaphores = NamedSemaphores(self._context)
-        self._signals: Any = self._context.RawValue(worker_main.CallSignals)
         self._signs_before = self._signs_seen = 0
         self._signs_seen_at = 0.0
         self._oom_kills_before: int | None = None
         self._has_warned = False
+        self._is_inherited = False
+        self._make_own()
+
+    def _make_own(self) -> None:
+        """Makes what belongs to this process, and not to one that was forked from it."""
+        self._context = make_context(self._start_method, self._keep_process)
+        self._semaphores = NamedSemaphores(self._context)
+        try:
+            self._signals: Any = self._context.RawValue(worker_main.CallSignals)
+        except OSError as error:
+            raise RunnerError(
+                f"{self.name.capitalize()} could not be made: {describe_start_error(error)}."
+            ) from error
+        self._is_inherited = False
 
     @property
     def pid(self) -> int | None:
@@ -104,27 +124,37 @@ class WorkerSlot:
             stall_limit_s: how long it may go without progress.
         """
         self.kill()
-        has_forkserver = self._start_method == "forkserver"
-        path = ImportPath.of_this_process()
-        initargs = (self._signals, has_forkserver, path, registry_of_this_process())
+        if self._is_inherited:
+            self._make_own()
+        _end_before_exit(self)
         self._oom_kills_before = num_oom_kills()
         # multiprocessing starts processes of its own for the first semaphore.
         with signals_deferred(), starting():
             self._signals.notes[:] = _NOTHING
             self.is_busy = True
-            self._executor = ProcessPoolExecutor(
-                max_workers=1,
-                mp_context=self._context,
-                initializer=_initialize,
-                initargs=initargs,
-            )
             try:
-                future = self._executor.submit(worker_main.construct, packed_factory)
-            except (OSError, EOFError) as error:
+                future = self._start_process(packed_factory)
+            except (OSError, EOFError, RuntimeError) as error:
                 # The fork server died, or nothing can be started now. The next start tries anew,
                 # with another fork server.
-                future = _broken(_NotStartedError(f"{type(error).__name__}: {error}"))
+                if isinstance(error, RuntimeError) and "thread" not in str(error):
+                    raise  # the interpreter is ending
+                if self._process is not None:  # only the thread is missing that looks after it
+                    self._process.kill()
+                future = _broken(_NotStartedError(describe_start_error(error)))
             self._watch(future, stall_limit_s)
+
+    def _start_process(self, packed_factory: bytes) -> Future[bytes]:
+        keep_temporary_directory()
+        has_forkserver = self._start_method == "forkserver"
+        path = ImportPath.of_this_process()
+        self._executor = ProcessPoolExecutor(
+            max_workers=1,
+            mp_context=self._context,
+            initializer=_initialize,
+            initargs=(self._signals, has_forkserver, path, registry_of_this_process()),
+        )
+        return self._executor.submit(worker_main.construct, packed_factory)
 
     def submit(
         self, method: str, arguments: Sequence[object], *, stall_limit_s: float | None = None
@@ -153,7 +183,7 @@ class WorkerSlot:
                 future = self._executor.submit(worker_main.call, method, packed)
             except BrokenProcessPool as error:
                 # It died while it was idle: the call fails like one that was under way.
-                future = _broken(error)
+                future = _broken(_DiedIdleError(str(error)))
             self._watch(future, stall_limit_s)
 
     def _watch(self, future: Future[bytes], stall_limit_s: float | None) -> None:
@@ -162,7 +192,14 @@ class WorkerSlot:
         self._has_warned = False
         self._signs_before = self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
-        future.add_done_callback(self._arrivals.put)
+        future.add_done_callback(functools.partial(self._note_end, self.pid))
+
+    def _note_end(self, pid: int | None, future: Future[bytes]) -> None:
+        """Is told at once when a call ends, in whichever thread."""
+        error = None if future.cancelled() else future.exception()
+        if pid is not None and isinstance(error, BrokenProcessPool):
+            end_group(pid, is_leader_known=not isinstance(error, _DiedIdleError))
+        self._arrivals.put(future)
 
     @property
     def has_answer(self) -> bool:
@@ -245,23 +282,27 @@ class WorkerSlot:
         """Ends the process at once, whatever it is doing; nothing happens if there is none."""
         with signals_deferred():
             self.pending = None
-            if self._process is not None:
+            process = self._process
+            if process is not None:
                 with contextlib.suppress(ValueError, OSError):  # already ended
-                    self._process.kill()
+                    is_alive = not wait([process.sentinel], 0)
+                    end_group(process.pid or 0, is_leader_known=is_alive)
+                    process.kill()
             self._reap()
 
     def tell_to_close(self) -> None:
-        """Lets the servant close, if it is idle; `stop` waits for it."""
+        """Lets the servant close and the process end in order, if it is idle; `stop` waits."""
         if self._executor is None or self.is_busy or self._closing is not None:
             return
         with signals_deferred(), contextlib.suppress(BrokenProcessPool):  # it is gone already
-            self._closing = self._executor.submit(worker_main.call, "close", pack(()))
+            self._closing = self._executor.submit(worker_main.end_in_order)
 
     def stop(self, grace_s: float) -> None:
-        """Lets the servant close, then ends the process; an interrupt ends it at once.
+        """Lets the process end in order, then ends it; an interrupt ends it at once.
 
         Args:
-            grace_s: seconds that the servant's `close()` may take.
+            grace_s: seconds that the servant's `close()` and the `atexit` handlers of code in the
+                process may take.
         """
         try:
             self.tell_to_close()
@@ -283,12 +324,37 @@ class WorkerSlot:
         except BrokenProcessPool:
             pass  # it is gone already
         except Empty:
-            _LOGGER.warning("%s did not close within %.1f s.", self.name, grace_s)
+            _LOGGER.warning(
+                "%s did not close within %.1f s: close() of its envs or an atexit handler takes "
+                "longer. It was ended without.",
+                self.name,
+                grace_s,
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended next
             _LOGGER.warning("%s did not close: %r", self.name, error)
 
+    def forget_process(self) -> None:
+        """In a forked copy of this process: the worker is the original's, and is left alone.
+
+        Who waits for an answer here gets none: the call is lost, and can be made again.
+        """
+        executor, self._executor = self._executor, None
+        self._process = self._closing = None
+        self.is_busy = False
+        self._is_inherited = True
+        if executor is not None:
+            # Nor is it collected, or told to end with this process: it would write into a pipe of
+            # the original's. There is no public way.
+            _INHERITED.append(executor)
+            thread = getattr(executor, "_executor_manager_thread", None)
+            getattr(executors, "_threads_wakeups", {}).pop(thread, None)
+        if self.pending is not None:
+            self._watch(_broken(_NotStartedError("this process was forked")), self.stall_limit_s)
+
     def _keep_process(self, process: BaseProcess) -> None:
         self._process = process
+        if process.pid is not None:
+            guard_group(process.pid)
 
     def _reap(self) -> int | None:
         executor, self._executor = self._executor, None
@@ -296,16 +362,27 @@ class WorkerSlot:
         self.is_busy = False
         self._closing = None
         if executor is not None:
-            # The executor's own thread collects the exit code; asking at the same time could lose
-            # it.
-            try:
-                executor.shutdown(wait=True, cancel_futures=True)
-            except RuntimeError:
-                pass  # its thread was never started: there is nothing to end
+            _shut_down(executor)
         if process is None:
             return None
+        end_group(process.pid or 0, is_leader_known=False)
         process.join(_REAP_TIMEOUT_S)
         return process.exitcode
+
+
+def _shut_down(executor: ProcessPoolExecutor) -> None:
+    """Waits for the executor's thread, which alone may collect the exit code.
+
+    It waits for the fork server, which tells the end of the process.
+    """
+    thread = getattr(executor, "_executor_manager_thread", None)
+    executor.shutdown(wait=thread is None, cancel_futures=True)
+    if thread is None or thread.ident is None:
+        return  # there is no such thread, or it was never started: there is nothing to end
+    watch = ForkServerWatch()
+    while thread.is_alive():
+        thread.join(LOOK_EVERY_S)
+        watch.look()
 
 
 def warn_of_close(name: str, failure: Failure) -> None:
@@ -321,6 +398,10 @@ def warn_of_close(name: str, failure: Failure) -> None:
 
 class _NotStartedError(BrokenProcessPool):
     """There was no process from the start; the text says why."""
+
+
+class _DiedIdleError(BrokenProcessPool):
+    """The process was gone before it was asked, nobody knows since when."""
 
 
 def _broken(error: BrokenProcessPool) -> Future[bytes]:
@@ -340,3 +421,51 @@ def _initialize(
         import_path=import_path,
         actor_registry=actor_registry,
     )
+
+
+# Global because the exit and the fork of a process are; weak, so that it keeps no slot alive.
+_LIVE: Final[weakref.WeakSet[WorkerSlot]] = weakref.WeakSet()
+_INHERITED: Final[list[ProcessPoolExecutor]] = []
+
+
+class _Exit:
+    """What this process does at its end; global because a process ends once."""
+
+    finalizer: util.Finalize | None = None
+    is_registered = False
+
+
+def _end_before_exit(slot: WorkerSlot) -> None:
+    """Lets a worker be killed before the interpreter waits for its executor's thread.
+
+    Finalizers run after that wait, which lasts for ever if a worker hangs. There is no public hook
+    before it; where the private one is missing, only such exits would hang. A process of
+    multiprocessing waits for its children even earlier, and forgets at its beginning what was to be
+    done at its end: so this is looked at with every start.
+    """
+    _LIVE.add(slot)
+    if _Exit.finalizer is None or not _Exit.finalizer.still_active():
+        _Exit.finalizer = util.Finalize(None, kill_live_workers, exitpriority=100)
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None and not _Exit.is_registered:
+        _Exit.is_registered = True
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending already
+            register(kill_live_workers)
+
+
+def kill_live_workers() -> None:
+    """Ends all workers of this process at once."""
+    with signals_deferred():
+        for slot in list(_LIVE):
+            slot.kill()
+
+
+def _forget_workers() -> None:
+    _Exit.finalizer = None  # it knows whose it is, and does nothing here
+    for slot in list(_LIVE):
+        slot.forget_process()
+    _LIVE.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_workers)
