@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 from checkpoints import CodeNotAllowedError, PathLike, check_shape, read_checkpoint, read_code
 from checkpoints.component_tree import naming_component
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
-from trainer.envs.env_factory import leads_to_new_code
 from trainer.errors import ConfigError
-
-_ADVICE: Final = (
-    "If it is one of yours, import its class before, or give it: from_checkpoint(path, env=...), "
-    "or --env on the command line. Pass allow_code=True (--allow-code) only if you trust the "
-    "checkpoint like a program."
-)
 
 
 def restored_config(
@@ -68,10 +61,10 @@ def config_from_state(
         state: the component `config`.
         settings: changes, by name.
         find_code: gives the settings that are code and that nobody gave, by their names.
-        allow_code: import the env if the state names one that this program does not have yet.
+        allow_code: import envs and strategies that the state names.
 
     Raises:
-        CodeNotAllowedError: it does, and that is not allowed.
+        CodeNotAllowedError: it names some, and that is not allowed.
         CheckpointMismatchError: it is no state of a config.
         ConfigError: settings are wrong, or missing because they are code.
     """
@@ -79,44 +72,15 @@ def config_from_state(
     with naming_component("config"):
         check_shape(state, CONFIG)
     given: dict[str, Any] = config_class.overrides(**settings)
-    if not allow_code:
-        refuse_foreign_envs(state["settings"], given=given, advice=_ADVICE)
     code = {name: given[name] for name in state["code"] if name in given}
     missing = sorted(set(state["code"]) - code.keys())
     if missing and find_code is not None:
         code = {**find_code(missing), **code}
     # Dicts such as `model` are merged into those that were saved, as in a section of a config.
-    restored = config_class.from_state(state, code=code).update_from_dict(settings)
+    restored = config_class.from_state(state, code=code, changes=settings, allow_code=allow_code)
     if restored.seed is None:
         restored.seed = state["root_seed"]
     return restored
-
-
-def refuse_foreign_envs(
-    settings: Mapping[str, Any], *, given: Collection[str], advice: str
-) -> None:
-    """Raises if the env in settings from a file is one that this program does not have yet.
-
-    Args:
-        settings: plain data, by name.
-        given: names of settings that the caller gives instead.
-        advice: how to give the env, or to trust the file.
-
-    Raises:
-        CodeNotAllowedError: it is.
-    """
-    evaluation = settings.get("evaluation_config")
-    named = {
-        "env": settings.get("env"),
-        "evaluation_config": evaluation.get("env") if isinstance(evaluation, Mapping) else None,
-    }
-    for setting, name in named.items():
-        if setting not in given and isinstance(name, str) and leads_to_new_code(name):
-            raise CodeNotAllowedError(
-                f"The saved `{setting}` names the env {name!r}, which this program has not "
-                "imported: to make it would run code because a file names it. Nothing was made. "
-                + advice
-            )
 
 
 def class_of_state(given: type[Any], state: Mapping[str, Any]) -> type[Any]:

@@ -11,7 +11,6 @@ import traceback
 from typing import Any, Final
 
 from trainer.algorithms.registry import algorithm_class
-from trainer.algorithms.restored_config import refuse_foreign_envs
 from trainer.config import AlgorithmConfig
 from trainer.env_runners.crash_files import read_crash
 from trainer.errors import ConfigError
@@ -72,11 +71,6 @@ def _config(arguments: argparse.Namespace, record: State) -> AlgorithmConfig:
             "that returns one)"
             + (", or name the env: --env package.module.MyEnv." if missing == ["env"] else ".")
         )
-    refuse_foreign_envs(
-        state["settings"],
-        given=code,
-        advice="Name the env if you trust it: --env package.module.MyEnv, or give --config.",
-    )
     config: AlgorithmConfig = algorithm_class(record["algorithm"]).config_class.from_state(
         state, code=code
     )
