@@ -80,7 +80,7 @@ def resolve_target(path: PathLike) -> Path:
     """
     target = resolve_path(path)
     given = Path(os.fspath(path)).expanduser()
-    if given.is_symlink() and not os.path.lexists(target):
+    if os.path.islink(given) and not os.path.lexists(target):
         raise CheckpointWriteError(
             f"{given} is a link to {target}, which does not exist. Nothing was written. Remove the "
             "link, or make the directory that it leads to."
@@ -226,7 +226,7 @@ def _examine(path: Path) -> FoundCheckpoint | str | None:
                 return f"{path} lacks {entry.file}"
             if size != entry.num_bytes:
                 return f"{path / entry.file} has {size:,} of {entry.num_bytes:,} bytes"
-    except (CheckpointCorruptError, CheckpointVersionError) as error:
+    except (CheckpointCorruptError, CheckpointNotFoundError, CheckpointVersionError) as error:
         return str(error)
     except OSError as error:
         return f"{path} cannot be looked into: {error}"

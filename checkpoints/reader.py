@@ -17,7 +17,12 @@ from checkpoints.array_files import ArrayFiles, NewArray, check_digest
 from checkpoints.codec import decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
-from checkpoints.file_system import opened_regular_file, read_regular_file, regular_file_size
+from checkpoints.file_system import (
+    opened_regular_file,
+    read_regular_file,
+    regular_file_size,
+    unreadable,
+)
 from checkpoints.listing import PathLike, load_manifest, locate
 from checkpoints.manifest import CODE_FILE, FileEntry, Manifest
 from checkpoints.migrations import ComponentMigrations, StateMigrations
@@ -193,10 +198,7 @@ def _check_listing(directory: Path, manifest: Manifest) -> None:
     try:
         paths = sorted(directory.iterdir())
     except OSError as error:
-        raise CheckpointCorruptError(
-            f"{directory} cannot be listed ({error.strerror}), so its files cannot be compared "
-            "with the manifest. Nothing was loaded. Check its permissions."
-        ) from error
+        raise unreadable(directory, error) from error
     for path in paths:
         is_our_name = path.name == CODE_FILE or is_payload_name(
             path.name, format_version=manifest.format_version

@@ -533,7 +533,7 @@ def test_code_that_cannot_be_pickled_or_loaded_is_named(tmp_path: Path) -> None:
 def test_every_error_is_in_the_tree_and_under_one_root() -> None:
     tree = checkpoints.errors.__doc__ or ""
     errors = [name for name in checkpoints.__all__ if name.endswith("Error")]
-    assert len(errors) == 8
+    assert len(errors) == 9
     for name in errors:
         assert issubclass(getattr(checkpoints, name), CheckpointError)
         assert name in tree

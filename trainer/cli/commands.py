@@ -16,6 +16,7 @@ from checkpoints import read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
 from trainer.cli.checkpoint_paths import checkpoint_at, newest_whole_at
+from trainer.cli.output import tell
 from trainer.cli.run_directory import RunDirectory
 from trainer.cli.run_lock import RunLock
 from trainer.cli.stops import given_stops, stops_from_dict, stops_to_dict, updated_stops
@@ -77,14 +78,14 @@ def evaluate(arguments: argparse.Namespace) -> int:
     }
     with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
         metrics = algo.evaluate()["env_runners"]
-    print(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
+    tell(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
     for name in (
         "episode_return_mean",
         "episode_return_min",
         "episode_return_max",
         "episode_len_mean",
     ):
-        print(f"  {name:<22}{metrics[name]:>12.2f}")
+        tell(f"  {name:<22}{metrics[name]:>12.2f}")
     return 0
 
 

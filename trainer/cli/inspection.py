@@ -14,6 +14,7 @@ import numpy as np
 
 from checkpoints import CheckpointError, Manifest, read_checkpoint, read_manifest
 from checkpoints.versions import version_differences
+from trainer.cli.output import on_one_line
 
 _READ: Final = ("config", "env_runners", "evaluation")
 _ABSENT: Final[Mapping[str, str]] = MappingProxyType(
@@ -67,18 +68,17 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
 def inspection_lines(report: Mapping[str, Any]) -> list[str]:
     """The report as lines of text, aligned."""
     versions = ", ".join(
-        printable(f"{name} {version}") for name, version in report["versions"].items()
+        on_one_line(f"{name} {version}") for name, version in report["versions"].items()
     )
     lines = [
         report["path"],
         f"  format {report['format_version']}, saved {report['created_at']}, {versions}",
     ]
     if report["other_versions_here"]:
-        others = printable(", ".join(report["other_versions_here"]))
+        others = on_one_line(", ".join(report["other_versions_here"]))
         lines.append(f"  written by others: {others}")
-    lines += [
-        f"  {printable(name):<32}{printable(value)}" for name, value in report["metadata"].items()
-    ]
+    metadata = report["metadata"].items()
+    lines += [f"  {on_one_line(name):<32}{on_one_line(value)}" for name, value in metadata]
     lines.append(f"  {'components:':<28}{'bytes':>14}  {'version':>7}  sha256")
     lines += [
         f"    {name:<26}{part['num_bytes']:>14,}  {part['state_version']:>7}  "
@@ -92,14 +92,8 @@ def inspection_lines(report: Mapping[str, Any]) -> list[str]:
     if report["not_included"]:
         lines.append("  not in it:")
         missing = report["not_included"].items()
-        lines += [f"    {name:<26}{printable(why)}" for name, why in missing]
+        lines += [f"    {name:<26}{on_one_line(why)}" for name, why in missing]
     return lines + [f"  problem: {problem}" for problem in report["problems"]]
-
-
-def printable(value: Any) -> str:
-    """The value as text that cannot steer a terminal, whoever wrote the checkpoint."""
-    text = str(value)
-    return text if text.isprintable() else ascii(text)
 
 
 def _state_of(
