@@ -92,6 +92,26 @@ def test_inspect_names_a_buffer_and_code_that_were_left_out(tmp_path: Path) -> N
     assert "running episodes: none" in text
 
 
+def test_inspect_says_which_array_is_in_which_file(tmp_path: Path) -> None:
+    arrays = {name: np.zeros(2**17 + place) for place, name in enumerate(["obs", "new\x1b"])}
+    state = {"columns": arrays, "rest": [np.zeros(3), np.zeros((2, 2**17), np.float32)]}
+    path = write_checkpoint(tmp_path / "c", components={"replay_buffer": state}, metadata={})
+    text = run("inspect", path, folder=tmp_path).stdout
+    lines = [line.split(maxsplit=2) for line in text.splitlines()]
+    assert [line for line in lines if line[0].startswith("replay_buffer.")] == [
+        ["replay_buffer.0.array", "1,048,576", "columns/obs: float64 [131072]"],
+        ["replay_buffer.1.array", "1,048,584", "columns/new\\x1b: float64 [131073]"],
+        ["replay_buffer.2.array", "1,048,576", "rest/1: float32 [2, 131072]"],
+    ]
+    report = json.loads(run("inspect", path, "--json", folder=tmp_path).stdout)
+    places = [array["path"] for array in report["components"]["replay_buffer"]["arrays"]]
+    assert places == ["columns/obs", "columns/new\x1b", "rest/1"]
+    damage(path / "replay_buffer.state")
+    text = run("inspect", path, folder=tmp_path).stdout
+    assert "its component cannot be read" in text
+    assert "problem: replay_buffer: " in text
+
+
 def test_nothing_is_run_and_nothing_steers_the_terminal(tmp_path: Path) -> None:
     write_checkpoint(
         tmp_path / "c",
