@@ -192,7 +192,15 @@ class AlgorithmCheckpoints(GivenStates):
                     else " of that class, after it was imported."
                 )
             )
-        built = chosen(restored_config(path, chosen, config, settings, allow_code=allow_code))
+        own = restored_config(path, chosen, config, settings, allow_code=allow_code)
+        try:
+            built = chosen(own)
+        except MemoryError as error:
+            raise CheckpointMismatchError(
+                f"The settings of the checkpoint {path} ask for more memory than there is: "
+                f"{error}. Nothing was changed. Give smaller ones, such as from_checkpoint(path, "
+                'replay_buffer_config={"capacity": ...}) or num_envs_per_env_runner=...'
+            ) from error
         try:
             built.restore_from_path(path)
             if (seed := settings.get("seed")) is not None:  # given as such: not that of the run

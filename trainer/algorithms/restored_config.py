@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
-from checkpoints import CodeNotAllowedError, PathLike, check_shape, read_checkpoint, read_code
+from checkpoints import (
+    CheckpointContents,
+    CheckpointMismatchError,
+    CodeNotAllowedError,
+    PathLike,
+    check_shape,
+    read_checkpoint,
+    read_code,
+)
 from checkpoints.component_tree import naming_component
+from checkpoints.file_system import regular_file_size
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError
+
+_OF_NETWORKS: Final = ("model_config", "policy_model_config", "q_model_config")
+_BYTES_OF_A_WEIGHT: Final = 4
 
 
 def restored_config(
@@ -37,13 +50,15 @@ def restored_config(
     if config is not None:
         return config_class.from_dict(config).update_from_dict(settings)
     contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
-    return config_from_state(
+    restored = config_from_state(
         algorithm,
         contents.components["config"],
         settings,
         find_code=lambda missing: _saved_code(path, missing, allow_code=allow_code),
         allow_code=allow_code,
     )
+    _refuse_larger_networks(restored, contents)
+    return restored
 
 
 def config_from_state(
@@ -81,6 +96,41 @@ def config_from_state(
     if restored.seed is None:
         restored.seed = state["root_seed"]
     return restored
+
+
+def _refuse_larger_networks(config: AlgorithmConfig, contents: CheckpointContents) -> None:
+    """Raises if the settings ask for networks that the weights in the checkpoint cannot fill.
+
+    Else a file of some kilobytes could take all memory and much time, before its weights are found
+    not to fit.
+    """
+    sizes = [regular_file_size(contents.path / entry.file) for entry in contents.manifest.files]
+    num_bytes = sum(size or 0 for size in sizes)
+    for name in _OF_NETWORKS:
+        if name not in config:
+            continue
+        least = _least_parameters(config[name])
+        if least * _BYTES_OF_A_WEIGHT > num_bytes:
+            raise CheckpointMismatchError(
+                f"The saved `{name}` asks for a network of {least:,} weights or more, and the "
+                f"checkpoint has {num_bytes:,} bytes in all, so they are not in it. Nothing was "
+                f"made. If it is not damaged, give `{name}` as it was."
+            )
+
+
+def _least_parameters(value: Any) -> int:
+    """How many weights a network has at least whose layers have the sizes that are in a value."""
+    if isinstance(value, Mapping):
+        return max(map(_least_parameters, value.values()), default=0)
+    if not isinstance(value, list | tuple):
+        return value if isinstance(value, int) else 0
+    widths = [entry for entry in value if isinstance(entry, int)]
+    return max(
+        *(first * second for first, second in pairwise(widths)),
+        *map(_least_parameters, value),
+        0,
+        0,
+    )
 
 
 def class_of_state(given: type[Any], state: Mapping[str, Any]) -> type[Any]:
