@@ -105,6 +105,19 @@ def list_of(item: ShapeCheck, *, length: int | None = None) -> ShapeCheck:
     return check
 
 
+def tuple_of(item: ShapeCheck) -> ShapeCheck:
+    """Return a check for tuples of any length whose items pass a check."""
+
+    def check(value: Any, place: str) -> Iterator[str]:
+        if type(value) is not tuple:
+            yield f"{place or 'it'} is {described(value)}, expected a tuple"
+            return
+        for index, entry in enumerate(value):
+            yield from item(entry, f"{place}[{index}]")
+
+    return check
+
+
 def dict_of(item: ShapeCheck) -> ShapeCheck:
     """Return a check for dicts with any text keys, whose values pass a check."""
 
