@@ -206,7 +206,8 @@ def _num_leaves(dtype: np.dtype[Any]) -> int:
     """Return how many numbers or texts one item consists of."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return math.prod(size for size in shape if size) * _num_leaves(base)
+        num_items: int = math.prod(size for size in shape if size)
+        return num_items * _num_leaves(base)
     if dtype.fields is not None and dtype.names is not None:
         return max(1, sum(_num_leaves(dtype.fields[name][0]) for name in dtype.names))
     return 1

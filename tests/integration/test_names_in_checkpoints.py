@@ -13,6 +13,7 @@ import pytest
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import (
     CheckpointError,
+    CheckpointMismatchError,
     CodeNotAllowedError,
     encode,
     read_checkpoint,
@@ -258,6 +259,32 @@ def test_the_ready_made_strategies_are_no_code(saved: Path, tmp_path: Path) -> N
         Algorithm.from_checkpoint(path)
     settings = {"exploration_config": {"type": "ray.rllib.utils.exploration.Random"}}
     Algorithm.from_checkpoint(crafted(saved, tmp_path / "d", **settings)).stop()
+
+
+def test_a_checkpoint_does_not_say_where_to_write(
+    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere, beside = tmp_path / "elsewhere" / "crashes", tmp_path / "runs" / "crashes"
+    path = crafted(saved, tmp_path / "runs" / "r" / "c", crash_dir=str(elsewhere))
+    with Algorithm.from_checkpoint(path, callbacks_class=Failing) as algo:
+        assert algo.config.crash_dir is None
+        with pytest.raises(CallbackError):
+            _ = [algo.train() for _ in range(20)]
+    assert "a file does not say where to write" in caplog.text
+    assert not elsewhere.parent.exists()
+    Algorithm.from_checkpoint(path, crash_dir=str(elsewhere)).stop()
+    with Algorithm.from_checkpoint(path, allow_code=True) as algo:
+        assert algo.config.crash_dir == str(elsewhere)
+    path = crafted(saved, tmp_path / "runs" / "r" / "d", crash_dir=str(beside))
+    with Algorithm.from_checkpoint(path) as algo:
+        assert algo.config.crash_dir == str(beside)
+
+
+def test_networks_that_a_checkpoint_cannot_fill_are_not_made(saved: Path, tmp_path: Path) -> None:
+    for number, hiddens in enumerate(([2**20, 2**20], [2**40], [2, 300, 300])):
+        path = crafted(saved, tmp_path / str(number), model_config={"fcnet_hiddens": hiddens})
+        with pytest.raises(CheckpointMismatchError, match="`model_config` asks for a network of"):
+            Algorithm.from_checkpoint(path)
 
 
 # ---- all settings

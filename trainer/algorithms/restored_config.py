@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 from checkpoints import (
@@ -23,6 +25,7 @@ from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError
 
+_LOGGER = logging.getLogger(__name__)
 _OF_NETWORKS: Final = ("model_config", "policy_model_config", "q_model_config")
 _BYTES_OF_A_WEIGHT: Final = 4
 
@@ -58,6 +61,8 @@ def restored_config(
         allow_code=allow_code,
     )
     _refuse_larger_networks(restored, contents)
+    if not allow_code and "crash_dir" not in config_class.overrides(**settings):
+        _keep_crash_files_with_the_run(restored, contents.path)
     return restored
 
 
@@ -104,6 +109,8 @@ def _refuse_larger_networks(config: AlgorithmConfig, contents: CheckpointContent
     Else a file of some kilobytes could take all memory and much time, before its weights are found
     not to fit.
     """
+    if config.rl_module_spec is not None:
+        return  # what the settings of somebody's own network mean is not known
     sizes = [regular_file_size(contents.path / entry.file) for entry in contents.manifest.files]
     num_bytes = sum(size or 0 for size in sizes)
     for name in _OF_NETWORKS:
@@ -116,6 +123,23 @@ def _refuse_larger_networks(config: AlgorithmConfig, contents: CheckpointContent
                 f"checkpoint has {num_bytes:,} bytes in all, so they are not in it. Nothing was "
                 f"made. If it is not damaged, give `{name}` as it was."
             )
+
+
+def _keep_crash_files_with_the_run(config: AlgorithmConfig, checkpoint: Path) -> None:
+    """Takes away a saved `crash_dir` that lies elsewhere: a file does not say where to write."""
+    if config.crash_dir is None:
+        return
+    directory = Path(config.crash_dir).expanduser().resolve()
+    if directory.is_relative_to(checkpoint.parent.parent):
+        return
+    _LOGGER.warning(
+        "The checkpoint %s names the directory %s for crash files, which is not beside it. None "
+        "are written: a file does not say where to write. Give it yourself: "
+        "from_checkpoint(path, crash_dir=...).",
+        checkpoint,
+        directory,
+    )
+    config.crash_dir = None
 
 
 def _least_parameters(value: Any) -> int:

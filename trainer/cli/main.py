@@ -25,7 +25,7 @@ from trainer.errors import TrainerError
 EXIT_CODES = """\
 exit codes:
   0    done: a stop criterion was met, or the command has nothing more to do; diff: they are equal
-  1    an error, one message says what to do (--traceback shows more); verify: one is damaged
+  1    an error, one message says what to do (--traceback shows more); verify: one is not whole
   2    wrong arguments
   3    diff: the checkpoints differ
   130  stopped by Ctrl-C or SIGTERM; train and resume have saved the run, and resume goes on,

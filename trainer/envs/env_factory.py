@@ -180,8 +180,9 @@ def leads_to_new_code(name: str) -> bool:
     module_name, _, attribute = name.rpartition(".")
     # Not getattr, which may run a function of the module.
     found = vars(sys.modules.get(module_name, object)).get(attribute)
-    is_env = isinstance(found, type) and issubclass(found, gymnasium.Env)
-    return not is_env or _fails_on_purpose(found)
+    if not (isinstance(found, type) and issubclass(found, gymnasium.Env)):
+        return True
+    return _fails_on_purpose(found)
 
 
 def _fails_on_purpose(env_class: type[Any]) -> bool:
