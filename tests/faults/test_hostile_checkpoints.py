@@ -347,7 +347,7 @@ def _plant(state: Any, place: Place, rng: Rng) -> None:
             parent[hostile_key(rng)] = hostile_values(rng)
         else:
             parent[place[-1]] = hostile_values(rng)
-    except (KeyError, IndexError, TypeError):
+    except (KeyError, IndexError, TypeError, ValueError):
         return  # an earlier value has taken the place of what led there
 
 
