@@ -208,7 +208,7 @@ def test_no_strategy_is_looked_up_because_a_checkpoint_names_it(
     settings: dict[str, Any], module: Path, saved: Path, tmp_path: Path
 ) -> None:
     path = crafted(saved, tmp_path / "c", evaluation_interval=1, **settings)
-    ways = [{}, {"lr": 1e-3}, {"evaluation_config": {"explore": False}}]
+    ways: list[dict[str, Any]] = [{}, {"lr": 1e-3}, {"evaluation_config": {"explore": False}}]
     ways += [{"env": Countdown}] if "env" not in settings else []
     for given in ways:
         with pytest.raises(CodeNotAllowedError, match=r"The saved `(env|e\w+_config)"):
