@@ -19,6 +19,7 @@ PUBLIC_NAMES: Final = {
         "CheckpointError",
         "CheckpointMismatchError",
         "CheckpointNotFoundError",
+        "CheckpointUnreadableError",
         "CheckpointVersionError",
         "CheckpointWriteError",
         "Checkpointable",
