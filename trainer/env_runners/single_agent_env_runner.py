@@ -27,7 +27,7 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Sync,
 )
-from trainer.env_runners.whereabouts import MAKING, Whereabouts
+from trainer.env_runners.whereabouts import MAKING, NOTHING, Whereabouts
 from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
@@ -133,6 +133,7 @@ class SingleAgentEnvRunner(EnvRunner):
             for slot, position in zip(self._player.slots, sync.positions, strict=True):
                 if not self._player.put_back(slot, position):
                     self._lost[slot.index] = position.num_steps
+            self._player.whereabouts.doing(NOTHING)
         if sync.tasks is not None:
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:

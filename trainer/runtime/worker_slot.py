@@ -56,6 +56,7 @@ class WorkerSlot:
         is_busy: it may be working. Noted before it is asked, so that an interrupt in between does
             not make it look idle.
         stall_limit_s: how long the pending call may go without progress; None is for ever.
+        limited_by: the setting that says so, for messages.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class WorkerSlot:
         self.pending: Future[bytes] | None = None
         self.is_busy = False
         self.stall_limit_s: float | None = None
+        self.limited_by = ""
         self._start_method = start_method
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
@@ -96,12 +98,15 @@ class WorkerSlot:
         """Whether a process was started and not yet found dead or stopped."""
         return self._executor is not None
 
-    def start(self, packed_factory: bytes, *, stall_limit_s: float | None = None) -> None:
+    def start(
+        self, packed_factory: bytes, *, stall_limit_s: float | None = None, limited_by: str = ""
+    ) -> None:
         """Starts a new process that makes its servant; the answer is the servant's report.
 
         Args:
             packed_factory: pickled callable that makes the servant from the shared signals.
             stall_limit_s: how long it may go without progress.
+            limited_by: the setting that says so.
         """
         self.kill()
         has_forkserver = self._start_method == "forkserver"
@@ -124,10 +129,15 @@ class WorkerSlot:
                 # The fork server died, or nothing can be started now. The next start tries anew,
                 # with another fork server.
                 future = _broken(_NotStartedError(f"{type(error).__name__}: {error}"))
-            self._watch(future, stall_limit_s)
+            self._watch(future, stall_limit_s, limited_by)
 
     def submit(
-        self, method: str, arguments: Sequence[object], *, stall_limit_s: float | None = None
+        self,
+        method: str,
+        arguments: Sequence[object],
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
     ) -> None:
         """Calls a method of the servant; returns at once, `pending` is the answer to come.
 
@@ -135,6 +145,7 @@ class WorkerSlot:
             method: its name.
             arguments: what it is given.
             stall_limit_s: how long it may go without progress.
+            limited_by: the setting that says so.
 
         Raises:
             SerializationError: the arguments cannot be pickled; the worker is untouched.
@@ -154,11 +165,11 @@ class WorkerSlot:
             except BrokenProcessPool as error:
                 # It died while it was idle: the call fails like one that was under way.
                 future = _broken(error)
-            self._watch(future, stall_limit_s)
+            self._watch(future, stall_limit_s, limited_by)
 
-    def _watch(self, future: Future[bytes], stall_limit_s: float | None) -> None:
+    def _watch(self, future: Future[bytes], stall_limit_s: float | None, limited_by: str) -> None:
         self.pending = future
-        self.stall_limit_s = stall_limit_s
+        self.stall_limit_s, self.limited_by = stall_limit_s, limited_by
         self._has_warned = False
         self._signs_before = self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
@@ -200,6 +211,11 @@ class WorkerSlot:
         """Signs of progress in the call that was made last; they stay when its process dies."""
         return self._signals.num_signs - self._signs_before  # type: ignore[no-any-return]
 
+    @property
+    def notes(self) -> tuple[int, ...]:
+        """What the servant noted last; it stays when its process dies. See `CallSignals`."""
+        return tuple(self._signals.notes)
+
     def tell_to_end(self) -> None:
         """Tells a call that has no end of its own to come to one."""
         self._signals.must_end = True
@@ -223,10 +239,10 @@ class WorkerSlot:
         if not self._has_warned:
             self._has_warned = True
             _LOGGER.warning(
-                "%s has made no progress for %.1f s; it is replaced after %.1f s.",
+                "%s has made no progress for %.1f s; it is replaced after %s.",
                 self.name,
                 idle_s,
-                limit_s,
+                f"{self.limited_by}={limit_s}" if self.limited_by else f"{limit_s:.1f} s",
             )
         return None
 
@@ -238,7 +254,8 @@ class WorkerSlot:
             stalled_s,
             num_oom_kills=None if before is None or now is None else now - before,
             num_signs=self._signals.num_signs,
-            notes=tuple(self._signals.notes),
+            notes=self.notes,
+            stall_limit=f"{self.limited_by}={self.stall_limit_s}" if self.limited_by else "",
         )
 
     def kill(self) -> None:
