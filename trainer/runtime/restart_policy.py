@@ -243,6 +243,6 @@ class RestartPolicy:
         return (
             f" This was failure {failures} in a row, {attempts.num_without_progress} of them "
             "without progress since; it is given up after more than "
-            f"num_consecutive_env_runner_failures_tolerance={self.tolerance}, or sooner if it fails "
-            "in the same way."
+            f"num_consecutive_env_runner_failures_tolerance={self.tolerance}, or sooner if it "
+            "fails in the same way."
         )
