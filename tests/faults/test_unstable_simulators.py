@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 import os
 import random
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkpoints import encode
-from trainer import PPOConfig
+from trainer import PPOConfig, RunnerLostError
 from trainer.metrics import comparable
 from trainer.testing import CountdownEnv, InjectedFaultError, RandomKiller, no_leaks
 from trainer.testing.waiting import wait_until
@@ -177,3 +180,70 @@ def test_thirty_iterations_with_kills_from_outside() -> None:
     ):
         assert outcome(algo, 30) == expected("fresh", **size)
     assert len(killer.kills) > 20
+
+
+# ---- evaluation
+
+
+def evaluation_of(algo: Any) -> bytes:
+    return encode(comparable({"evaluation": algo.evaluate()}))
+
+
+def test_an_evaluation_runner_may_be_killed_from_outside_however_often() -> None:
+    def kill_each_new_process() -> bool:
+        group = algo.eval_env_runner_group
+        for pid in group.env_runner_pids().values() if group else ():
+            if pid not in killed:
+                killed.append(pid)
+                os.kill(pid, signal.SIGKILL)
+        return len(killed) == 5
+
+    killed: list[int | None] = [None]
+    made = config({}, batch=240, num_consecutive_env_runner_failures_tolerance=9)
+    with made.build_algo() as algo:
+        algo.train()
+        undisturbed = evaluation_of(algo)
+        killer = threading.Thread(target=wait_until, args=(kill_each_new_process,))
+        killer.start()
+        while killer.is_alive():
+            assert evaluation_of(algo) == undisturbed
+        killer.join()
+    assert len(killed) == 5
+
+
+class FailsAlwaysAt(CountdownEnv):
+    """Raises or exits at one step of every episode, once a file is there."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__({"min_length": 30, "max_length": 60})
+        self._file, self._step = Path(env_config["file"]), env_config["step"]
+        self._way = env_config["way"]
+
+    def step(self, action: int) -> Any:
+        if self.steps == self._step and self._file.exists():
+            if self._way == "exit":
+                os._exit(3)
+            raise InjectedFaultError("always")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("way", "step"), [("raise", 0), ("raise", 25), ("exit", 0)])
+def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
+    way: str, step: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "broken"
+    made = config({"file": str(file), "step": step, "way": way}, batch=240)
+    made.environment(FailsAlwaysAt).evaluation(evaluation_interval=None)
+    with made.build_algo() as algo:
+        algo.train()
+        file.touch()
+        begun = time.monotonic()
+        with pytest.raises((InjectedFaultError, RunnerLostError)) as raised:
+            algo.train()
+        assert time.monotonic() - begun < 20.0
+        assert algo.env_runner_group.num_restarts < 3 * 16
+        file.unlink()
+        assert algo.train()["training_iteration"] == 2
+    told = str(raised.value.__cause__ if way == "raise" else raised.value)
+    assert "It made no progress in 8 tries" in told
+    assert "delay_between_env_runner_restarts_s=0.0" in told

@@ -80,6 +80,7 @@ def test_what_comes_again_at_the_furthest_place_is_no_progress_and_told() -> Non
     assert at(HERE, HERE, HERE).comes_again
     assert at(HERE, 20, HERE, 60, HERE).comes_again, "kills from outside in between"
     assert not at(HERE, HERE, HERE + 50, HERE).comes_again, "one attempt got past it"
+    assert at(HERE + 50, HERE, HERE, HERE).comes_again, "the env broke meanwhile"
     assert at(HERE, HERE, HERE).num_idle == 2
 
 

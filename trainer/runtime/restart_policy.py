@@ -92,7 +92,8 @@ class Attempts:
         """Notes a failed attempt; returns whether it made progress."""
         self.num_failures += 1
         place = attempt.place
-        comes_again = _is_near(place, self._furthest) or _is_near(place, self._furthest_of_others)
+        known = (self._furthest, self._furthest_of_others, *self._places[-1:])
+        comes_again = any(_is_near(place, other) for other in known)
         if place is not None:
             self._places.append(place)
         if attempt.num_steps >= STEPS_OF_PROGRESS and not comes_again:
@@ -113,12 +114,16 @@ class Attempts:
     def comes_again(self) -> bool:
         """Whether the fault follows from what is played, as far as one can tell.
 
-        A place that some attempt got past is not to blame, so only the furthest one may be.
+        A place that some attempt got past is not to blame, so only the furthest one may be; or that
+        of the last ones, if the env broke meanwhile.
         """
-        furthest = self._furthest
+        furthest, last = self._furthest, self._places[-_TIMES_AT_ONE_PLACE:]
         num_near = sum(_is_near(place, furthest) for place in self._places)
         num_same = sum(place == furthest for place in self._places)
-        return num_same >= _TIMES_AT_ONE_PLACE or num_near >= _TIMES_NEAR_ONE_PLACE
+        return (
+            max(num_same, last.count(last[0]) if last else 0) >= _TIMES_AT_ONE_PLACE
+            or num_near >= _TIMES_NEAR_ONE_PLACE
+        )
 
     def play_other(self) -> None:
         """Notes that something else is played from now on, so that no fault need come again."""
