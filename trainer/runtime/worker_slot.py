@@ -129,6 +129,7 @@ class WorkerSlot:
                 # The fork server died, or nothing can be started now. The next start tries anew,
                 # with another fork server.
                 future = _broken(_NotStartedError(f"{type(error).__name__}: {error}"))
+            _leave_pipes_to_worker(self._executor)
             self._watch(future, stall_limit_s, limited_by)
 
     def submit(
@@ -338,6 +339,20 @@ def warn_of_close(name: str, failure: Failure) -> None:
 
 class _NotStartedError(BrokenProcessPool):
     """There was no process from the start; the text says why."""
+
+
+def _leave_pipes_to_worker(executor: ProcessPoolExecutor) -> None:
+    """Closes our copies of the worker's ends of the executor's pipes, once it has its own.
+
+    As long as somebody holds the writing end, there is no end of file: a worker that is killed in
+    the middle of a long answer would leave the executor's thread waiting for the other half, and
+    ourselves for that thread, for ever. The same holds for a long request that nobody reads. There
+    is no public way to it.
+    """
+    for queue, end in (("_result_queue", "_writer"), ("_call_queue", "_reader")):
+        connection = getattr(getattr(executor, queue, None), end, None)
+        if connection is not None:
+            connection.close()
 
 
 def _broken(error: BrokenProcessPool) -> Future[bytes]:
