@@ -123,7 +123,9 @@ class EpisodePlayer(StepLoop):
             )
             if self._step(active, actions, outputs) or self._listens_to_steps:
                 active = self._after_step(active, waiting, samples)
-            watch.look(active, num_ended=len(self.finished))
+            if watch.look(active, num_ended=len(self.finished)):
+                self._give_up_episodes()  # those that have ended are handed out
+                break
         return self._hand_out(samples)
 
     def _hand_out(self, samples: list[list[SingleAgentEpisode]]) -> list[SingleAgentEpisode]:

@@ -51,6 +51,8 @@ class EnvRunnerSpec:
             nothing or nobody listens.
         sub_env_tolerance: a sub-env that fails is made anew alone, after so many failures in a row
             at most; None leaves it to the repair of its runner.
+        episode_limit_s: a request for whole episodes ends early, with those that have ended, when
+            none ended for so long; None waits.
     """
 
     env_factory: EnvFactory
@@ -73,6 +75,7 @@ class EnvRunnerSpec:
     exploration: ExplorationSpec = field(default_factory=ExplorationSpec)
     postprocessing: TrajectoryPostprocessing | None = None
     sub_env_tolerance: int | None = None
+    episode_limit_s: float | None = None
 
     @property
     def title(self) -> str:

@@ -73,6 +73,7 @@ class TicketPlay:
     """Plays tickets until each has an answer, at once (`finish`) or bit by bit (`advance`).
 
     Attributes:
+        tickets: all of them.
         missing: tickets that nobody could play; only where not all are waited for.
         is_abandoned: it was ended, or an error ended it; there is no outcome.
     """
@@ -105,6 +106,7 @@ class TicketPlay:
                 the share of a runner that is stuck or has failed is handed to an idle one, and a
                 ticket that fails there as well is missing.
         """
+        self.tickets = tuple(tickets)
         self.missing: list[Assignment] = []
         self.is_abandoned = False
         self._is_told_to_end = False
