@@ -71,7 +71,7 @@ class EpisodePlayer(StepLoop):
         is_back = self.repair.put_back(
             slot,
             position,
-            lambda: slot.put_back(position, stream, self.to_env, on_step=self.tick),
+            lambda on_step: slot.put_back(position, stream, self.to_env, on_step=on_step),
         )
         if slot.episode is not None and self.actions.exploring is not None:
             slot.noise.start(stream, slot.episode_number)
