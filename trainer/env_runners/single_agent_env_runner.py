@@ -114,6 +114,7 @@ class SingleAgentEnvRunner(EnvRunner):
         if sync.positions is not None:
             self._player.forget_unreported()
             self._player.repair.take_report()
+            self._player.take_times()
             self.metrics.drain()
         with at_work(self):
             self._take_over(sync)
@@ -232,6 +233,7 @@ class SingleAgentEnvRunner(EnvRunner):
             num_episodes_lost=len(lost) + restarts.num_episodes_lost,
             num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
             restarts=restarts,
+            times=player.take_times(),
         )
         player.forget_unreported()
         return reply
@@ -279,7 +281,8 @@ class SingleAgentEnvRunner(EnvRunner):
             check_finite(episodes, name=spec.env_factory.name)
         if self.callbacks.listens_to(SAMPLE_EVENT):
             player.whereabouts.doing(SAMPLE_EVENT)
-        fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
+        with player.timing_callbacks():
+            fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
         self._player.notice_tasks()
         return episodes
 

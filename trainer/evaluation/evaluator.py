@@ -174,6 +174,7 @@ class Evaluator:
             "env_runners": {
                 **self._take_logged(),
                 **self._statistics(records, sample.num_env_steps),
+                **sample.times.entries(),
             },
             "num_episodes": len(records),
             **self._date(evaluation.subject),
