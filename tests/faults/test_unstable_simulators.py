@@ -247,3 +247,27 @@ def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
     told = str(raised.value.__cause__ if way == "raise" else raised.value)
     assert "It made no progress in 8 tries" in told
     assert "delay_between_env_runner_restarts_s=0.0" in told
+
+
+def test_a_function_that_lets_unstable_envs_play_is_called_again(tmp_path: Path) -> None:
+    def play(env_runner: Any) -> int:
+        return sum(len(episode) for episode in env_runner.sample(num_timesteps=200))
+
+    faults = {"folder": str(tmp_path), "seed": 2, "way": "raise", "probability": 1 / 150}
+    with config(faults, batch=240, evaluation_interval=None).build_algo() as algo:
+        assert algo.env_runner_group.foreach_env_runner(play) == [200, 200, 200]
+        repaired = algo.env_runner_group.num_restarts
+    assert repaired == (tmp_path / "failures").stat().st_size > 0
+
+
+def test_a_hang_names_the_setting_that_decides_and_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = {"folder": str(tmp_path), "seed": 2, "way": "hang", "probability": 1.0}
+    made = config(faults, batch=240, sample_timeout_s=0.3)
+    with made.build_algo() as algo, pytest.raises(RunnerLostError) as raised:
+        algo.train()
+    assert "it is replaced after sample_timeout_s=0.3" in caplog.text
+    assert "and was killed (sample_timeout_s=0.3)" in str(raised.value)
+    others = ("restart_failed_env_runners", "max_num_env_runner_restarts", "tolerance", "ignore_")
+    assert not any(name in str(raised.value) for name in others)
