@@ -65,6 +65,7 @@ class WorkerSlot:
         is_busy: it may be working. Noted before it is asked, so that an interrupt in between does
             not make it look idle.
         stall_limit_s: how long the pending call may go without progress; None is for ever.
+        limited_by: the setting that says so, for messages.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class WorkerSlot:
         self.pending: Future[bytes] | None = None
         self.is_busy = False
         self.stall_limit_s: float | None = None
+        self.limited_by = ""
         self._start_method = start_method
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
@@ -116,12 +118,15 @@ class WorkerSlot:
         """Whether a process was started and not yet found dead or stopped."""
         return self._executor is not None
 
-    def start(self, packed_factory: bytes, *, stall_limit_s: float | None = None) -> None:
+    def start(
+        self, packed_factory: bytes, *, stall_limit_s: float | None = None, limited_by: str = ""
+    ) -> None:
         """Starts a new process that makes its servant; the answer is the servant's report.
 
         Args:
             packed_factory: pickled callable that makes the servant from the shared signals.
             stall_limit_s: how long it may go without progress.
+            limited_by: the setting that says so.
         """
         self.kill()
         if self._is_inherited:
@@ -142,7 +147,7 @@ class WorkerSlot:
                 if self._process is not None:  # only the thread is missing that looks after it
                     self._process.kill()
                 future = _broken(_NotStartedError(describe_start_error(error)))
-            self._watch(future, stall_limit_s)
+            self._watch(future, stall_limit_s, limited_by)
 
     def _start_process(self, packed_factory: bytes) -> Future[bytes]:
         keep_temporary_directory()
@@ -154,10 +159,17 @@ class WorkerSlot:
             initializer=_initialize,
             initargs=(self._signals, has_forkserver, path, registry_of_this_process()),
         )
-        return self._executor.submit(worker_main.construct, packed_factory)
+        future = self._executor.submit(worker_main.construct, packed_factory)
+        _leave_pipes_to_worker(self._executor)
+        return future
 
     def submit(
-        self, method: str, arguments: Sequence[object], *, stall_limit_s: float | None = None
+        self,
+        method: str,
+        arguments: Sequence[object],
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
     ) -> None:
         """Calls a method of the servant; returns at once, `pending` is the answer to come.
 
@@ -165,6 +177,7 @@ class WorkerSlot:
             method: its name.
             arguments: what it is given.
             stall_limit_s: how long it may go without progress.
+            limited_by: the setting that says so.
 
         Raises:
             SerializationError: the arguments cannot be pickled; the worker is untouched.
@@ -184,11 +197,11 @@ class WorkerSlot:
             except BrokenProcessPool as error:
                 # It died while it was idle: the call fails like one that was under way.
                 future = _broken(_DiedIdleError(str(error)))
-            self._watch(future, stall_limit_s)
+            self._watch(future, stall_limit_s, limited_by)
 
-    def _watch(self, future: Future[bytes], stall_limit_s: float | None) -> None:
+    def _watch(self, future: Future[bytes], stall_limit_s: float | None, limited_by: str) -> None:
         self.pending = future
-        self.stall_limit_s = stall_limit_s
+        self.stall_limit_s, self.limited_by = stall_limit_s, limited_by
         self._has_warned = False
         self._signs_before = self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
@@ -237,6 +250,11 @@ class WorkerSlot:
         """Signs of progress in the call that was made last; they stay when its process dies."""
         return self._signals.num_signs - self._signs_before  # type: ignore[no-any-return]
 
+    @property
+    def notes(self) -> tuple[int, ...]:
+        """What the servant noted last; it stays when its process dies. See `CallSignals`."""
+        return tuple(self._signals.notes)
+
     def tell_to_end(self) -> None:
         """Tells a call that has no end of its own to come to one."""
         self._signals.must_end = True
@@ -260,10 +278,10 @@ class WorkerSlot:
         if not self._has_warned:
             self._has_warned = True
             _LOGGER.warning(
-                "%s has made no progress for %.1f s; it is replaced after %.1f s.",
+                "%s has made no progress for %.1f s; it is replaced after %s.",
                 self.name,
                 idle_s,
-                limit_s,
+                f"{self.limited_by}={limit_s}" if self.limited_by else f"{limit_s:.1f} s",
             )
         return None
 
@@ -275,7 +293,8 @@ class WorkerSlot:
             stalled_s,
             num_oom_kills=None if before is None or now is None else now - before,
             num_signs=self._signals.num_signs,
-            notes=tuple(self._signals.notes),
+            notes=self.notes,
+            stall_limit=f"{self.limited_by}={self.stall_limit_s}" if self.limited_by else "",
         )
 
     def kill(self) -> None:
@@ -402,6 +421,20 @@ class _NotStartedError(BrokenProcessPool):
 
 class _DiedIdleError(BrokenProcessPool):
     """The process was gone before it was asked, nobody knows since when."""
+
+
+def _leave_pipes_to_worker(executor: ProcessPoolExecutor) -> None:
+    """Closes our copies of the worker's ends of the executor's pipes, once it has its own.
+
+    As long as somebody holds the writing end, there is no end of file: a worker that is killed in
+    the middle of a long answer would leave the executor's thread waiting for the other half, and
+    ourselves for that thread, for ever. The same holds for a long request that nobody reads. There
+    is no public way to it.
+    """
+    for queue, end in (("_result_queue", "_writer"), ("_call_queue", "_reader")):
+        connection = getattr(getattr(executor, queue, None), end, None)
+        if connection is not None:
+            connection.close()
 
 
 def _broken(error: BrokenProcessPool) -> Future[bytes]:
