@@ -67,8 +67,13 @@ KNOWN = np.array([[GAMMA**2, GAMMA], [GAMMA, 1.0]])
 
 
 def update(subject: DQNLearner, buffer: ReplayBuffer, count: int = 1, **more: Any) -> Any:
+    steps = more.pop("at", 0)
     return subject.update_from(
-        buffer, num_updates=count, num_env_steps_sampled_lifetime=more.pop("at", 0), **more
+        buffer,
+        num_updates=count,
+        num_env_steps_sampled_lifetime=steps,
+        num_env_steps_sampled_before=steps,
+        **more,
     )
 
 

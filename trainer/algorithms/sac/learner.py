@@ -154,15 +154,17 @@ class SACLearner(ReplayLearner):
         *,
         num_updates: int,
         num_env_steps_sampled_lifetime: int,
+        num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
     ) -> dict[str, Any]:
         """See `ReplayLearner.update_from`."""
-        self._set_rates(num_env_steps_sampled_lifetime)
+        self._set_rates(num_env_steps_sampled_before)
         with self._critics.side_by_side:
             return super().update_from(
                 buffer,
                 num_updates=num_updates,
                 num_env_steps_sampled_lifetime=num_env_steps_sampled_lifetime,
+                num_env_steps_sampled_before=num_env_steps_sampled_before,
                 on_batch=on_batch,
             )
 
