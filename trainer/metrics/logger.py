@@ -188,7 +188,8 @@ class MetricsLogger(MetricsLoggerNames, Checkpointable):
             key: a key, or the beginning of keys for a nested dict; None for everything.
             default: the answer if there is no such key; without it that is a KeyError.
             compile: False gives the single values as a list, as far as they are kept.
-            throughput: give the throughput instead.
+            throughput: give the throughput instead; of several keys, those that were logged with
+                one, each as `<key>_throughput`.
             stat: give "mean", "sum", "min", "max", "count" (without NaN) or "nan_count" instead.
 
         Raises:
@@ -211,7 +212,10 @@ class MetricsLogger(MetricsLoggerNames, Checkpointable):
             raise KeyError(f"Nothing was logged as {key!r}.{nearest(text_of(path), known)}")
         tree: dict[Any, Any] = {}
         for below, statistic in found.items():
-            put(tree, below[len(path) :], read(statistic))
+            if throughput and not statistic.options.with_throughput:
+                continue
+            shown = sibling(below, "_throughput") if throughput else below
+            put(tree, shown[len(path) :], read(statistic))
         return tree
 
     @staticmethod
