@@ -52,7 +52,7 @@ def test_the_entropy_coefficient_begins_at_its_first_value() -> None:
         (DQNConfig().environment(CountdownEnv), {"lr": [[0, 1e-2], [8, 0.0]]}),
         (
             SACConfig().environment(ContinuousEnv),
-            dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), [[0, 1e-2], [8, 0.0]]),
+            {name: [[0, 1e-2], [8, 0.0]] for name in ("actor_lr", "critic_lr", "alpha_lr")},
         ),
     ],
     ids=["DQN", "SAC"],

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
-from trainer.config.checks import is_schedule
 from trainer.config.names import NameTable, Translation, translate
 from trainer.config.problems import assignment, raise_problems
 from trainer.config.read_only import copy_value, freeze_value
@@ -116,12 +115,7 @@ class ConfigValues:
                 type(self).__name__, [self._names.unknown_attribute(name, _methods(type(self)))]
             )
             raise AttributeError(name)  # never reached; for type checkers
-        value = self.read_value(old.new)
-        if old.key:
-            return {**self._names.settings[old.new].default, **(value or {})}.get(old.key)
-        if old.beats_number and not is_schedule(value):
-            return None
-        return value
+        return self._names.read_old(old, self.read_value(old.new))
 
     # ---- writing
 
@@ -177,20 +171,12 @@ class ConfigValues:
         for name, value in translation.writes.items():
             setting = self._names.settings[name]
             if merge or name in translation.partial:
-                value = self._merged(setting, value, self.read_value(name))
+                value = merged_value(setting, value, self.read_value(name))
             elif setting.keeps_default:
-                value = self._merged(setting, value, setting.default)
+                value = merged_value(setting, value, setting.default)
             if value is None and setting.keeps_default:
                 value = copy_value(setting.default)
             self._values[name] = value
-
-    @staticmethod
-    def _merged(setting: Setting[Any], value: Any, old: Any) -> Any:
-        if setting.merge is Merge.REPLACE or not isinstance(value, dict):
-            return value
-        if not isinstance(old, dict):
-            return value
-        return (deep_merge if setting.merge is Merge.DEEP else merge_by_type)(old, value)
 
     # ---- copying and freezing
 
@@ -228,6 +214,13 @@ class ConfigValues:
     def given_settings(self) -> dict[str, Any]:
         """The settings that were set, in contrast to those that have their default; a copy."""
         return {name: copy_value(value) for name, value in self._values.items()}
+
+
+def merged_value(setting: Setting[Any], value: Any, old: Any) -> Any:
+    """A new value of a setting, merged into the old one as the setting says."""
+    if setting.merge is Merge.REPLACE or not (isinstance(value, dict) and isinstance(old, dict)):
+        return value
+    return (deep_merge if setting.merge is Merge.DEEP else merge_by_type)(old, value)
 
 
 def _methods(cls: type) -> list[str]:
