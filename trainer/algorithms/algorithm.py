@@ -20,6 +20,7 @@ from callbacks.ready_made.directory_claims import release_directories
 from checkpoints import CheckpointWriteError
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
 from trainer.algorithms.algorithm_inference import AlgorithmInference
+from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.algorithm_training import AlgorithmTraining
 from trainer.algorithms.building import make_callbacks, make_group, own_config
 from trainer.algorithms.counters import Counters
@@ -32,7 +33,7 @@ from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec, normalization_settings
 from trainer.connectors import NormalizationStatistics
 from trainer.env_runners import SingleAgentEnvRunner
-from trainer.errors import AlgorithmStoppedError
+from trainer.errors import AlgorithmStoppedError, FrozenConfigError
 from trainer.learners import Learner
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import RLModule
@@ -120,6 +121,14 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         except BaseException:
             self.stop()
             raise
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        config = self.__dict__.get("config")
+        if config is not None and (name == "config" or name in config):
+            is_first_time = name in AlgorithmParts.__annotations__ and name not in self.__dict__
+            if not (is_first_time or hasattr(type(self), name)):
+                raise FrozenConfigError.of_attribute(self, name, value)
+        super().__setattr__(name, value)
 
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -113,6 +113,7 @@ class PPOLearner(EpisodeLearner):
     """
 
     settings: PPOSettings
+    moving_settings: ClassVar[tuple[str, ...]] = ("kl_coeff",)
 
     def __init__(self, *, module_spec: RLModuleSpec, settings: PPOSettings, root_seed: int) -> None:
         """See `Learner`; settings are PPO's."""

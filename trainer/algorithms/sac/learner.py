@@ -135,7 +135,7 @@ class SACLearner(ReplayLearner):
         self.target = TargetCritics(self.module)
         self.target.critics.side_by_side = self._critics.side_by_side
         self.parts["target"] = self.target
-        self.target_entropy = target_entropy_of(self.module, settings.target_entropy)
+        self._target_entropy = target_entropy_of(self.module, settings.target_entropy)
         self._actor_lr = Schedule.from_setting(settings.actor_lr, name="actor_lr")
         self._alpha_lr = Schedule.from_setting(settings.alpha_lr, name="alpha_lr")
         self._optimized = _optimized_parts(self.module)
@@ -147,6 +147,11 @@ class SACLearner(ReplayLearner):
         )
         self._rates: Array = np.zeros_like(self.module.parameters.flat)
         self._shown_rates: dict[str, float] = {}
+
+    @property
+    def target_entropy(self) -> float:
+        """H̄ in nats."""
+        return self._target_entropy
 
     def update_from(
         self,
