@@ -33,11 +33,12 @@ from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec, normalization_settings
 from trainer.connectors import NormalizationStatistics
 from trainer.env_runners import SingleAgentEnvRunner
-from trainer.errors import AlgorithmStoppedError, FrozenConfigError
+from trainer.errors import AlgorithmStoppedError, ConfigError, FrozenConfigError, TrainerError
 from trainer.learners import Learner
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import RLModule
 from trainer.rllib_names.algorithm_names import AlgorithmNames
+from trainer.rllib_names.refused_overrides import ALGORITHM_OVERRIDES, refuse_overrides
 from trainer.runtime.blas_threads import single_threaded_blas
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.seeding import Role, draw_root_seed
@@ -45,6 +46,7 @@ from trainer.types import DEFAULT_MODULE_ID, State
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
+_Self = TypeVar("_Self", bound="Algorithm")
 
 
 class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, AlgorithmNames):
@@ -58,8 +60,9 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     `train()` either returns a result or leaves the algorithm as it was: whatever is raised in the
     middle of an iteration, everything is put back to where the iteration began.
 
-    Subclasses name their `config_class` and implement `make_learner` and `training_step`. The
-    attributes are described in `AlgorithmParts`.
+    Subclasses name their `config_class` and implement `make_learner` and `training_step`. A class
+    derived from PPO or another algorithm may override `training_step`, `step`, `setup`, `evaluate`
+    and `get_default_config`, too. The attributes are described in `AlgorithmParts`.
     """
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
@@ -68,9 +71,23 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, ALGORITHM_OVERRIDES)
         if "config_class" in cls.__dict__:
             cls.config_class.default_algo_class = cls
             register_algorithm(cls)
+
+    def __new__(cls: type[_Self], *_: Any, **__: Any) -> _Self:
+        """An algorithm, unless its class is not complete."""
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        if missing:
+            raise ConfigError(
+                f"{cls.__name__} cannot be built: {' and '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} missing. Derive it from an algorithm that "
+                "learns (PPO, DQN, SAC, PG) and override what it does differently, such as "
+                "training_step(); or write them: make_learner() returns a learner for "
+                "self.module_spec, training_step() samples and learns once."
+            )
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -92,7 +109,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             EnvCreationError, EnvContractError: the env could not be made, or breaks the contract.
         """
         del logger_creator
-        self.config = own_config(self.config_class, config, env, settings)
+        self.config = own_config(type(self), config, env, settings)
         self.root_seed = draw_root_seed() if self.config.seed is None else int(self.config.seed)
         self._is_stopped = False
         self.counters = Counters()
@@ -116,7 +133,8 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             postprocessing=self._postprocessing_to_show(),
         )
         try:
-            self._set_up()
+            self.setup(self.config)
+            self._refuse_half_setup()
             self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
         except BaseException:
             self.stop()
@@ -134,6 +152,24 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     def get_default_config(cls) -> AlgorithmConfig:
         """A new config of this algorithm with all defaults."""
         return cls.config_class()
+
+    def setup(self, config: AlgorithmConfig) -> None:
+        """Builds runners, module and learner.
+
+        A subclass may add to it: `super().setup(config)`, then its own.
+
+        Args:
+            config: `self.config`, which is frozen.
+        """
+        del config
+        self._set_up()
+
+    def _refuse_half_setup(self) -> None:
+        if "normalization_statistics" not in self.__dict__:
+            raise TrainerError(
+                f"{type(self).__name__}.setup() built no env runners and no learner. Call "
+                "super().setup(config) in it, before what it adds."
+            )
 
     def _set_up(self) -> None:
         self.env_runner_group.start()

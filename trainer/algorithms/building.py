@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from callbacks import CallbackChain
 from trainer.config import AlgorithmConfig
@@ -21,13 +21,23 @@ from trainer.modules import RLModule
 from trainer.seeding import Role
 
 
+class HasConfig(Protocol):
+    """A class of algorithms."""
+
+    config_class: ClassVar[type[AlgorithmConfig]]
+
+    @classmethod
+    def get_default_config(cls) -> AlgorithmConfig:
+        """A new config of this algorithm with all defaults."""
+
+
 def own_config(
-    config_class: type[AlgorithmConfig], config: Any, env: object, settings: Mapping[str, Any]
+    algorithm: type[HasConfig], config: Any, env: object, settings: Mapping[str, Any]
 ) -> AlgorithmConfig:
     """The algorithm's own config: a validated, frozen copy of what the user gave.
 
     Args:
-        config_class: the algorithm's class of configs.
+        algorithm: its class; `get_default_config()` is what a dict of settings changes.
         config: a config, a dict of settings, or None for the defaults.
         env: the env to use instead of the config's; None keeps that.
         settings: further settings by name.
@@ -35,8 +45,9 @@ def own_config(
     Raises:
         ConfigError: lists everything that is wrong.
     """
+    config_class = algorithm.config_class
     if config is None or isinstance(config, Mapping):
-        own = config_class().update_from_dict(dict(config or {}))
+        own = _default_config(algorithm).update_from_dict(dict(config or {}))
     elif isinstance(config, config_class):
         own = config.copy(copy_frozen=False)
     elif isinstance(config, AlgorithmConfig):
@@ -57,6 +68,16 @@ def own_config(
         )
     own.freeze()
     return own
+
+
+def _default_config(algorithm: type[HasConfig]) -> AlgorithmConfig:
+    default: Any = algorithm.get_default_config()
+    if not isinstance(default, AlgorithmConfig):
+        raise ConfigError(
+            f"{algorithm.__name__}.get_default_config() returned {default!r:.80}; expected a "
+            f"{algorithm.config_class.__name__} with the defaults."
+        )
+    return default.copy(copy_frozen=False)
 
 
 def make_callbacks(config: AlgorithmConfig) -> CallbackChain:

@@ -19,6 +19,7 @@ from trainer.config.read_only import copy_value, freeze_value
 from trainer.config.setting import Merge, Setting
 from trainer.config.values import deep_merge, merge_by_type
 from trainer.errors import ConfigError, FrozenConfigError
+from trainer.rllib_names.refused_overrides import CONFIG_OVERRIDES, refuse_overrides
 
 ConfigT = TypeVar("ConfigT", bound="ConfigValues")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
@@ -72,6 +73,7 @@ class ConfigValues:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, CONFIG_OVERRIDES)
         for name, member in list(vars(cls).items()):
             if isinstance(member, Setting):
                 setattr(cls, name, dataclasses.replace(member, name=name))
