@@ -23,6 +23,7 @@ from callbacks.spec import CallbackSpec
 from callbacks.state import attribute_names, unsaved_attributes
 from callbacks.state_matching import matched_states
 from checkpoints import check_shape
+from checkpoints.arguments import checked_methods
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
 __all__ = ["CallbackChain", "CallbackGroup", "CallbackSpec"]
@@ -33,6 +34,7 @@ CHAIN_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": 
 """The shape of a chain's state."""
 
 
+@checked_methods()
 class CallbackChain:
     """The callbacks of one algorithm or of one env runner.
 

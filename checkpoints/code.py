@@ -13,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.errors import (
     CheckpointMismatchError,
     CheckpointVersionError,
@@ -24,6 +25,7 @@ from checkpoints.manifest import CODE_FILE, Manifest
 from checkpoints.reader import read_code_bytes
 
 
+@checked_arguments
 def pack_code(value: Any) -> bytes:
     """Return the bytes to pass as `code` to `write_checkpoint`.
 
@@ -40,6 +42,7 @@ def pack_code(value: Any) -> bytes:
     return packed
 
 
+@checked_arguments
 def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
     """Return the value that was saved as code; this runs code from the checkpoint.
 

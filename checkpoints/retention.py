@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from checkpoints.arguments import checked_arguments, checked_methods
 from checkpoints.directory import remove_checkpoint, sweep
 from checkpoints.errors import CheckpointError, CheckpointNotFoundError, CheckpointWriteError
 from checkpoints.file_system import FileSystem
@@ -22,6 +23,7 @@ from checkpoints.reader import verify
 _MAX_LOOKS: Final = 20
 
 
+@checked_methods()
 @dataclasses.dataclass(frozen=True)
 class Retention:
     """How many checkpoints stay. With neither number set, all do.
@@ -76,6 +78,7 @@ def choose_removals(
     return [found for found in checkpoints if found.path not in kept]
 
 
+@checked_arguments
 def apply_retention(
     directory: PathLike, retention: Retention, *, file_system: FileSystem | None = None
 ) -> list[Path]:

@@ -24,10 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from callbacks.views import EpisodeView
+from checkpoints.arguments import checked_arguments
 
 Array = npt.NDArray[Any]
 
 
+@checked_arguments
 def load_episode(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The arrays of a recorded episode by name, as the module docstring lists them.
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from callbacks.ready_made.directory_claims import release_directories
 from checkpoints import CheckpointWriteError
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
 from trainer.algorithms.algorithm_inference import AlgorithmInference
 from trainer.algorithms.algorithm_parts import AlgorithmParts
@@ -33,7 +34,13 @@ from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec, normalization_settings
 from trainer.connectors import NormalizationStatistics
 from trainer.env_runners import SingleAgentEnvRunner
-from trainer.errors import AlgorithmStoppedError, ConfigError, FrozenConfigError, TrainerError
+from trainer.errors import (
+    AlgorithmStoppedError,
+    ConfigError,
+    FrozenConfigError,
+    ModuleError,
+    TrainerError,
+)
 from trainer.learners import Learner
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import RLModule
@@ -49,6 +56,7 @@ _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
 
+@checked_methods()
 class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, AlgorithmNames):
     """Trains a module in envs, step by step.
 
@@ -274,6 +282,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         self._refuse_if_stopped("evaluate")
         return self._all_or_nothing(self._evaluate)
 
+    @takes(root_seed=integer(0))
     def adopt_root_seed(self, root_seed: int) -> None:
         """Derives all randomness to come from another seed."""
         self.root_seed = root_seed
@@ -315,6 +324,11 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         Raises:
             ModuleError: names or shapes do not fit; nothing is changed.
         """
+        if DEFAULT_MODULE_ID not in weights:
+            raise ModuleError(
+                f"set_weights() got weights of {sorted(weights)}; expected those of "
+                f"{DEFAULT_MODULE_ID!r}. Give what get_weights() returns."
+            )
         self.learner.set_weights(dict(weights[DEFAULT_MODULE_ID]))
         self._send_weights()
 

@@ -19,13 +19,24 @@ AfterResult = Callable[[ResultDict], object]
 class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
     """Adds the training iteration to an algorithm."""
 
-    _iteration: IterationResult
+    _iteration_under_way: IterationResult | None = None
     _after_result: list[AfterResult] | None = None
     _is_training: bool = False
 
     @abc.abstractmethod
     def training_step(self) -> None:
         """Samples and learns once."""
+
+    @property
+    def _iteration(self) -> IterationResult:
+        """What this iteration adds up to."""
+        if not self._is_training or self._iteration_under_way is None:
+            raise TrainerError(
+                f"A part of {type(self).__name__}.train() was called by itself (training_step(), "
+                "sample_env_steps() or learn()): there is no iteration that it belongs to. Call "
+                "train(); to do something else in an iteration, override training_step()."
+            )
+        return self._iteration_under_way
 
     def _refuse_within_train(self) -> None:
         """Raises a TrainerError if a callback calls `train()` while it runs."""
@@ -92,7 +103,7 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
             with result.time("evaluation_iteration"):
                 self._begin_evaluation_beside_training(is_due=is_due)
         while not self._has_done_enough(result, time.monotonic() - started_at):
-            self._iteration = result
+            self._iteration_under_way = result
             self.training_step()
             self.apply_normalization()
             self._look_after_evaluation()

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints.arguments import checked_arguments
 from trainer.episodes.columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
 from trainer.errors import EpisodeError
 from trainer.types import Array
@@ -101,6 +102,7 @@ def estimate_advantages(
     return discounted_returns(chunks, gamma=gamma, use_critic=use_critic)
 
 
+@checked_arguments
 def compute_advantages(
     rollout: MutableMapping[str, Any],
     last_r: float,

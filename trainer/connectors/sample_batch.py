@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes import nested
 from trainer.errors import EpisodeError
 from trainer.rllib_names.sample_batch_names import SampleBatchNames
@@ -18,6 +19,7 @@ from trainer.types import Array
 _NUMBERS = "biuf"
 
 
+@checked_methods()
 class SampleBatch(dict[str, Any], SampleBatchNames):
     """{column: one row per env step}; the names are those of `trainer.episodes.columns`.
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from checkpoints.arguments import checked_methods
 from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
 from trainer.env_runners.group_crashes import GroupCrashes
@@ -46,6 +47,7 @@ _CLOSING_S: Final = 2.0
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
+@checked_methods()
 class EnvRunnerGroup(
     GroupFunctions,
     GroupAsyncCalls,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from callbacks import CallbackChain
+from checkpoints.arguments import checked_methods
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
@@ -39,6 +40,7 @@ from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID
 
 
+@checked_methods()
 class SingleAgentEnvRunner(EnvRunner):
     """Steps its sub-envs side by side and hands out episodes.
 

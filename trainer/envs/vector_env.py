@@ -13,11 +13,13 @@ from typing import Any
 
 import gymnasium
 
+from checkpoints.arguments import checked_methods
 from trainer.curriculum import task_layer, user_layer, why_no_tasks
 from trainer.envs.env_context import EnvContext
 from trainer.errors import TaskError
 
 
+@checked_methods()
 class VectorEnv:
     """The sub-envs of one env runner.
 

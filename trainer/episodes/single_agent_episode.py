@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
 from trainer.episodes.episode_state import (
     MOVED_BY_CUT,
@@ -28,6 +29,7 @@ from trainer.errors import EpisodeError
 from trainer.types import State
 
 
+@checked_methods(but=("__init__", "append_step", "step_recorder"))
 class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
     """What one agent saw, did and got in one episode, or in one chunk of it.
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import Checkpointable, check_shape
+from checkpoints.arguments import checked_methods
 from trainer.metrics.block_timer import BlockTimer
 from trainer.metrics.options import OPTION_DEFAULTS, Reduce
 from trainer.metrics.paths import Key, Path, leaves, nearest, path_of, put, sorting_key, text_of
@@ -21,6 +22,7 @@ from trainer.types import State
 _NO_DEFAULT: Final = object()
 
 
+@checked_methods(but=("log_value", "log_time"))
 class MetricsLogger(MetricsLoggerNames, Checkpointable):
     """Collects values under keys and reduces them to one number each.
 

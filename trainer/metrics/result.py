@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from checkpoints.arguments import checked_methods
 from trainer.metrics.paths import leaves, nearest, text_of
 from trainer.metrics.rllib_keys import OLD_KEYS, old_value
 from trainer.metrics.summary import summary
@@ -12,6 +13,7 @@ from trainer.metrics.summary import summary
 _MISSING: Final = object()
 
 
+@checked_methods()
 class ResultDict(dict[str, Any]):
     """A nested dict of metrics that also answers slash paths and RLlib's old keys.
 

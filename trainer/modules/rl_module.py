@@ -191,11 +191,20 @@ class RLModule(ModuleCheckpoints, ABC):
 
     def forward_inference(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """Acts without exploration: {"obs": [B, D]} to {"action_dist_inputs": [B, K]}."""
-        return {ACTION_DIST_INPUTS: self.forward_acting(batch[OBS])}
+        return {ACTION_DIST_INPUTS: self.forward_acting(self._rows_of(batch))}
 
     def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """Acts with exploration: {"obs": [B, D]} to {"action_dist_inputs": [B, K]}."""
-        return {ACTION_DIST_INPUTS: self.forward_acting(batch[OBS])}
+        return {ACTION_DIST_INPUTS: self.forward_acting(self._rows_of(batch))}
+
+    def _rows_of(self, batch: Mapping[str, Array]) -> Array:
+        """The encoded observations of a batch; see `forward_acting`."""
+        if OBS not in batch:
+            raise ModuleError(
+                f"The batch has the columns {sorted(map(str, batch))}, and no {OBS!r}: a network "
+                f"acts on observations. Give {{{OBS!r}: rows}}, with one encoded observation a row."
+            )
+        return batch[OBS]
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
         """The values of encoded observations {"obs": [B, D]}, a new array [B]."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from checkpoints import state_array
+from checkpoints.arguments import checked_methods
 from trainer.errors import ReplayError
 from trainer.replay.reduce_tree import ReduceTree, SumTree
 from trainer.replay.replay_buffer import ReplayBuffer
@@ -18,6 +19,7 @@ SMALLEST_PRIORITY = 1e-6
 """Added to every error, so that no step is lost for good."""
 
 
+@checked_methods()
 class PrioritizedReplayBuffer(ReplayBuffer):
     """Proportional prioritized experience replay (Schaul et al. 2016, sections 3.3 and 3.4).
 

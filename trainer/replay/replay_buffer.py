@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from checkpoints import Checkpointable, NewArray
+from checkpoints.arguments import checked_methods
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.nesting import gathered, plain_template, template_from, template_of
@@ -34,6 +35,7 @@ NStep = int | tuple[int, int]
 """Steps per transition, or the smallest and the largest number, both included."""
 
 
+@checked_methods()
 class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
 from trainer.connectors import (
     AdvantageEstimate,
@@ -103,6 +104,7 @@ class PPOSettings(LearnerSettings):
         return problems
 
 
+@checked_methods()
 class PPOLearner(EpisodeLearner):
     """Proximal policy optimisation (Schulman et al. 2017, algorithm 1, with RLlib's KL penalty).
 

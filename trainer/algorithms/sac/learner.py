@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.sac.loss import (
     CriticLoss,
     critic_loss,
@@ -103,6 +104,7 @@ class SACLosses:
         return self.policy_loss + self.alpha_loss + sum(critic.loss for critic in self.critics)
 
 
+@checked_methods()
 class SACLearner(ReplayLearner):
     """Soft actor-critic (Haarnoja et al. 2018b) for squashed Gaussian and for Discrete policies.
 
