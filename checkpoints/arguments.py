@@ -210,7 +210,9 @@ def plain_scalar(value: Any) -> Any:
 def shown(value: Any) -> str:
     """A value for an error text: short, whatever it is."""
     try:
-        return reprlib.Repr(maxother=60, maxstring=60, maxlong=40).repr(value)
+        short = reprlib.Repr()
+        short.maxother, short.maxstring, short.maxlong = 60, 60, 40
+        return short.repr(value)
     except Exception:  # noqa: BLE001 - a broken __repr__ must not hide what is wrong
         return f"a {type(value).__name__}"
 
@@ -221,6 +223,16 @@ def argument_error(where: str, name: str, value: Any, expected: str) -> Argument
         f"{where}: `{name}={shown(value)}` is a {type(value).__name__}; expected {expected}. "
         f"Give {name} as that."
     )
+
+
+def require_keys(where: str, name: str, value: Any, keys: tuple[str, ...]) -> None:
+    """Raises an ArgumentError unless a dict has all of some keys."""
+    missing = [key for key in keys if key not in value]
+    if missing:
+        raise ArgumentError(
+            f"{where}: `{name}={shown(value)}` has no {', '.join(map(repr, missing))}; expected a "
+            f"dict with {', '.join(map(repr, keys))}. Give {name} as it was handed out."
+        )
 
 
 def takes(**checks: Check) -> Callable[[_Function], _Function]:
@@ -262,7 +274,9 @@ def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
             is_ours = inspect.isfunction(plain) and plain.__module__.startswith(_OURS)
             if is_ours and not hasattr(plain, "checks_arguments"):
                 checked = checked_arguments(plain)
-                setattr(cls, name, checked if kind is None else kind(checked))
+                # Where it is defined, so that whoever compares methods still sees an inherited one.
+                owner = next(each for each in cls.__mro__ if name in vars(each))
+                setattr(owner, name, checked if kind is None else kind(checked))
         return cls
 
     return decorate
@@ -373,7 +387,11 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
     if kind is type:
         return Check("a class", lambda value: isinstance(value, type))
     if kind is np.ndarray:
-        return numeric()
+        is_numeric = numeric().accepts
+        return Check(
+            "an array of numbers",
+            lambda value: isinstance(value, np.ndarray | list | tuple) and is_numeric(value),
+        )
     if not isinstance(kind, type):
         return None
     if issubclass(kind, collections.abc.Mapping):
@@ -381,7 +399,8 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
     if kind is tuple and inner and inner[-1] is not Ellipsis:
         return _tuple_of(inner)
     if kind in _SEVERAL:
-        return _several_of(check_of(inner[0]) if inner else None)
+        of = check_of(inner[0]) if inner else None
+        return _several_of(of, in_order=kind in (list, tuple, collections.abc.Sequence))
     if getattr(kind, "_is_protocol", False):
         return Check(
             f"{_article(kind.__name__)} {kind.__name__}",
@@ -421,8 +440,11 @@ def _tuple_of(inner: tuple[Any, ...]) -> Check:
     return Check(f"({', '.join(check.expected for check in checks)})", accepts)
 
 
-def _several_of(of: Check | None) -> Check:
+def _several_of(of: Check | None, *, in_order: bool) -> Check:
     def accepts(given: Any) -> bool:
+        is_counted = isinstance(given, collections.abc.Sized)
+        if in_order and (not is_counted or isinstance(given, collections.abc.Mapping)):
+            return False
         if isinstance(given, str | bytes) or not isinstance(given, collections.abc.Iterable):
             return False
         if isinstance(given, np.ndarray) and given.ndim == 0:

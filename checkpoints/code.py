@@ -25,7 +25,6 @@ from checkpoints.manifest import CODE_FILE, Manifest
 from checkpoints.reader import read_code_bytes
 
 
-@checked_arguments
 def pack_code(value: Any) -> bytes:
     """Return the bytes to pass as `code` to `write_checkpoint`.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from checkpoints.arguments import checked_arguments, checked_methods
+from checkpoints.arguments import checked_arguments
 from checkpoints.directory import remove_checkpoint, sweep
 from checkpoints.errors import CheckpointError, CheckpointNotFoundError, CheckpointWriteError
 from checkpoints.file_system import FileSystem
@@ -23,7 +23,6 @@ from checkpoints.reader import verify
 _MAX_LOOKS: Final = 20
 
 
-@checked_methods()
 @dataclasses.dataclass(frozen=True)
 class Retention:
     """How many checkpoints stay. With neither number set, all do.

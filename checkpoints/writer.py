@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import is_contiguous, memory_pieces
 from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
@@ -30,7 +29,6 @@ LARGE_ARRAY_BYTES: Final = 2**20
 """Arrays from this size on get files of their own: below, a file costs more than it is worth."""
 
 
-@checked_arguments
 def write_checkpoint(
     path: PathLike,
     *,

@@ -13,7 +13,6 @@ from callbacks.ready_made.saving_callback import OnError, SavingCallback
 from callbacks.ready_made.stop_criteria import Mode
 from callbacks.views import AlgorithmView
 from checkpoints import PathLike
-from checkpoints.arguments import checked_methods
 
 SCORES_FILE: Final = "best.json"
 """The list of the kept checkpoints with their scores, for people and scripts."""
@@ -36,7 +35,6 @@ class _Decision:
     after: list[_Entry]
 
 
-@checked_methods()
 class BestCheckpoint(SavingCallback):
     """Keeps the checkpoints with the best scores.
 

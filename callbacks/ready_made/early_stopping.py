@@ -11,10 +11,8 @@ from callbacks.ready_made.choices import raise_if_any
 from callbacks.ready_made.metric_values import RETURN, WatchedMetric
 from callbacks.ready_made.stop_criteria import Mode, Plateau, StopCriteria
 from callbacks.views import AlgorithmView
-from checkpoints.arguments import checked_methods
 
 
-@checked_methods()
 class EarlyStopping(RLlibCallback):
     """Says in the result that training is over, and why.
 

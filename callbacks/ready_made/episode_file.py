@@ -40,7 +40,13 @@ def load_episode(path: str | os.PathLike[str]) -> dict[str, Array]:
         FileNotFoundError: there is no such file.
         ValueError: it is no file of arrays, or holds pickled objects.
     """
-    archive = np.load(Path(path).expanduser(), allow_pickle=False)
+    try:
+        archive = np.load(Path(path).expanduser(), allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as cause:
+        raise ValueError(
+            f"path={str(path)!r} is no file of arrays ({cause}); expected an .npz file that "
+            "EpisodeRecorder wrote. Give the path of one."
+        ) from cause
     if not hasattr(archive, "files"):
         raise ValueError(
             f"{path} holds a single array; expected an .npz file that EpisodeRecorder wrote"

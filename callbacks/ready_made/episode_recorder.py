@@ -17,10 +17,8 @@ from callbacks.ready_made.episode_choice import EpisodeChoice
 from callbacks.ready_made.episode_file import episode_arrays, write_episode
 from callbacks.ready_made.recording_files import RecordingFiles
 from callbacks.views import EnvRunnerView, EpisodeView, MetricsLoggerView
-from checkpoints.arguments import checked_methods
 
 
-@checked_methods()
 class EpisodeRecorder(RLlibCallback):
     """Writes observations, actions and rewards of whole episodes, one `.npz` file per episode.
 

@@ -21,7 +21,6 @@ from callbacks.ready_made.metric_values import (
     value_at,
 )
 from callbacks.views import AlgorithmView
-from checkpoints.arguments import checked_methods
 
 OnFound = Literal["raise", "stop"]
 """What happens when something is found."""
@@ -30,7 +29,6 @@ _STANDARD_METRICS: Final = (RETURN, f"evaluation/{RETURN}")
 _MOST_PLACES_NAMED: Final = 10
 
 
-@checked_methods()
 class NonFiniteGuard(RLlibCallback):
     """Looks for NaN and infinite numbers in learner metrics, weights and named metrics.
 

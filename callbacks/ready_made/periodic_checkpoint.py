@@ -9,10 +9,8 @@ from callbacks.ready_made.counts import COUNTS, Unit
 from callbacks.ready_made.saving_callback import OnError, SavingCallback
 from callbacks.views import AlgorithmView
 from checkpoints import PathLike
-from checkpoints.arguments import checked_methods
 
 
-@checked_methods()
 class PeriodicCheckpoint(SavingCallback):
     """Saves checkpoints at regular distances, and the last one of a run.
 

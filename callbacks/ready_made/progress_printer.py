@@ -16,10 +16,8 @@ from callbacks.ready_made.progress_lines import ProgressLines
 from callbacks.ready_made.siblings import objects_beside
 from callbacks.ready_made.stop_criteria import StopCriteria
 from callbacks.views import AlgorithmView
-from checkpoints.arguments import checked_methods
 
 
-@checked_methods()
 class ProgressPrinter(RLlibCallback):
     """Prints how far a run is, how fast, how good, and how long it will still take.
 

@@ -10,10 +10,8 @@ from callbacks.ready_made.choices import count_problems, number_problems, raise_
 from callbacks.ready_made.metric_values import number_at
 from callbacks.task_names import task_name
 from callbacks.views import AlgorithmView
-from checkpoints.arguments import checked_methods
 
 
-@checked_methods()
 class TaskLadder(RLlibCallback):
     """A curriculum: goes up and down a list of tasks, one step at a time.
 

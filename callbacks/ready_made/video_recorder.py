@@ -23,7 +23,6 @@ from callbacks.ready_made.episode_choice import EpisodeChoice
 from callbacks.ready_made.episode_recorder import recording_name
 from callbacks.ready_made.recording_files import RecordingFiles
 from callbacks.views import EnvRunnerView, EpisodeView, MetricsLoggerView, VectorEnvView
-from checkpoints.arguments import checked_methods
 
 Frame = npt.NDArray[np.uint8]
 
@@ -38,7 +37,6 @@ class _Recording:
     frames: list[Frame] = field(default_factory=list)
 
 
-@checked_methods()
 class VideoRecorder(RLlibCallback):
     """Writes a video of each chosen episode, one `.mp4` file per episode.
 

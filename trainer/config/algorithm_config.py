@@ -37,7 +37,7 @@ _AUTO_EVALUATION_FRAGMENT = 100
 _SHAPING_EVALUATION = ("evaluation_config", "evaluation_duration", "evaluation_num_env_runners")
 
 
-@checked_methods()
+@checked_methods(but=("read_value",))
 class AlgorithmConfig(Sections, DictAccess):
     """The settings of an algorithm.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
+from checkpoints.arguments import argument_error
 from trainer.config.names import NameTable, Translation, translate
 from trainer.config.problems import assignment, raise_problems
 from trainer.config.read_only import copy_value, freeze_value
@@ -55,6 +56,7 @@ def section(method: MethodT) -> MethodT:
         return method(config)
 
     setattr(set_arguments, _SECTION_MARK, arguments)
+    set_arguments.checks_arguments = True  # type: ignore[attr-defined]  # validate() judges them
     return cast(MethodT, set_arguments)
 
 
@@ -92,8 +94,12 @@ class ConfigValues:
 
     def read_value(self, name: str) -> Any:
         """The value of a setting by its present name; read-only where the config is frozen."""
-        if name in self._values:
+        if isinstance(name, str) and name in self._values:
             return self._values[name]
+        if not isinstance(name, str):
+            raise argument_error("read_value()", "name", name, "the name of a setting")
+        if name not in self._names.settings:
+            raise_problems(type(self).__name__, [self._names.unknown(name, None, "")])
         default = self._names.settings[name].default
         if not isinstance(default, (dict, list)):
             return default

@@ -6,6 +6,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from checkpoints.arguments import require_keys
 from trainer.config.config_values import ConfigValues, merged_value
 from trainer.config.names import MULTI_AGENT_KEY, NameTable, translate
 from trainer.config.problems import Problem, raise_problems
@@ -236,6 +237,7 @@ class DictAccess(ConfigValues):
             ConfigError: settings that held code are missing; all of them.
             UnknownSettingError: the state has settings that this class does not know.
         """
+        require_keys(f"{cls.__name__}.from_state()", "state", state, ("settings", "code"))
         given = cls.overrides(**(code or {}))
         missing = [name for name in state["code"] if name not in given]
         raise_problems(

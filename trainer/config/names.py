@@ -13,7 +13,7 @@ from typing import Any, Final
 from trainer.config.checks import is_schedule
 from trainer.config.offered import NO_EFFECT
 from trainer.config.problems import Problem, assignment, nearest
-from trainer.config.read_only import copy_value
+from trainer.config.read_only import copy_value, without_numpy_scalars
 from trainer.config.setting import Merge, NotProvided, Setting
 from trainer.config.values import deep_merge, same_value
 from trainer.rllib_names.config_names import (
@@ -23,6 +23,9 @@ from trainer.rllib_names.config_names import (
     REFUSED_NAMES,
     OldName,
 )
+
+_OF_THE_USERS_OWN: Final = frozenset({"env_config", "learner_config_dict"})
+"""Settings whose values are kept as they are, down to their types."""
 
 MULTI_AGENT_KEY: Final = "multiagent"
 """The key of dict configs that holds arguments of `multi_agent()`."""
@@ -277,6 +280,9 @@ def _translate_one(
     if old is not None and old.key:
         value = {old.key: value}
         result.partial.add(setting.name)
-    result.add(setting, name, copy_value(value), old)
+    value = copy_value(value)
+    if setting.name not in _OF_THE_USERS_OWN:
+        value = without_numpy_scalars(value)
+    result.add(setting, name, value, old)
     for also, also_value in old.sets.items() if old is not None else ():
         result.add(names.settings[also], name, also_value, None)

@@ -84,6 +84,22 @@ def copy_value(value: Any, depth: int = 0) -> Any:
     return value
 
 
+def without_numpy_scalars(value: Any) -> Any:
+    """The value, with Python's numbers instead of NumPy's scalars, also in dicts and lists.
+
+    So `np.int64(4)` passes every check that `4` does, and is the same everywhere afterwards.
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: without_numpy_scalars(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [without_numpy_scalars(entry) for entry in value]
+    if isinstance(value, tuple):
+        return _rebuild_tuple(value, [without_numpy_scalars(entry) for entry in value])
+    return value
+
+
 def freeze_value(value: Any) -> Any:
     """A copy whose containers and arrays refuse to be changed, on every level."""
     if isinstance(value, dict):

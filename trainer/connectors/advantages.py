@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments
+from checkpoints.arguments import checked_arguments, require_keys
 from trainer.episodes.columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
 from trainer.errors import EpisodeError
 from trainer.types import Array
@@ -134,6 +134,7 @@ def compute_advantages(
     Raises:
         EpisodeError: `vf_preds` is needed and not there, or the columns are not [T] each.
     """
+    require_keys("compute_advantages()", "rollout", rollout, (rewards,))
     numbers = np.asarray(rollout[rewards], np.float64)
     needs_values = use_gae or use_critic
     if needs_values and vf_preds not in rollout:

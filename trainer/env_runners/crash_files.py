@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import StateError, decode, encode
+from checkpoints.arguments import require_keys
 from trainer.connectors import Normalization
 from trainer.connectors.normalization import ObservationNormalizer, RewardTransform
 from trainer.env_runners.runner_place import RunnerPlace
@@ -187,6 +188,8 @@ def replay(record: State, spec: EnvRunnerSpec) -> SampleReply | None:
     Raises:
         Exception: what the user's code raised.
     """
+    parts = ("place", "role", "positions", "weights", "callbacks", "normalization", "evaluation")
+    require_keys("replay()", "record", record, parts)
     spec = replace(spec, **record["place"], role=Role[record["role"]], sub_env_tolerance=None)
     positions = tuple(map(SlotPosition.from_state, record["positions"]))
     weights = None if record["weights"] is None else Weights(**record["weights"])

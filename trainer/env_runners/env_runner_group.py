@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
 from trainer.env_runners.group_crashes import GroupCrashes
@@ -152,6 +152,7 @@ class EnvRunnerGroup(
 
     # ---- sampling
 
+    @takes(num_env_steps=integer(0, 2**53))
     def sample_env_steps(
         self, num_env_steps: int, *, whole_episodes: bool = False, **options: Any
     ) -> GroupSample:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from callbacks import CallbackChain
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
@@ -286,6 +286,7 @@ class SingleAgentEnvRunner(EnvRunner):
 
     # ---- telling, ending
 
+    @takes(env_index=integer(-(2**31), 2**31))
     def env_seed(self, env_index: int) -> int | None:
         """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
         return self._player.slots[env_index].env_seed

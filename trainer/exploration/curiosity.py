@@ -36,7 +36,7 @@ _STREAM: Final = 1_001
 """Tells the weights of these networks from other uses of the exploration role."""
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class Curiosity(WithSubExploration):
     """Adds η · ½‖φ̂(s') - φ(s')‖² to the rewards (ibid., equation 6).
 

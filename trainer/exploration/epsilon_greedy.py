@@ -20,7 +20,7 @@ _EXPONENT: Final = 7.0
 _SMALLEST: Final = float(np.finfo(np.float32).tiny)
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class EpsilonGreedy(Exploration):
     """With probability ε a uniformly random allowed action, otherwise the best one.
 
@@ -112,7 +112,7 @@ class EpsilonGreedy(Exploration):
         }
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class PerWorkerEpsilonGreedy(EpsilonGreedy):
     """A constant ε of its own for each env runner (Horgan et al. 2018, section 4).
 

@@ -15,7 +15,7 @@ from trainer.exploration.settings import checked_number
 from trainer.types import Array
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class OrnsteinUhlenbeckNoise(GaussianNoise):
     """Uniform actions at first, then the best action plus an Ornstein-Uhlenbeck process, clipped.
 
@@ -77,7 +77,7 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         return added
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
     """A constant scale of its own for each env runner; see `PerWorkerGaussianNoise`."""
 

@@ -29,7 +29,7 @@ _SIGMA_OF_OTHERS: Final = 0.2
 _SMALLEST: Final = 1e-10
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class ParameterNoise(WithSubExploration):
     """Acts with weights to which normal noise was added, once per episode.
 

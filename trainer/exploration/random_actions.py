@@ -13,7 +13,7 @@ from trainer.exploration.uniform_actions import UniformActions
 from trainer.types import Array
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class Random(Exploration):
     """Uniform over the (allowed) actions; without exploration the most likely one."""
 

@@ -26,7 +26,7 @@ _STREAM: Final = 1_002
 _SMALLEST_STD: Final = 1e-6
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class RE3(WithSubExploration):
     """Adds β_t · log(1 + ‖y - y_kNN‖) to the rewards (ibid., equations 4 and 5).
 

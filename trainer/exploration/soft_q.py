@@ -17,7 +17,7 @@ from trainer.types import Array
 _LARGEST_GAP: Final = 1e20
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class SoftQ(Exploration):
     """Draws from softmax(q / temperature) (Sutton and Barto 2018, section 2.8)."""
 

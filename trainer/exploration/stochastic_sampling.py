@@ -15,7 +15,7 @@ from trainer.exploration.uniform_actions import UniformActions
 from trainer.types import Array
 
 
-@checked_methods(but=("get_exploration_action",))
+@checked_methods(but=("__init__", "get_exploration_action"))
 class StochasticSampling(Exploration):
     """Draws from the module's distribution, after an optional phase of uniform actions.
 

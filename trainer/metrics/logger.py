@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import Checkpointable, check_shape
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import checked_methods, require_keys
 from trainer.metrics.block_timer import BlockTimer
 from trainer.metrics.options import OPTION_DEFAULTS, Reduce
 from trainer.metrics.paths import Key, Path, leaves, nearest, path_of, put, sorting_key, text_of
@@ -346,4 +346,5 @@ class MetricsLogger(MetricsLoggerNames, Checkpointable):
 
     def set_state(self, state: State) -> None:
         """Replaces everything by what `get_state` gave."""
+        require_keys("MetricsLogger.set_state()", "state", state, ("statistics",))
         self._table.set_state(state["statistics"])

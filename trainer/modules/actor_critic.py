@@ -111,7 +111,7 @@ class ActorCriticModule(RLModule):
         """See `RLModule.forward_train`; both results are views that the next call overwrites."""
         if self.inference_only:
             raise self.acting_only_error()
-        obs = batch[OBS]
+        obs = self._rows_of(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         features = self._columns.of(obs)
@@ -147,7 +147,7 @@ class ActorCriticModule(RLModule):
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
         """See `RLModule.compute_values`; images in parts, because their patches take much room."""
-        obs = batch[OBS]
+        obs = self._rows_of(batch)
         if self._image is None or len(obs) <= IMAGES_AT_ONCE:
             return super().compute_values(batch)
         values: Array = np.empty(len(obs), self.parameters.dtype)

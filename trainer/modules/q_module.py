@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.columns import ACTION_DIST_INPUTS
 from trainer.errors import UnsupportedSpaceError
 from trainer.modules.action_masks import INVALID, is_invalid
 from trainer.modules.model_config import DefaultModelConfig
@@ -150,7 +150,7 @@ class QModule(RLModule):
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """Values [B, n], or logits [B, n·m] in order of actions; a view that does not last."""
-        obs = batch[OBS]
+        obs = self._rows_of(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         features = self._columns.of(obs)

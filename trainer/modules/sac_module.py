@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.columns import ACTION_DIST_INPUTS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules.critics import Critics
 from trainer.modules.model_config import DefaultModelConfig
@@ -201,7 +201,7 @@ class SACModule(RLModule):
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """The policy's inputs [B, K], a view that does not last."""
-        obs = batch[OBS]
+        obs = self._rows_of(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         self._obs_and_ones[:-1] = obs.T

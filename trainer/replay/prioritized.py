@@ -19,7 +19,7 @@ SMALLEST_PRIORITY = 1e-6
 """Added to every error, so that no step is lost for good."""
 
 
-@checked_methods()
+@checked_methods(but=("__init__",))
 class PrioritizedReplayBuffer(ReplayBuffer):
     """Proportional prioritized experience replay (Schaul et al. 2016, sections 3.3 and 3.4).
 

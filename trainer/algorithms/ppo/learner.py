@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import checked_methods, require_keys
 from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
 from trainer.connectors import (
     AdvantageEstimate,
@@ -165,6 +165,7 @@ class PPOLearner(EpisodeLearner):
 
     def set_extra_state(self, state: State) -> None:
         """Takes back what `extra_state` gave."""
+        require_keys("PPOLearner.set_extra_state()", "state", state, ("kl_coeff",))
         self.kl_coeff = float(state["kl_coeff"])
 
     def estimate_advantages(self, columns: Columns) -> tuple[Array, AdvantageEstimate]:
