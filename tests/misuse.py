@@ -39,7 +39,7 @@ from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
 
 OURS: Final = (TrainerError, CheckpointError, AnyCallbackError)
 _SOURCES: Final = tuple(
-    str(Path(package.__file__).parent) for package in (trainer, callbacks, checkpoints)
+    str(Path(str(package.__file__)).parent) for package in (trainer, callbacks, checkpoints)
 )
 _LIMIT_S: Final = 10.0
 _SHARE_OF_RIGHT_TYPE: Final = 0.5
@@ -115,7 +115,7 @@ VALUES: Final = tuple(
         "folder": lambda folder: folder,
         "space": lambda _: gymnasium.spaces.Text(3),
         "range": lambda _: range(3),
-        "generator": lambda _: (number for number in ()),
+        "generator": lambda _: (number for number in range(0)),
     }.items()
 )
 

@@ -76,7 +76,7 @@ def test_an_argument_is_named_with_its_value_and_what_was_expected() -> None:
 
 
 def test_scalars_of_numpy_are_numbers_like_any_other() -> None:
-    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=np.int64(0))
+    config: Any = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=np.int64(0))
     config.training(
         train_batch_size=np.int32(20),
         minibatch_size=np.uint8(10),

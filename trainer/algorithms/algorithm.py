@@ -374,7 +374,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
                 "gone. Build a new one, or restore one with from_checkpoint()."
             )
 
-    def __enter__(self) -> Algorithm:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
-from trainer.config import AlgorithmConfig
+from trainer.config import NO_EFFECT, AlgorithmConfig
 from trainer.config.specs import env_runner_spec, module_spec, restart_policy
 from trainer.env_runners import EnvRunnerGroup, TrajectoryPostprocessing
 from trainer.env_runners.crash_files import CrashFiles
@@ -19,6 +20,8 @@ from trainer.evaluation import EvaluationSettings
 from trainer.learners import BatchListener, Blame, TrainBatch
 from trainer.modules import RLModule
 from trainer.seeding import Role
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class HasConfig(Protocol):
@@ -67,7 +70,18 @@ def own_config(
             "config.environment('CartPole-v1'), or with a class: config.environment(MyEnv)."
         )
     own.freeze()
+    _tell_what_has_no_effect(own)
     return own
+
+
+def _tell_what_has_no_effect(config: AlgorithmConfig) -> None:
+    """Logs once per algorithm which settings were given that change nothing here."""
+    given = [name for name in config.changed_settings() if name in NO_EFFECT]
+    if given:
+        told = "; ".join(f"{name}={config[name]!r:.60} ({NO_EFFECT[name]})" for name in given)
+        _LOGGER.warning(
+            "These settings have no effect here: %s Leave them out, or see docs/settings.md.", told
+        )
 
 
 def _default_config(algorithm: type[HasConfig]) -> AlgorithmConfig:
