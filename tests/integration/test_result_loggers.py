@@ -27,6 +27,7 @@ from trainer import (
 from trainer.cli import main
 from trainer.metrics import comparable
 from trainer.metrics.keys import describe
+from trainer.testing.debug_envs import CountdownEnv
 
 ROOT = Path(__file__).parents[2]
 
