@@ -10,6 +10,7 @@ import numpy as np
 from checkpoints import state_array
 from checkpoints.arguments import checked_methods
 from trainer.errors import ReplayError
+from trainer.replay.batch_buffer import PrioritizedBatchReplayBuffer
 from trainer.replay.reduce_tree import ReduceTree, SumTree
 from trainer.replay.replay_buffer import ReplayBuffer
 from trainer.replay.state_shape import refuse_other_type
@@ -27,6 +28,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     were never drawn have the largest priority so far. Importance weights are (N·P(i))^-β, divided
     by the largest weight that any stored step could get.
     """
+
+    _for_batches = PrioritizedBatchReplayBuffer
 
     def __init__(self, capacity: int = 50_000, *, alpha: float = 0.6, beta: float = 0.4) -> None:
         """An empty buffer.
