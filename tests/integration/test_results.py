@@ -373,3 +373,30 @@ def test_timers_tell_slow_steps_resets_and_callbacks_apart(monkeypatch: pytest.M
     assert result["rlmodule_inference_timer"] == 0.0
     assert evaluation["env_step_timer"] == evaluation["num_env_steps_sampled"]
     assert evaluation["env_reset_timer"] == (num_resets[0] - resets) * 100.0
+
+
+def test_a_long_result_has_a_short_repr_and_all_of_it_is_there() -> None:
+    with config().build_algo() as algo:
+        result = algo.train()
+    assert len(repr(result)) < 600
+    assert "'training_iteration': 1" in repr(result)
+    assert "to_dict()" in repr(result)
+    assert len(str(result)) < 2_500
+    plain = result.to_dict()
+    assert plain == result
+    assert type(plain["env_runners"]) is dict
+    assert len(repr(plain)) > 2_000
+
+
+def test_settings_without_effect_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    made = config().resources(num_gpus=1).framework("tf2")
+    with made.build_algo():
+        pass
+    told = [record.message for record in caplog.records if "no effect" in record.message]
+    assert len(told) == 1
+    assert "num_gpus=1" in told[0]
+    assert "framework_str='tf2'" in told[0]
+    caplog.clear()
+    with config().resources(num_gpus=0).framework("torch").build_algo():
+        pass
+    assert "no effect" not in caplog.text

@@ -120,7 +120,7 @@ class IterationResult:
             **clock.entries(elapsed_s),
         }
         result = ResultDict(overlaid(user_metrics, standard))
-        result["config"] = config.to_dict()
+        result["config"] = dict(config.items())
         return result
 
     def _steps(self, elapsed_s: float) -> dict[str, Any]:

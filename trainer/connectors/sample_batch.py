@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes import nested
 from trainer.errors import EpisodeError
 from trainer.rllib_names.sample_batch_names import SampleBatchNames
@@ -24,6 +25,7 @@ SEQ_LENS: Final = "seq_lens"
 """The one column that has a row per sequence instead of one per env step."""
 
 
+@checked_methods()
 class SampleBatch(dict[str, Any], SampleBatchNames):
     """{column: one row per env step}; the names are those of `trainer.episodes.columns`.
 

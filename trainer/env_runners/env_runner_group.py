@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.direct_runners import DirectRunners
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
@@ -47,6 +48,7 @@ _CLOSING_S: Final = 2.0
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
+@checked_methods()
 class EnvRunnerGroup(
     GroupFunctions,
     GroupAsyncCalls,
@@ -173,6 +175,7 @@ class EnvRunnerGroup(
 
     # ---- sampling
 
+    @takes(num_env_steps=integer(0, 2**53))
     def sample_env_steps(
         self, num_env_steps: int, *, whole_episodes: bool = False, **options: Any
     ) -> GroupSample:

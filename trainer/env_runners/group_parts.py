@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from trainer.env_runners.async_calls import AsyncCalls
@@ -63,6 +63,10 @@ class GroupParts:
 
     def _run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         """Carries a round through."""
+        raise NotImplementedError
+
+    def _bring_up_to_date(self, indices: Collection[int]) -> None:
+        """Lets some runners hold at once what they are to hold."""
         raise NotImplementedError
 
     def _take_over(self, result: RoundResult) -> None:

@@ -53,6 +53,7 @@ class RunnerPlace:
         num_excess_failures: failures without progress that no answer has made good; an answer does
             so for one.
         is_given_up: it failed and may not be replaced.
+        is_busy: the runner of this process is being made or asked.
         had_runner: a runner was complete here; who comes after it replaces it.
         is_replacement_untold: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
@@ -81,6 +82,7 @@ class RunnerPlace:
     num_restarts: int = 0
     num_excess_failures: int = 0
     is_given_up: bool = False
+    is_busy: bool = False
     had_runner: bool = False
     is_replacement_untold: bool = False
     first_callbacks: State | None = None
@@ -105,6 +107,16 @@ class RunnerPlace:
     def has_running_episodes(self) -> bool:
         """Whether a runner made here has to put an episode back."""
         return any(position.env_seed is not None for position in self.positions)
+
+    def lacks_something(self, weights: Weights | None) -> bool:
+        """Whether the runner of this process waits for its next request to get what it is to hold.
+
+        Never before it was first made, nor while it is made or asked.
+        """
+        if self.num_starts == 0 or self.is_busy:
+            return False
+        is_current = self.weights is weights and self.sent_normalization is self.normalization
+        return self.runner is None or self.is_ahead or not is_current
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""

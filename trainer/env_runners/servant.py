@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from trainer.envs import (
     take_over_registrations,
     why_no_env_state,
 )
-from trainer.errors import SerializationError
+from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import Role, position_rng
@@ -191,11 +191,8 @@ def apply_to_runner(
     """
     runner.synchronize(sync)
     with at_work(runner):
-        value = (
-            getattr(runner, function)(**arguments)
-            if isinstance(function, str)
-            else function(runner, **arguments)
-        )
+        called = _method_of(runner, function) if isinstance(function, str) else function
+        value = called(**arguments) if isinstance(function, str) else called(runner, **arguments)
     has_played = runner.has_played
     has_moved = runner.notice_tasks() or has_played
     records = runner.take_records() if has_played else []
@@ -206,3 +203,13 @@ def apply_to_runner(
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
         records=tuple(records) if runner.spec.in_evaluation else (),
     )
+
+
+def _method_of(runner: SingleAgentEnvRunner, name: str) -> Callable[..., Any]:
+    method = getattr(runner, name, None)
+    if not callable(method):
+        raise ConfigError(
+            f"An env runner has no method {name!r}; expected the name of one, such as 'sample', or "
+            "a function that takes the runner. Give that as `func`."
+        )
+    return cast("Callable[..., Any]", method)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from callbacks import CallbackChain
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
@@ -40,6 +41,7 @@ from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, State
 
 
+@checked_methods()
 class SingleAgentEnvRunner(EnvRunner):
     """Steps its sub-envs side by side and hands out episodes.
 
@@ -309,6 +311,7 @@ class SingleAgentEnvRunner(EnvRunner):
 
     # ---- telling, ending
 
+    @takes(env_index=integer(-(2**31), 2**31))
     def env_seed(self, env_index: int) -> int | None:
         """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
         return self._player.slots[env_index].env_seed

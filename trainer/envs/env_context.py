@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.episode_state import copied_containers
 
 
+@checked_methods()
 class EnvContext(dict[str, Any]):
     """The `env_config` of one sub-env (a dict), with its place as attributes.
 
