@@ -495,7 +495,7 @@ class Dice(CorridorEnv):
         super().__init__(env_config)
         self.is_multi = env_config.get("multi", False)
         self.observation_space = (
-            spaces.MultiDiscrete([[6, 2]], start=[[0, 1]])
+            spaces.MultiDiscrete(np.array([[6, 2]]), start=np.array([[0, 1]]))
             if self.is_multi
             else spaces.Discrete(6, start=3)
         )

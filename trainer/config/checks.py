@@ -13,6 +13,8 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gymnasium import spaces
+
 
 @dataclasses.dataclass(frozen=True)
 class Check:
@@ -100,6 +102,11 @@ def one_of(*choices: str | int | float | bool | None) -> Check:
 def function() -> Check:
     """Anything that can be called."""
     return Check("a callable", callable)
+
+
+def space() -> Check:
+    """A gymnasium space."""
+    return Check("a gymnasium space", lambda value: isinstance(value, spaces.Space))
 
 
 def mapping(of: Check | None = None) -> Check:
