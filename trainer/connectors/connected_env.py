@@ -150,6 +150,8 @@ class ConnectedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     # What an env with a state of its own has to remember besides (`trainer.envs.env_state`).
     env_state_attributes = ("connector_state",)
+    # What outlasts an episode is part of the slot's position: `carried`.
+    is_carried_by_position = True
 
     def __init__(
         self,

@@ -79,7 +79,9 @@ class _Part:
 
     @property
     def carries(self) -> bool:
-        """Whether the state may outlast a reset."""
+        """Whether the state may outlast a reset, and nobody else looks after that."""
+        if getattr(type(self.layer), "is_carried_by_position", False):
+            return False
         return is_carrying(self.layer) or (
             self.attributes != () and not is_of_gymnasium(self.layer)
         )
