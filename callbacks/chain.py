@@ -23,6 +23,7 @@ from callbacks.spec import CallbackSpec
 from callbacks.state import attribute_names, unsaved_attributes
 from callbacks.state_matching import matched_states
 from checkpoints import check_shape
+from checkpoints.arguments import checked_methods, require_keys
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
 __all__ = ["CallbackChain", "CallbackGroup", "CallbackSpec"]
@@ -33,6 +34,7 @@ CHAIN_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": 
 """The shape of a chain's state."""
 
 
+@checked_methods()
 class CallbackChain:
     """The callbacks of one algorithm or of one env runner.
 
@@ -211,6 +213,7 @@ class CallbackChain:
         Raises:
             CallbackError: The `set_state` of a callback raised.
         """
+        require_keys("CallbackChain.set_state()", "state", state, ("objects",))
         matches = matched_states(state["objects"], [dotted_name(type(o)) for o in self.objects])
         for index, saved in matches.pairs.items():
             instance = self.objects[index]

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.codec import encode
 from checkpoints.listing import PathLike
@@ -16,6 +17,7 @@ from checkpoints.reader import read_checkpoint, verify
 
 _NUMBERS: Final = "biuf"
 _MAX_TEXT: Final = 60
+_MAX_PRINTED_BITS: Final = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +76,7 @@ class CheckpointDifference:
         return all(part.status == "equal" for part in states)
 
 
+@checked_arguments
 def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
     """Return how two checkpoints differ; every file of both is compared with its hash first.
 
@@ -207,6 +210,8 @@ def shown(value: Any) -> str:
         return f"array {value.dtype} {list(value.shape)}"
     if isinstance(value, dict | list | tuple | set | frozenset) and len(value) > 4:
         return f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, int) and value.bit_length() > _MAX_PRINTED_BITS:
+        return f"int of {value.bit_length():,} bits"
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
     CheckpointNotFoundError,
     CheckpointVersionError,
+    CheckpointWriteError,
 )
 from checkpoints.file_system import read_regular_file, regular_file_size
 from checkpoints.leftovers import Leftover, is_damaged_name, parse_leftover
@@ -69,6 +71,25 @@ def resolve_path(path: PathLike) -> Path:
         ) from error
 
 
+def resolve_target(path: PathLike) -> Path:
+    """Return the absolute path for a checkpoint that is to be written.
+
+    Raises:
+        CheckpointWriteError: if it is a link that leads nowhere: the checkpoint would appear in a
+            place that nobody has named for it.
+        CheckpointError: see `resolve_path`.
+    """
+    target = resolve_path(path)
+    given = Path(os.fspath(path)).expanduser()
+    # Not is_symlink, which raises for names that are too long.
+    if os.path.islink(given) and not os.path.lexists(target):  # noqa: PTH114
+        raise CheckpointWriteError(
+            f"{given} is a link to {target}, which does not exist. Nothing was written. Remove the "
+            "link, or make the directory that it leads to."
+        )
+    return target
+
+
 def locate(path: PathLike) -> Path:
     """Return the directory that holds the checkpoint `path`.
 
@@ -107,6 +128,7 @@ def load_manifest(directory: Path) -> Manifest:
     return parse_manifest(data, source=str(file))
 
 
+@checked_arguments
 def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
     """Return the complete checkpoints directly in a directory, oldest first.
 
@@ -135,6 +157,7 @@ def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
     return sorted(found, key=_age)
 
 
+@checked_arguments
 def latest_checkpoint(directory: PathLike) -> Path | None:
     """Return the path of the newest complete checkpoint in a directory, or None."""
     found = find_checkpoints(directory)
@@ -207,7 +230,7 @@ def _examine(path: Path) -> FoundCheckpoint | str | None:
                 return f"{path} lacks {entry.file}"
             if size != entry.num_bytes:
                 return f"{path / entry.file} has {size:,} of {entry.num_bytes:,} bytes"
-    except (CheckpointCorruptError, CheckpointVersionError) as error:
+    except (CheckpointCorruptError, CheckpointNotFoundError, CheckpointVersionError) as error:
         return str(error)
     except OSError as error:
         return f"{path} cannot be looked into: {error}"

@@ -85,6 +85,7 @@ class ResultLogger(RLlibCallback):
         self.sink = sink
         self._max_waiting = max_waiting
         self._must_start_anew = True
+        self._has_new_evaluation = True
         self._is_refused: bool | None = None  # None: not known before the first row
         self._num_lost_before = 0
         self._num_lost_told = 0
@@ -132,6 +133,7 @@ class ResultLogger(RLlibCallback):
         self._num_lost_told = self.num_rows_lost
         count_fault(result, NUM_LOST_ROWS, self._num_lost_told)
         self._refuse_path_of_others(algorithm)
+        self._has_new_evaluation = getattr(algorithm, "has_new_evaluation", True)
         self._unwritten = result
         algorithm.after_train_result(partial(self._on_decided, algorithm))
 
@@ -220,6 +222,8 @@ class ResultLogger(RLlibCallback):
             return
         try:
             row = row_of(result)
+            if not self._has_new_evaluation and getattr(self.sink, "holds_points", False):
+                row.pop("evaluation", None)
             content = jsonable(row) if is_early or early is not None else None
         except Exception as error:  # noqa: BLE001  a value of the user may raise; it is reported
             self._writer.lose(error, result)

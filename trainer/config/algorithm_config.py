@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any, ClassVar, TypeVar
 
+from checkpoints.arguments import checked_methods
 from trainer.config.config_values import section_methods
 from trainer.config.description import SettingDescription, describe
 from trainer.config.dictionary import DictAccess
@@ -38,6 +39,7 @@ _AUTO_EVALUATION_FRAGMENT = 100
 _SHAPING_EVALUATION = ("evaluation_config", "evaluation_duration", "evaluation_num_env_runners")
 
 
+@checked_methods(but=("read_value",))
 class AlgorithmConfig(Sections, DictAccess):
     """The settings of an algorithm.
 

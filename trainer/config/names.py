@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from trainer.config.checks import is_schedule
+from trainer.config.offered import NO_EFFECT
 from trainer.config.problems import Problem, assignment, nearest
-from trainer.config.read_only import copy_value
+from trainer.config.read_only import copy_value, without_numpy_scalars
 from trainer.config.setting import Merge, NotProvided, Setting
 from trainer.config.values import deep_merge, same_value
 from trainer.rllib_names.config_names import (
@@ -25,7 +26,12 @@ from trainer.rllib_names.config_names import (
     OldName,
 )
 
-_MULTI_AGENT_KEY = "multiagent"
+_OF_THE_USERS_OWN: Final = frozenset({"env_config", "learner_config_dict"})
+"""Settings whose values are kept as they are, down to their types."""
+
+MULTI_AGENT_KEY: Final = "multiagent"
+"""The key of dict configs that holds arguments of `multi_agent()`."""
+
 _NOT_OFFERED_SECTION = "it is one of RLlib's section methods and not offered here."
 _NOT_OFFERED_SETTING = "it is one of RLlib's settings and not offered here."
 
@@ -57,6 +63,12 @@ class NameTable:
         """What an old name stands for, when this class has the setting it stands for."""
         old = OLD_NAMES.get(name)
         return old if old is not None and old.new in self.settings else None
+
+    def read_old(self, old: OldName, value: Any) -> Any:
+        """What an old name shows of the value of its setting."""
+        if old.key:
+            return {**self.settings[old.new].default, **(value or {})}.get(old.key)
+        return None if old.beats_number and not is_schedule(value) else value
 
     def accepts(self, section: str, name: str, setting: str) -> bool:
         """Whether the section method takes `name`, which means `setting`."""
@@ -148,12 +160,15 @@ class Translation:
         writes: the values to set, by the present names of the settings; copies of what was given.
         partial: settings of which only some entries were given, to be merged in any case.
         problems: what was wrong; nothing may be written unless this is empty.
+        spellings: the name by which each of `writes` was given.
+        is_whole_dict: a dict config was given, which may hold all defaults by their present names.
     """
 
     writes: dict[str, Any] = dataclasses.field(default_factory=dict)
     partial: set[str] = dataclasses.field(default_factory=set)
     problems: list[Problem] = dataclasses.field(default_factory=list)
     spellings: dict[str, str] = dataclasses.field(default_factory=dict)
+    is_whole_dict: bool = False
 
     def add(self, setting: Setting[Any], spelling: str, value: Any, old: OldName | None) -> None:
         """Add one value; the order of additions makes no difference to the outcome."""
@@ -166,6 +181,12 @@ class Translation:
             return
         if _can_merge(setting, earlier, value):
             self.writes[name] = deep_merge(earlier, value)
+        elif name in NO_EFFECT:
+            return  # whichever wins, nothing follows from it
+        elif self._is_default_of_dict(setting, self.spellings[name], earlier):
+            self.writes[name], self.spellings[name] = value, spelling
+        elif self._is_default_of_dict(setting, spelling, value):
+            return
         elif self._schedule_wins(name, old) and is_schedule(value) != is_schedule(earlier):
             self.writes[name] = value if is_schedule(value) else earlier
         else:
@@ -178,6 +199,14 @@ class Translation:
                     (name,),
                 )
             )
+
+    def _is_default_of_dict(self, setting: Setting[Any], spelling: str, value: Any) -> bool:
+        """Whether a value merely stands in a dict that has all settings, as `to_dict()` gives.
+
+        An old name that was added to such a dict means another value.
+        """
+        is_present = self.is_whole_dict and spelling == setting.name
+        return is_present and same_value(value, setting.default)
 
     def _schedule_wins(self, name: str, old: OldName | None) -> bool:
         return any(
@@ -204,11 +233,11 @@ def translate(names: NameTable, given: Mapping[Any, Any], section: str = "") -> 
         given: values by name, present or old; not changed.
         section: the section method they were given to; empty for attributes and dicts.
     """
-    result = Translation()
+    result = Translation(is_whole_dict=not section)
     for name, value in given.items():
         if value is NotProvided:
             continue
-        if name == _MULTI_AGENT_KEY and isinstance(value, Mapping):
+        if name == MULTI_AGENT_KEY and isinstance(value, Mapping):
             _translate_into(result, names, value, "multi_agent")
         else:
             _translate_into(result, names, {name: value}, section)
@@ -282,6 +311,9 @@ def _translate_one(
     if old is not None and old.key:
         value = {old.key: value}
         result.partial.add(setting.name)
-    result.add(setting, name, copy_value(value), old)
+    value = copy_value(value)
+    if setting.name not in _OF_THE_USERS_OWN:
+        value = without_numpy_scalars(value)
+    result.add(setting, name, value, old)
     for also, also_value in old.sets.items() if old is not None else ():
         result.add(names.settings[also], name, also_value, None)

@@ -13,16 +13,19 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes import nested
 from trainer.errors import EpisodeError
 from trainer.rllib_names.sample_batch_names import SampleBatchNames
 from trainer.types import Array
 
 _NUMBERS = "biuf"
+_DONES: Final = "dones"
 SEQ_LENS: Final = "seq_lens"
 """The one column that has a row per sequence instead of one per env step."""
 
 
+@checked_methods()
 class SampleBatch(dict[str, Any], SampleBatchNames):
     """{column: one row per env step}; the names are those of `trainer.episodes.columns`.
 
@@ -162,7 +165,7 @@ class SampleBatch(dict[str, Any], SampleBatchNames):
             ids = np.asarray(self[key])
             starts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
         else:
-            names = [n for n in (self.TERMINATEDS, self.TRUNCATEDS, self.DONES) if n in self]
+            names = [n for n in (self.TERMINATEDS, self.TRUNCATEDS, _DONES) if n in self]
             if not names:
                 raise EpisodeError(
                     f"The columns {sorted(self.keys())} do not tell episodes apart. There must be "

@@ -17,7 +17,7 @@ from trainer.env_runners.config_view import ConfigView
 from trainer.env_runners.spec import EnvRunnerSpec
 from trainer.envs import VectorEnv
 from trainer.episodes import SingleAgentEpisode
-from trainer.errors import EnvError
+from trainer.errors import EnvError, FrozenConfigError
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.rllib_names.env_runner_names import EnvRunnerNames
@@ -54,6 +54,13 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
     metrics: MetricsLogger
     callbacks: CallbackChain
     weights_version: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        config = self.__dict__.get("config")
+        is_setting = config is not None and name in config and name not in EnvRunner.__annotations__
+        if is_setting or (name == "config" and config is not None):
+            raise FrozenConfigError.of_attribute(self, name, value)
+        super().__setattr__(name, value)
 
     @property
     def worker_index(self) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.env_runners.crash_files import CrashFiles
 from trainer.env_runners.direct_runners import DirectRunners
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
@@ -47,6 +48,7 @@ _CLOSING_S: Final = 2.0
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
+@checked_methods()
 class EnvRunnerGroup(
     GroupFunctions,
     GroupAsyncCalls,
@@ -122,6 +124,9 @@ class EnvRunnerGroup(
         self._on_metrics = on_metrics
         self._policy = policy or RestartPolicy()
         self._stall_limit_s = stall_limit_s
+        self._limited_by = (
+            "evaluation_sample_timeout_s" if spec.in_evaluation else "sample_timeout_s"
+        )
         self._start_limit_s = start_limit_s
         self._weights: Weights | None = None
         self.module_spec = spec.module_spec
@@ -170,6 +175,7 @@ class EnvRunnerGroup(
 
     # ---- sampling
 
+    @takes(num_env_steps=integer(0, 2**53))
     def sample_env_steps(
         self, num_env_steps: int, *, whole_episodes: bool = False, **options: Any
     ) -> GroupSample:
@@ -247,6 +253,7 @@ class EnvRunnerGroup(
                 returns_episodes=False,
             ),
             stall_limit_s=self._stall_limit_s,
+            limited_by=self._limited_by,
             waits_for_all=waits_for_all,
         )
         return self._open
@@ -283,6 +290,7 @@ class EnvRunnerGroup(
                 (request,),
                 max_new_episodes,
                 stall_limit_s=self._stall_limit_s,
+                limited_by=self._limited_by,
             )
             for index, request in requests.items()
         }

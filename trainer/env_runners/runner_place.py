@@ -45,12 +45,15 @@ class RunnerPlace:
         evaluation: evaluation runners: the stream of randomness of what they play on their own.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
+        has_progressed: some runner in this place made some env steps in one go.
         is_continued: what runners log while they are made was reported already.
         creation_metrics: what the first runner logged while it was made.
         num_starts: how often a runner was made here.
         num_restarts: how often it was made again after a failure.
-        num_excess_failures: failures that no answer has made good; an answer does so for one.
+        num_excess_failures: failures without progress that no answer has made good; an answer does
+            so for one.
         is_given_up: it failed and may not be replaced.
+        is_busy: the runner of this process is being made or asked.
         had_runner: a runner was complete here; who comes after it replaces it.
         is_replacement_untold: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
@@ -72,12 +75,14 @@ class RunnerPlace:
     evaluation: int = 0
     is_ahead: bool = False
     has_answered: bool = False
+    has_progressed: bool = False
     is_continued: bool = False
     creation_metrics: Any = None
     num_starts: int = 0
     num_restarts: int = 0
     num_excess_failures: int = 0
     is_given_up: bool = False
+    is_busy: bool = False
     had_runner: bool = False
     is_replacement_untold: bool = False
     first_callbacks: State | None = None
@@ -97,6 +102,21 @@ class RunnerPlace:
         return (
             f"{'evaluation ' if self.spec.in_evaluation else ''}env runner {self.spec.worker_index}"
         )
+
+    @property
+    def has_running_episodes(self) -> bool:
+        """Whether a runner made here has to put an episode back."""
+        return any(position.env_seed is not None for position in self.positions)
+
+    def lacks_something(self, weights: Weights | None) -> bool:
+        """Whether the runner of this process waits for its next request to get what it is to hold.
+
+        Never before it was first made, nor while it is made or asked.
+        """
+        if self.num_starts == 0 or self.is_busy:
+            return False
+        is_current = self.weights is weights and self.sent_normalization is self.normalization
+        return self.runner is None or self.is_ahead or not is_current
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""

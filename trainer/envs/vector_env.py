@@ -16,11 +16,13 @@ import gymnasium
 import gymnasium.vector
 from gymnasium.vector.utils import batch_space
 
+from checkpoints.arguments import checked_methods
 from trainer.curriculum import task_layer, user_layer, why_no_tasks
 from trainer.envs.env_context import EnvContext
 from trainer.errors import EnvError, TaskError
 
 
+@checked_methods()
 class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """The sub-envs of one env runner.
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError
 from trainer.modules.model_config import DefaultModelConfig
@@ -28,6 +29,7 @@ IMAGES_AT_ONCE: Final = 256
 """Images whose values are computed together; more would only take more memory."""
 
 
+@checked_methods(but=("forward_acting",))
 class ActorCriticModule(RLModule):
     """Dense networks for policy and value; settings are those of `DefaultModelConfig`.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules.action_masks import INVALID, is_invalid
@@ -44,6 +45,7 @@ class QModelConfig(DefaultModelConfig):
     v_max: float = 10.0
 
 
+@checked_methods(but=("forward_acting",))
 class QModule(RLModule):
     """Q(s, a) for every action of a Discrete space.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules.critics import Critics
@@ -88,6 +89,7 @@ class SACModelConfig(DefaultModelConfig):
         ]
 
 
+@checked_methods(but=("forward_acting",))
 class SACModule(RLModule):
     """Policy "pi" and critics "qf" and, with `twin_q`, "qf_twin".
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import takewhile
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from checkpoints import Checkpointable, NewArray
+from checkpoints.arguments import checked_methods
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.batch_buffer import BatchReplayBuffer
@@ -34,7 +35,10 @@ from trainer.types import Array, State
 NStep = int | tuple[int, int]
 """Steps per transition, or the smallest and the largest number, both included."""
 
+_LONGEST_SEQUENCE: Final = 2**31
 
+
+@checked_methods(but=("__init__",))
 class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.
 
@@ -262,7 +266,7 @@ class ReplayBuffer(Checkpointable):
         Raises:
             ReplayError: nothing is stored, or a number is outside its range.
         """
-        if length < 1:
+        if not 1 <= length < _LONGEST_SEQUENCE:
             raise ReplayError(f"length={length!r}: expected at least 1 env step per sequence.")
         starts = self._checked_draw(num_items, rng or np.random.default_rng())
         rows = np.ascontiguousarray(self._ring.chains(starts, length).T)
