@@ -154,7 +154,10 @@ class KilledRun:
     def finish(self) -> None:
         """Lets the run go on to its end."""
         process = self._start()
-        assert process.wait(timeout=60) == 0, self.output()
+        try:
+            assert process.wait(timeout=60) == 0, self.output()
+        finally:
+            process.kill()
 
     def look(self) -> None:
         """Some checkpoint is there and whole, and none that was there before is gone."""
