@@ -126,11 +126,11 @@ def end_group(group: int, *, is_leader_known: bool) -> None:
     """
     if group not in _Reaper.groups:
         return
-    _Reaper.groups.discard(group)
     if is_leader_known:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-    _tell(f"-{group}")
+    _tell(f"-{group}")  # before it is forgotten: a reaper that is started just now must know it
+    _Reaper.groups.discard(group)
 
 
 def keep_temporary_directory() -> None:
