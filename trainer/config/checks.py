@@ -75,7 +75,10 @@ def number(
     def accepts(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             return False
-        real = float(value)
+        try:
+            real = float(value)
+        except OverflowError:  # an integer beyond all floats
+            return False
         if math.isnan(real) or (math.isinf(real) and not infinite):
             return False
         within = (minimum is None or real >= minimum) and (maximum is None or real <= maximum)
