@@ -270,3 +270,14 @@ def test_checks_say_what_they_expect() -> None:
     assert number(0, maximum=1).expected == "a number ≥ 0 and ≤ 1"
     assert number(above=0).expected == "a number > 0"
     assert number().expected == "a number"
+
+
+@pytest.mark.parametrize("value", [10**5000, -(10**5000)], ids=["large", "small"])
+@pytest.mark.parametrize("setting", ["lr", "gamma", "env", "evaluation_duration_unit"])
+def test_integers_that_python_does_not_print_are_refused_like_others(
+    setting: str, value: int
+) -> None:
+    config = PPOConfig().environment("CartPole-v1")
+    config.write_value(setting, value)
+    with pytest.raises(ConfigError, match=rf"`{setting}=<int of 16,610 bits>`"):
+        config.validate()

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainer.errors import ConfigError, UnknownSettingError
 
+_MOST_PRINTED_BITS = 1024
 _LONGEST_VALUE_CHARS = 120
 
 
@@ -35,9 +36,19 @@ class Problem:
         return f"{self.what}: {self.expected}" + (f" {self.advice}" if self.advice else "")
 
 
+class _Printer(reprlib.Repr):
+    """Shortens values; of integers that Python does not print, says how long they are."""
+
+    def repr_int(self, value: int, level: int) -> str:
+        """See `reprlib.Repr`."""
+        if value.bit_length() > _MOST_PRINTED_BITS:
+            return f"<int of {value.bit_length():,} bits>"
+        return super().repr_int(value, level)
+
+
 def assignment(name: str, value: Any) -> str:
     """`name=value` as a user would write it, with long values shortened."""
-    printer = reprlib.Repr()
+    printer = _Printer()
     printer.maxstring = printer.maxother = _LONGEST_VALUE_CHARS
     return f"`{name}={printer.repr(value)}`"
 
