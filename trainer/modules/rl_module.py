@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
@@ -23,6 +23,12 @@ from trainer.modules.spaces import distribution_for, observation_size
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
+
+JUDGED_BY_CHECKED_ROWS: Final = (
+    *("forward_acting", "forward_inference", "forward_exploration", "forward_train"),
+    *("compute_values", "training_output", "training_outputs", "checked_rows"),
+)
+"""Methods whose batch `RLModule.checked_rows` judges, with words about rows."""
 
 
 class RLModule(PolicyNames, ModuleCheckpoints, ABC):
