@@ -25,6 +25,14 @@ Array = npt.NDArray[Any]
 PIECE_BYTES: Final = 4 * 2**20
 """How much of a large array is worked on at once: what a step takes of memory beside the array."""
 
+MAX_FREE_ITEMS: Final = 2**21
+"""How many items all arrays of one state may have beyond the bytes that their memory has.
+
+Items that take no memory (of fixed-width text of zero characters, of rows of no columns, of fields
+that overlap) cost nothing to write down, but something as soon as anybody looks at each. An array
+with an item for each of its bytes has none of them.
+"""
+
 _KINDS: Final = frozenset("biufcSUVmM")
 _SIMPLE: Final = re.compile(
     r"[<>|](?:[biufc][0-9]{1,2}|[bBhHiIlLqQ]|[SUV][0-9]{1,9}|[mM]8(?:\[[0-9A-Za-z]{1,12}\])?)"
@@ -179,6 +187,50 @@ def blocks(array: Array, *, max_bytes: int = PIECE_BYTES) -> Iterator[Array]:
 def array_num_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     """Return the size of such an array in bytes, exactly (Python integers do not overflow)."""
     return dtype.itemsize * math.prod(shape)
+
+
+def num_free_items(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Return how many items such an array has that its memory does not account for.
+
+    Lengths of 0 count as 1: an array of no columns still has rows. So does the size of an item, if
+    there are none, because NumPy may take memory for one.
+    """
+    num_bytes = array_num_bytes(dtype, shape)
+    num_items = math.prod(size for size in shape if size) * _num_leaves(dtype)
+    if not num_bytes:
+        num_items = max(num_items, dtype.itemsize)
+    return max(0, num_items - max(1, num_bytes))
+
+
+def _num_leaves(dtype: np.dtype[Any]) -> int:
+    """Return how many numbers or texts one item consists of."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        num_items: int = math.prod(size for size in shape if size)
+        return num_items * _num_leaves(base)
+    if dtype.fields is not None and dtype.names is not None:
+        return max(1, sum(_num_leaves(dtype.fields[name][0]) for name in dtype.names))
+    return 1
+
+
+class FreeItems:
+    """Counts the items of arrays that their memory does not account for, in one state."""
+
+    def __init__(self) -> None:
+        self._num_left = MAX_FREE_ITEMS
+
+    def take(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        """Count those of one array.
+
+        Raises:
+            UnsupportedDtypeError: if all arrays together have too many.
+        """
+        self._num_left -= num_free_items(dtype, shape)
+        if self._num_left < 0:
+            raise UnsupportedDtypeError(
+                f"with it, arrays have more than {MAX_FREE_ITEMS:,} items beyond the bytes of "
+                "their memory, because items take no memory or share it"
+            )
 
 
 def build_array(

@@ -15,7 +15,7 @@ import threading
 from typing import Any, Final, Protocol
 
 from checkpoints.errors import CheckpointError, CheckpointWriteError
-from checkpoints.listing import PathLike, resolve_path
+from checkpoints.listing import PathLike, resolve_target
 from checkpoints.reader import verify
 from checkpoints.writer import EncodedCheckpoint, write_encoded
 
@@ -53,7 +53,7 @@ class BackgroundSave:
     def __init__(
         self, path: PathLike, encoded: EncodedCheckpoint, *, when_over: WhenOver | None = None
     ) -> None:
-        self.path: Final = resolve_path(path)
+        self.path: Final = resolve_target(path)
         self.when_over: Final = when_over
         self.is_over = False
         self._encoded: EncodedCheckpoint | None = encoded.detached()

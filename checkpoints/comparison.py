@@ -17,6 +17,7 @@ from checkpoints.reader import read_checkpoint, verify
 
 _NUMBERS: Final = "biuf"
 _MAX_TEXT: Final = 60
+_MAX_PRINTED_BITS: Final = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,6 +210,8 @@ def shown(value: Any) -> str:
         return f"array {value.dtype} {list(value.shape)}"
     if isinstance(value, dict | list | tuple | set | frozenset) and len(value) > 4:
         return f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, int) and value.bit_length() > _MAX_PRINTED_BITS:
+        return f"int of {value.bit_length():,} bits"
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 

@@ -31,6 +31,7 @@ class Decoder:
         self._memory = memory
         self._offset = 0
         self._load_array = load_array
+        self._free_items = array_format.FreeItems()
 
     def finish(self) -> None:
         """Check that the arrays of the tree used up the memory."""
@@ -63,6 +64,7 @@ class Decoder:
         if marker.tag == wire.TUPLE:
             return tuple(items)
         try:
+            _check_hashes(items[::2] if marker.tag == wire.MAP else items)
             if marker.tag == wire.MAP:
                 pairs = zip(items[::2], items[1::2], strict=True)
                 whole: Any = dict(pairs)
@@ -81,13 +83,13 @@ class Decoder:
             return self._array(payload)
         if tag == wire.ARRAY_FILE and self._load_array is not None:
             description, shape, order, number = _unpack_payload(payload, 4)
-            dtype = _checked_layout(description, shape, order)
+            dtype = self._checked_layout(description, shape, order)
             try:
                 return self._load_array(number, dtype=dtype, shape=tuple(shape), order=order)
             except ValueError as error:
                 raise corrupt(f"an array cannot be built ({error})") from error
         if tag == wire.SCALAR:
-            return _build_scalar(payload)
+            return self._scalar(payload)
         if tag == wire.BIG_INT:
             return int.from_bytes(payload, "little", signed=True)
         if tag == wire.COMPLEX and len(payload) == 16:
@@ -102,7 +104,7 @@ class Decoder:
 
     def _array(self, payload: bytes) -> array_format.Array:
         description, shape, order = _unpack_payload(payload, 3)
-        dtype = _checked_layout(description, shape, order)
+        dtype = self._checked_layout(description, shape, order)
         end = self._offset + array_format.array_num_bytes(dtype, tuple(shape))
         if end > len(self._memory):
             raise corrupt(f"an array of {dtype} with shape {shape} is larger than the data")
@@ -110,24 +112,43 @@ class Decoder:
         self._offset = end
         return _build_array(memory, dtype=dtype, shape=tuple(shape), order=order)
 
+    def _scalar(self, payload: bytes) -> Any:
+        description, memory, writable = _unpack_payload(payload, 3)
+        dtype = self._checked_layout(description, [], "C")
+        if type(memory) is not bytes or len(memory) != dtype.itemsize:
+            raise corrupt("a NumPy scalar has the wrong size")
+        array = _build_array(memory, dtype=dtype, shape=(), order="C")
+        array.flags.writeable = bool(writable)  # a structured scalar is a window into its array
+        return array[()]
+
+    def _checked_layout(self, description: Any, shape: Any, order: Any) -> np.dtype[Any]:
+        """Return the dtype of an array, if that, the shape and the order are possible."""
+        dtype = _build_dtype(description)
+        if (
+            type(shape) is not list
+            or not all(type(size) is int and size >= 0 for size in shape)
+            or order not in ("C", "F")
+        ):
+            raise corrupt("an array has an impossible shape or order")
+        try:
+            self._free_items.take(dtype, tuple(shape))
+        except array_format.UnsupportedDtypeError as error:
+            raise corrupt(f"an array of shape {shape!r:.60} is refused: {error}") from error
+        return dtype
+
+
+def _check_hashes(keys: list[Any]) -> None:
+    """Raise if many keys share a hash, which numbers can be chosen to do."""
+    most = wire.most_of_one_hash(keys)
+    if most > wire.MAX_OF_ONE_HASH:
+        raise corrupt(f"{most} members of a dict or set share a hash")
+
 
 def _unpack_payload(payload: bytes, num_items: int) -> list[Any]:
     items = parse_message(payload)
     if type(items) is not list or len(items) != num_items:
         raise corrupt("an ext entry has the wrong number of parts")
     return items
-
-
-def _checked_layout(description: Any, shape: Any, order: Any) -> np.dtype[Any]:
-    """Return the dtype of an array, if that, the shape and the order are possible."""
-    dtype = _build_dtype(description)
-    if (
-        type(shape) is not list
-        or not all(type(size) is int and size >= 0 for size in shape)
-        or order not in ("C", "F")
-    ):
-        raise corrupt("an array has an impossible shape or order")
-    return dtype
 
 
 def _build_dtype(description: Any) -> np.dtype[Any]:
@@ -144,16 +165,6 @@ def _build_array(
         return array_format.build_array(memory, dtype=dtype, shape=shape, order=order)
     except ValueError as error:
         raise corrupt(f"an array cannot be built ({error})") from error
-
-
-def _build_scalar(payload: bytes) -> Any:
-    description, memory, writable = _unpack_payload(payload, 3)
-    dtype = _build_dtype(description)
-    if type(memory) is not bytes or len(memory) != dtype.itemsize:
-        raise corrupt("a NumPy scalar has the wrong size")
-    array = _build_array(memory, dtype=dtype, shape=(), order="C")
-    array.flags.writeable = bool(writable)  # a structured scalar is a window into its array
-    return array[()]
 
 
 def _build_text(payload: bytes) -> str:

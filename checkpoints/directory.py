@@ -46,6 +46,8 @@ from checkpoints.component_paths import is_payload_name
 from checkpoints.directory_lock import DirectoryLock
 from checkpoints.errors import (
     CheckpointCorruptError,
+    CheckpointNotFoundError,
+    CheckpointUnreadableError,
     CheckpointVersionError,
     CheckpointWriteError,
 )
@@ -220,9 +222,9 @@ def set_damaged_aside(target: Path, file_system: FileSystem) -> Path | None:
         return None
     try:
         load_manifest(target)
-    except CheckpointVersionError:
+    except (CheckpointVersionError, CheckpointUnreadableError):
         return None
-    except CheckpointCorruptError:
+    except (CheckpointCorruptError, CheckpointNotFoundError):
         if identity_of(target) == before:  # else somebody is just replacing it
             aside = damaged_path(target)
             file_system.rename(target, aside)

@@ -7,7 +7,7 @@ they take for something else (enums, UUIDs, bytearrays, subclasses), and a check
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +35,7 @@ class Encoder:
         self.memory: list[memoryview] = []
         self.large: list[array_format.Array] = []
         self._large_array_bytes = large_array_bytes
+        self._free_items = array_format.FreeItems()
 
     def tree(self, value: Any, depth: int) -> Any:
         """Return the tree of one value; `depth` is 1 for the outermost."""
@@ -55,7 +56,7 @@ class Encoder:
         if kind is complex:
             return ormsgpack.Ext(wire.COMPLEX, struct.pack("<dd", value.real, value.imag))
         if isinstance(value, np.generic):
-            return _scalar_ext(value)
+            return self._scalar(value)
         raise Refusal.of(value)
 
     def _container(self, value: Any, depth: int) -> Any:
@@ -85,6 +86,7 @@ class Encoder:
     def _dict(self, values: dict[Any, Any], depth: int) -> Any:
         if set(map(type, values)) <= {str} and _is_utf8("".join(values)):
             return dict(zip(values, self._dict_values(values, depth), strict=True))
+        _check_hashes(values)
         pairs = [_MARKERS[wire.MAP]]
         for key, value in zip(values, self._dict_values(values, depth), strict=True):
             try:
@@ -106,6 +108,7 @@ class Encoder:
         return trees
 
     def _members(self, values: set[Any] | frozenset[Any], depth: int) -> list[Any]:
+        _check_hashes(values)
         trees = []
         for value in values:
             try:
@@ -118,7 +121,7 @@ class Encoder:
         return [marker, *(tree for _, tree in trees)]
 
     def _array(self, array: array_format.Array) -> ormsgpack.Ext:
-        description = _describe(array.dtype, f"an array of dtype {array.dtype}")
+        description = self._describe(array.dtype, array.shape, f"an array of dtype {array.dtype}")
         order = array_format.memory_order(array)
         if array.nbytes >= self._large_array_bytes:
             entry = [description, list(array.shape), order, len(self.large)]
@@ -127,26 +130,35 @@ class Encoder:
         self.memory.append(array_format.array_memory(array))
         return ormsgpack.Ext(wire.ARRAY, ormsgpack.packb([description, list(array.shape), order]))
 
+    def _scalar(self, value: np.generic) -> ormsgpack.Ext:
+        kind = type(value)
+        if isinstance(value, np.str_) and kind is np.str_:
+            # Not by memory: that would lose characters of value zero at the end.
+            return _text_ext(wire.NUMPY_TEXT, value, b"U")
+        if isinstance(value, np.bytes_) and kind is np.bytes_:
+            return ormsgpack.Ext(wire.NUMPY_TEXT, b"S" + bytes(value))
+        description = self._describe(value.dtype, (), f"a NumPy scalar of dtype {value.dtype}")
+        if kind is not value.dtype.type:
+            raise Refusal.of(value)
+        writable = isinstance(value, np.void) and bool(value.flags.writeable)
+        return ormsgpack.Ext(wire.SCALAR, ormsgpack.packb([description, value.tobytes(), writable]))
 
-def _describe(dtype: np.dtype[Any], what: str) -> Any:
-    try:
-        return array_format.describe_dtype(dtype)
-    except array_format.UnsupportedDtypeError as error:
-        raise Refusal.dtype(what, str(error)) from None
+    def _describe(self, dtype: np.dtype[Any], shape: tuple[int, ...], what: str) -> Any:
+        try:
+            self._free_items.take(dtype, shape)
+            return array_format.describe_dtype(dtype)
+        except array_format.UnsupportedDtypeError as error:
+            raise Refusal.dtype(what, str(error)) from None
 
 
-def _scalar_ext(value: np.generic) -> ormsgpack.Ext:
-    kind = type(value)
-    if isinstance(value, np.str_) and kind is np.str_:
-        # Not by memory: that would lose characters of value zero at the end.
-        return _text_ext(wire.NUMPY_TEXT, value, b"U")
-    if isinstance(value, np.bytes_) and kind is np.bytes_:
-        return ormsgpack.Ext(wire.NUMPY_TEXT, b"S" + bytes(value))
-    description = _describe(value.dtype, f"a NumPy scalar of dtype {value.dtype}")
-    if kind is not value.dtype.type:
-        raise Refusal.of(value)
-    writable = isinstance(value, np.void) and bool(value.flags.writeable)
-    return ormsgpack.Ext(wire.SCALAR, ormsgpack.packb([description, value.tobytes(), writable]))
+def _check_hashes(keys: Collection[Any]) -> None:
+    """Refuse keys that no reader takes, because looking them up would be slow."""
+    most = wire.most_of_one_hash(keys)
+    if most > wire.MAX_OF_ONE_HASH:
+        raise Refusal(
+            f"{most} members of a dict or set share a hash, so that each is compared with all",
+            "In get_state(), save a list of them.",
+        )
 
 
 def _text_ext(tag: int, text: str, prefix: bytes = b"") -> ormsgpack.Ext:

@@ -3,6 +3,7 @@
     CheckpointError
     ├── CheckpointNotFoundError (FileNotFoundError)   there is none; says what was found
     ├── CheckpointCorruptError                        missing, cut, altered or hostile content
+    │   └── CheckpointUnreadableError (OSError)       the system does not let it be read
     ├── CheckpointVersionError                        written by a newer format or another Python
     ├── CheckpointMismatchError                       whole, but not made for this object
     ├── CheckpointWriteError (OSError)                it could not be saved; says what is there now
@@ -25,6 +26,10 @@ class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
 
 class CheckpointCorruptError(CheckpointError):
     """A file is missing, cut short, altered, or does not hold what a checkpoint may hold."""
+
+
+class CheckpointUnreadableError(CheckpointCorruptError, OSError):
+    """The system does not let a file be read: permissions, a failing disk. It may be whole."""
 
 
 class CheckpointVersionError(CheckpointError):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from checkpoints.errors import CheckpointCorruptError
+from checkpoints.errors import CheckpointCorruptError, CheckpointError, CheckpointUnreadableError
 
 _NO_DIRECTORY_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 _NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
@@ -71,12 +71,16 @@ class FileSystem:
 
 
 def regular_file_size(path: Path) -> int | None:
-    """Return the size in bytes of a regular file; None for a link, a directory or nothing."""
+    """Return the size in bytes of a regular file; None for a link, a directory or nothing.
+
+    Raises:
+        CheckpointUnreadableError: if the system does not let it be looked at.
+    """
     try:
         status = path.lstat()
     except OSError as error:
         if error.errno not in _NOTHING_THERE:
-            raise
+            raise unreadable(path, error) from error
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
@@ -91,6 +95,7 @@ def read_regular_file(path: Path, *, num_bytes: int | None = None, max_bytes: in
 
     Raises:
         CheckpointCorruptError: if it is missing, a link, no regular file, or of another size.
+        CheckpointUnreadableError: if the system does not let it be read.
     """
     with opened_regular_file(path, num_bytes=num_bytes) as file:
         size = os.fstat(file.fileno()).st_size
@@ -109,6 +114,7 @@ def opened_regular_file(path: Path, *, num_bytes: int | None = None) -> Iterator
 
     Raises:
         CheckpointCorruptError: if it is missing, a link, no regular file, or of another size.
+        CheckpointUnreadableError: if the system does not let it be read.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     if path.is_symlink():  # where the system has no O_NOFOLLOW
@@ -118,7 +124,7 @@ def opened_regular_file(path: Path, *, num_bytes: int | None = None) -> Iterator
     except FileNotFoundError as error:
         raise refused(path, "is missing") from error
     except OSError as error:
-        raise refused(path, f"cannot be opened ({error.strerror})") from error
+        raise unreadable(path, error) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -127,6 +133,10 @@ def opened_regular_file(path: Path, *, num_bytes: int | None = None) -> Iterator
             raise refused(path, f"has {status.st_size} bytes, and {num_bytes} were written")
         with io.FileIO(descriptor, closefd=False) as file:
             yield file
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise unreadable(path, error) from error
     finally:
         os.close(descriptor)
 
@@ -139,4 +149,12 @@ def refused(path: Path, problem: str) -> CheckpointCorruptError:
     return CheckpointCorruptError(
         f"{path} {problem}. Nothing was loaded. Use an earlier checkpoint or a fresh copy of "
         "this one."
+    )
+
+
+def unreadable(path: Path, error: OSError) -> CheckpointUnreadableError:
+    """Return the error for a file that may be whole, and that the system does not let be read."""
+    return CheckpointUnreadableError(
+        f"{path} cannot be read ({error.strerror or error}). Nothing was loaded, and nothing is "
+        "known of its content. Check its permissions, its owner and the disk."
     )

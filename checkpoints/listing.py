@@ -20,6 +20,7 @@ from checkpoints.errors import (
     CheckpointError,
     CheckpointNotFoundError,
     CheckpointVersionError,
+    CheckpointWriteError,
 )
 from checkpoints.file_system import read_regular_file, regular_file_size
 from checkpoints.leftovers import Leftover, is_damaged_name, parse_leftover
@@ -68,6 +69,25 @@ def resolve_path(path: PathLike) -> Path:
         raise CheckpointError(
             f"{text!r} is no path of a checkpoint: {error}. Pass a path such as 'runs/checkpoint'."
         ) from error
+
+
+def resolve_target(path: PathLike) -> Path:
+    """Return the absolute path for a checkpoint that is to be written.
+
+    Raises:
+        CheckpointWriteError: if it is a link that leads nowhere: the checkpoint would appear in a
+            place that nobody has named for it.
+        CheckpointError: see `resolve_path`.
+    """
+    target = resolve_path(path)
+    given = Path(os.fspath(path)).expanduser()
+    # Not is_symlink, which raises for names that are too long.
+    if os.path.islink(given) and not os.path.lexists(target):  # noqa: PTH114
+        raise CheckpointWriteError(
+            f"{given} is a link to {target}, which does not exist. Nothing was written. Remove the "
+            "link, or make the directory that it leads to."
+        )
+    return target
 
 
 def locate(path: PathLike) -> Path:
@@ -210,7 +230,7 @@ def _examine(path: Path) -> FoundCheckpoint | str | None:
                 return f"{path} lacks {entry.file}"
             if size != entry.num_bytes:
                 return f"{path / entry.file} has {size:,} of {entry.num_bytes:,} bytes"
-    except (CheckpointCorruptError, CheckpointVersionError) as error:
+    except (CheckpointCorruptError, CheckpointNotFoundError, CheckpointVersionError) as error:
         return str(error)
     except OSError as error:
         return f"{path} cannot be looked into: {error}"

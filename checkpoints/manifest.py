@@ -19,7 +19,12 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import component_paths
-from checkpoints.errors import CheckpointCorruptError, CheckpointVersionError, StateError
+from checkpoints.errors import (
+    CheckpointCorruptError,
+    CheckpointNotFoundError,
+    CheckpointVersionError,
+    StateError,
+)
 from checkpoints.migrations import FORMAT_MIGRATIONS, migrated, newest_version
 
 FORMAT: Final = "local-trainer-checkpoint"
@@ -29,6 +34,7 @@ CODE_FILE: Final = "code.pkl"
 
 _ENTRY_FIELDS: Final = ("file", "num_bytes", "sha256")
 _FIELDS: Final = ("created_at", "versions", "metadata", "components", "code")
+_OF_OURS: Final = frozenset({"format", "components", "checksum"})
 _MAX_INT_BITS: Final = 1024  # seeds have 128; Python refuses to print much longer ones
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_%-][A-Za-z0-9_.%-]*")
@@ -191,10 +197,17 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
         source: how error messages call the file.
 
     Raises:
-        CheckpointCorruptError: if it is not a manifest of ours, or was changed after writing.
+        CheckpointNotFoundError: if it is the file of another program.
+        CheckpointCorruptError: if it was changed after writing, or by whom it was written is not
+            what it says.
         CheckpointVersionError: if it has a newer format; nothing else is looked at then.
     """
     fields = _parse_json(data, source)
+    if isinstance(fields, dict) and fields and not _OF_OURS & fields.keys():
+        raise CheckpointNotFoundError(
+            f"{source} is no manifest of a checkpoint: it holds no format, no components and "
+            "no checksum. Pass the directory that save_to_path() returned."
+        )
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise CheckpointCorruptError(
             f'{source} does not say `"format": "{FORMAT}"`: this is not a checkpoint of '

@@ -18,7 +18,12 @@ from checkpoints.array_files import ArrayFiles, NewArray, check_digest
 from checkpoints.codec import decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
-from checkpoints.file_system import opened_regular_file, read_regular_file, regular_file_size
+from checkpoints.file_system import (
+    opened_regular_file,
+    read_regular_file,
+    regular_file_size,
+    unreadable,
+)
 from checkpoints.listing import PathLike, load_manifest, locate
 from checkpoints.manifest import CODE_FILE, FileEntry, Manifest
 from checkpoints.migrations import ComponentMigrations, StateMigrations
@@ -143,6 +148,55 @@ def read_checkpoint(
     return _steadily(path, read)
 
 
+@dataclasses.dataclass
+class ArrayPlace:
+    """Where in a state a large array stands, which has a file of its own.
+
+    Attributes:
+        path: keys and positions that lead to it, joined with slashes; "" for the whole.
+        dtype: how NumPy writes it.
+        shape: of the array.
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_array_places(path: PathLike, component: str) -> dict[str, ArrayPlace]:
+    """Return where the large arrays of one component stand, by their files; none is read.
+
+    Raises the errors of `read_checkpoint`.
+    """
+
+    def read(directory: Path, manifest: Manifest) -> dict[str, ArrayPlace]:
+        (name,) = select(manifest.components, [component])
+        entry = manifest.components[name]
+        found: list[ArrayPlace] = []
+
+        def note(number: Any, *, dtype: Any, shape: tuple[int, ...], order: str) -> Any:
+            del number, order
+            found.append(ArrayPlace("", str(dtype), shape))
+            return found[-1]
+
+        _name_places(decode(_read_file(directory, entry), load_array=note), "")
+        return {array.file: place for array, place in zip(entry.arrays, found, strict=False)}
+
+    return _steadily(path, read)
+
+
+def _name_places(state: Any, path: str) -> None:
+    pairs: Any = ()
+    if isinstance(state, ArrayPlace):
+        state.path = path
+    elif isinstance(state, dict):
+        pairs = state.items()
+    elif isinstance(state, list | tuple):
+        pairs = enumerate(state)
+    for key, value in pairs:
+        _name_places(value, f"{path}/{key}" if path else str(key))
+
+
 def read_code_bytes(path: PathLike, *, check_manifest: Callable[[Manifest], None]) -> bytes | None:
     """Return the verified bytes of the code file, or None if there is none; they are not run.
 
@@ -197,10 +251,7 @@ def _check_listing(directory: Path, manifest: Manifest) -> None:
     try:
         paths = sorted(directory.iterdir())
     except OSError as error:
-        raise CheckpointCorruptError(
-            f"{directory} cannot be listed ({error.strerror}), so its files cannot be compared "
-            "with the manifest. Nothing was loaded. Check its permissions."
-        ) from error
+        raise unreadable(directory, error) from error
     for path in paths:
         is_our_name = path.name == CODE_FILE or is_payload_name(
             path.name, format_version=manifest.format_version

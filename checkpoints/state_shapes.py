@@ -22,6 +22,7 @@ ShapeCheck = Callable[[Any, str], Iterator[str]]
 """From a value and its place to its problems."""
 
 _MAX_PROBLEMS: Final = 5
+_MAX_FLOAT_BITS: Final = 1023
 
 
 @checked_arguments
@@ -51,15 +52,28 @@ def anything(_: Any, __: str) -> Iterator[str]:
 
 
 def number(value: Any, place: str) -> Iterator[str]:
-    """Accept integers and floats, also NumPy's; no truth values."""
+    """Accept integers that a float can hold, and floats, also NumPy's; no truth values."""
     if not _is_number(value):
         yield f"{place or 'it'} is {described(value)}, expected a number"
+    elif isinstance(value, int) and value.bit_length() > _MAX_FLOAT_BITS:
+        yield f"{place or 'it'} is {described(value)}, expected a number that a float can hold"
 
 
-def count(value: Any, place: str) -> Iterator[str]:
-    """Accept integers ≥ 0, also NumPy's."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        yield f"{place or 'it'} is {described(value)}, expected an integer of at least 0"
+def _count(max_bits: int) -> ShapeCheck:
+    def check(value: Any, place: str) -> Iterator[str]:
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not is_whole or value < 0 or int(value).bit_length() > max_bits:
+            found, expected = described(value), f"an integer of at least 0, below 2**{max_bits}"
+            yield f"{place or 'it'} is {found}, expected {expected}"
+
+    return check
+
+
+count: Final = _count(63)
+"""Accepts integers ≥ 0 that NumPy can hold, also NumPy's."""
+
+seed: Final = _count(1024)
+"""Accepts integers ≥ 0 that a manifest can hold."""
 
 
 TEXT: Final = of_type(str, name="a text")
@@ -93,6 +107,19 @@ def list_of(item: ShapeCheck, *, length: int | None = None) -> ShapeCheck:
     return check
 
 
+def tuple_of(item: ShapeCheck) -> ShapeCheck:
+    """Return a check for tuples of any length whose items pass a check."""
+
+    def check(value: Any, place: str) -> Iterator[str]:
+        if type(value) is not tuple:
+            yield f"{place or 'it'} is {described(value)}, expected a tuple"
+            return
+        for index, entry in enumerate(value):
+            yield from item(entry, f"{place}[{index}]")
+
+    return check
+
+
 def dict_of(item: ShapeCheck) -> ShapeCheck:
     """Return a check for dicts with any text keys, whose values pass a check."""
 
@@ -102,7 +129,7 @@ def dict_of(item: ShapeCheck) -> ShapeCheck:
             return
         for key, entry in value.items():
             if type(key) is not str:
-                yield f"{place or 'it'} has the key {key!r}, expected texts"
+                yield f"{place or 'it'} has the key {described(key)}, expected texts"
             yield from item(entry, f"{place}[{key!r}]")
 
     return check
@@ -179,6 +206,8 @@ def described(value: Any) -> str:
         return f"an array of dtype {value.dtype} and shape {value.shape}"
     if value is None:
         return "None"
+    if isinstance(value, int) and value.bit_length() > _MAX_FLOAT_BITS:  # not every one is printed
+        return f"{a_type(type(value))} of {value.bit_length():,} bits"
     shown = f" ({reprlib.repr(value)})" if not isinstance(value, dict | list | tuple) else ""
     return f"{a_type(type(value))}{shown}"
 

@@ -5,7 +5,9 @@ These never change: a new meaning gets a new tag, a new layout gets another magi
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from collections.abc import Collection
+from typing import Any, Final
 
 MAGIC: Final = b"LTstate\x01"
 """The first eight bytes; the last of them counts layouts."""
@@ -15,6 +17,9 @@ PREFIX_BYTES: Final = 16
 
 MAX_DEPTH: Final = 100
 """How deeply containers may be nested; ormsgpack itself stops at 255 in writing."""
+
+MAX_OF_ONE_HASH: Final = 16
+"""How many members of a dict or set may share a hash: Python compares each with all others."""
 
 # Ext tags of containers: a list that starts with one of these (empty payload) is not a list.
 TUPLE: Final = 1
@@ -33,3 +38,10 @@ BIG_INT: Final = 8  # two's complement, little-endian
 COMPLEX: Final = 9  # two float64, little-endian
 TEXT: Final = 10  # UTF-8 with lone surrogates
 ARRAY_FILE: Final = 11  # message [dtype, shape, order, number]; the memory is a file of its own
+
+
+def most_of_one_hash(keys: Collection[Any]) -> int:
+    """Return how many of the keys share a hash; few keys are not looked at."""
+    if len(keys) <= MAX_OF_ONE_HASH:
+        return len(keys)
+    return max(Counter(map(hash, keys)).values())

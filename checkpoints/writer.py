@@ -15,7 +15,7 @@ from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointWriteError, StateError
 from checkpoints.file_system import FileSystem
 from checkpoints.hashing import ANY, FEW, StreamedHash
-from checkpoints.listing import PathLike, resolve_path
+from checkpoints.listing import PathLike, resolve_target
 from checkpoints.manifest import (
     CODE_FILE,
     MANIFEST_FILE,
@@ -127,7 +127,7 @@ def write_encoded(
     Raises:
         CheckpointWriteError: if the directory cannot be written or holds foreign files.
     """
-    target = resolve_path(path)
+    target = resolve_target(path)
     files = file_system or FileSystem()
     try:
         with Replacement(target, files) as replacement:

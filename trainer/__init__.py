@@ -10,8 +10,10 @@
 Everything public is importable from here, from `callbacks` and from `checkpoints`.
 """
 
+from trainer.interrupted_import import end_quietly_while_importing
 from trainer.sibling_packages import check_siblings
 
+end_quietly_while_importing()
 check_siblings()
 
 from callbacks import (  # noqa: E402 - only after the check that it is ours
@@ -69,6 +71,7 @@ from trainer.episodes import SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
     AlgorithmStoppedError,
     ConfigError,
+    DebuggerError,
     EnvContractError,
     EnvCreationError,
     EnvError,
@@ -243,6 +246,7 @@ __all__ = [
     "ConnectorV2",
     "Curiosity",
     "DQNConfig",
+    "DebuggerError",
     "DefaultCallbacks",
     "DefaultModelConfig",
     "EarlyStopping",

@@ -26,6 +26,7 @@
     ├── RunnerError
     │   ├── RunnerLostError                 a process died and may not be replaced
     │   ├── RunnerFailedError               user code raised in a process; chained as cause
+    │   ├── DebuggerError                   a debugger was called in a process without a terminal
     │   └── RemoteError                     stands for an error whose own class could not travel
     └── AlgorithmStoppedError               an algorithm was used after stop()
 
@@ -152,6 +153,10 @@ class RunnerLostError(RunnerError):
 
 class RunnerFailedError(RunnerError):
     """User code raised inside an env runner; the original error is the cause."""
+
+
+class DebuggerError(RunnerError):
+    """A debugger was called in a process of the library, where nobody can type."""
 
 
 class RemoteError(RunnerError):

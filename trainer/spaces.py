@@ -127,8 +127,8 @@ def shown_images(
 def _boxes_and_others(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
     """Every part that is not itself a Dict or Tuple, in the order in which they are encoded."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        is_dict = isinstance(space, spaces.Dict)
-        for part in space.spaces.values() if is_dict else space.spaces:
+        parts: Any = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        for part in parts:
             yield from _boxes_and_others(part)
     else:
         yield space

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import weakref
 from collections import deque
@@ -60,6 +61,14 @@ class BackgroundWriter:
         self._same = same
         self._newest_lost: object = None
         atexit.register(_write_the_rest, weakref.ref(self))
+        _WRITERS.add(self)
+
+    def _begin_anew(self) -> None:
+        """In a forked copy of the process: what waits is written by the original's thread."""
+        self._waiting = deque()
+        self._changed = threading.Condition()
+        self._thread = None
+        self._is_behind = False
 
     @property
     def num_lost(self) -> int:
@@ -169,6 +178,19 @@ class BackgroundWriter:
             with self._changed:
                 self._waiting.popleft()
                 self._changed.notify_all()
+
+
+# Global because a fork copies all of them; weak, so that it keeps none alive.
+_WRITERS: Final[weakref.WeakSet[BackgroundWriter]] = weakref.WeakSet()
+
+
+def _begin_anew_after_fork() -> None:
+    for writer in list(_WRITERS):
+        writer._begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew_after_fork)
 
 
 def _write_the_rest(reference: weakref.ref[BackgroundWriter]) -> None:

@@ -101,7 +101,7 @@ class EpisodeRecorder(RLlibCallback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on counting files; where and what to record stays as it was given."""
-        self._files.names = list(state["names"])
+        self._files.take_names(state["names"])
 
 
 def _problems(chosen: object, columns: object) -> list[str]:

@@ -9,11 +9,28 @@ from typing import Final, TextIO
 _LOGGER: Final = logging.getLogger(__name__)
 
 
+def printable(text: str) -> str:
+    """Return the text with everything escaped that is no visible character, but ends of lines.
+
+    Texts of files may hold sequences that steer a terminal, and marks that turn the direction of
+    writing.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable() or character == "\n"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
 class LineOutput:
     """Writes lines to a stream, flushed at once, and falls silent when the stream is gone.
 
     A pipe that nobody reads any more, a closed file, a full disk: the first failure is logged, and
-    further lines are dropped. Characters that the stream cannot encode are replaced.
+    further lines are dropped. Characters that the stream cannot encode are replaced, and those that
+    could steer a terminal are escaped.
 
     Args:
         stream: where to write; None is standard output, whatever that is when a line is written.
@@ -27,6 +44,7 @@ class LineOutput:
         """Writes one line; never raises."""
         if self.is_silent:
             return
+        line = printable(line)
         stream = sys.stdout if self._stream is None else self._stream
         if stream is None:  # a process without a console
             self.is_silent = True

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from callbacks.views import MetricsLoggerView
 
 logger = logging.getLogger(__name__)
+
+_UP: Final = ("", ".", "..")
 
 
 class RecordingFiles:
@@ -83,6 +86,21 @@ class RecordingFiles:
         for old in self.names[: max(0, too_many)]:
             (self.directory / old).unlink(missing_ok=True)
             self.names.remove(old)
+
+    def take_names(self, names: Sequence[Any]) -> None:
+        """Goes on with the names that a state holds.
+
+        Raises:
+            ValueError: one of them is no name that `write` gives, so it may lead out of the
+                directory, and what it leads to would be deleted some day.
+        """
+        for name in names:
+            if not isinstance(name, str) or quote(unquote(name), safe=" ") != name or name in _UP:
+                raise ValueError(
+                    f"{name!r:.80} is no name of a recording. The state was not written by "
+                    f"{self._recorder}; nothing was deleted."
+                )
+        self.names = list(names)
 
     def _warn_once(self, name: str, error: Exception) -> None:
         if self._has_warned:

@@ -166,7 +166,7 @@ class VideoRecorder(RLlibCallback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on counting files; where and what to record stays as it was given."""
-        self._files.names = list(state["names"])
+        self._files.take_names(state["names"])
 
     def _add_frame(self, recording: _Recording, env: VectorEnvView, env_index: int) -> None:
         if self._max_frames is not None and len(recording.frames) >= self._max_frames:

@@ -19,6 +19,7 @@ PUBLIC_NAMES: Final = {
         "CheckpointError",
         "CheckpointMismatchError",
         "CheckpointNotFoundError",
+        "CheckpointUnreadableError",
         "CheckpointVersionError",
         "CheckpointWriteError",
         "Checkpointable",
@@ -167,6 +168,7 @@ PUBLIC_NAMES: Final = {
         "ConnectorV2",
         "Curiosity",
         "DQNConfig",
+        "DebuggerError",
         "DefaultCallbacks",
         "DefaultModelConfig",
         "EarlyStopping",
@@ -286,7 +288,8 @@ def _imported_names(module: Module) -> set[str]:
         alias.asname or alias.name
         for node in module.tree.body
         if isinstance(node, ast.ImportFrom)
-        and node.module not in {"__future__", "trainer.sibling_packages"}
+        and node.module
+        not in {"__future__", "trainer.sibling_packages", "trainer.interrupted_import"}
         for alias in node.names
     }
 

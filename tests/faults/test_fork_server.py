@@ -15,13 +15,14 @@ import pytest
 from checkpoints import Checkpointable, CheckpointWriteError, encode
 from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
+from trainer.runtime import fork_server, worker_pool
 from trainer.runtime.process_start import (
     START_METHOD_VARIABLE,
     choose_start_method,
     make_context,
 )
 from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import wait_until
+from trainer.testing.waiting import is_process_alive, wait_until
 
 pytestmark = [
     pytest.mark.process,
@@ -110,6 +111,14 @@ def test_a_fork_server_killed_between_iterations_makes_no_difference() -> None:
     assert outcome(lambda _: kill_fork_server()) == outcome(lambda _: None)
 
 
+def test_a_fork_server_whose_end_the_program_was_told_instead_of_us_makes_no_difference() -> None:
+    def disturb(_: Any) -> None:
+        kill_fork_server()
+        os.waitpid(SERVER._forkserver_pid, 0)  # as os.wait() does
+
+    assert outcome(disturb) == outcome(lambda _: None)
+
+
 @pytest.mark.parametrize("has_connected", [False, True])
 def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
     has_connected: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -140,6 +149,67 @@ def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
     assert "could not be started" in caplog.text
 
 
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "STOPPED_LIMIT_S", 0.1)
+    monkeypatch.setattr(worker_pool, "SUSPICIOUS_S", 0.2)
+
+
+def stop_fork_server() -> None:
+    """Stops it and waits until it is; it cannot tell of deaths then, nor start workers."""
+    os.kill(SERVER._forkserver_pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, SERVER._forkserver_pid, os.WSTOPPED | os.WNOWAIT)
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("dies_first", [True, False])
+def test_a_fork_server_that_is_stopped_makes_no_difference(
+    dies_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def disturb(algo: Any) -> None:
+        pid = algo.env_runner_group.env_runner_pids()[1]
+        if dies_first:
+            os.kill(pid, signal.SIGKILL)
+            assert wait_until(lambda: not is_process_alive(pid))
+        stop_fork_server()
+        if not dies_first:  # nobody is told of this death
+            os.kill(pid, signal.SIGKILL)
+
+    assert outcome(disturb) == outcome(lambda _: None)
+    assert "is stopped (SIGSTOP). It is ended, and the workers" in caplog.text
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_an_algorithm_is_built_and_stopped_beside_a_stopped_fork_server() -> None:
+    with config().build_algo():
+        pass
+    stop_fork_server()
+    with config().build_algo() as algo:
+        algo.train()
+        stop_fork_server()
+    assert algo.env_runner_group.env_runner_pids() == {}
+
+
+def test_a_fork_server_that_hangs_is_replaced_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = fork_server._end
+
+    def end_once(pid: int, why: str) -> None:
+        monkeypatch.setattr(fork_server, "ANSWER_LIMIT_S", 60.0)  # the next one imports first
+        end(pid, why)
+
+    with config().build_algo():
+        pass
+    stop_fork_server()
+    monkeypatch.setattr(fork_server, "_is_stopped", lambda _: False)  # it hangs
+    monkeypatch.setattr(fork_server, "ANSWER_LIMIT_S", 0.5)
+    monkeypatch.setattr(fork_server, "_end", end_once)
+    with caplog.at_level("WARNING"), config().build_algo() as algo:
+        algo.train()
+    assert "has not answered for 0.5 s. It is ended" in caplog.text
+
+
 def test_workers_that_can_never_be_started_are_an_error_after_three_tries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -154,4 +224,4 @@ def test_workers_that_can_never_be_started_are_an_error_after_three_tries(
         config().env_runners(num_env_runners=1).build_algo()
     assert len(tries) == 3
     assert "failed 3 times in a row" in str(raised.value)
-    assert "never answered a request gets 3 tries" in str(raised.value)
+    assert "has never made 10 env steps gets 3 tries" in str(raised.value)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,10 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints import load_weights, pack_code, write_checkpoint
+from checkpoints import (
+    CheckpointUnreadableError,
+    FileSystem,
+    load_weights,
+    pack_code,
+    read_checkpoint,
+    write_checkpoint,
+)
+from checkpoints.directory import set_damaged_aside
 from tests.checkpoint_assets.make import ASSETS
 from tests.command_line import run
 from trainer import Algorithm, DQNConfig
+from trainer.cli.output import PrintableFormatter
 
 GOLDEN = sorted(ASSETS.glob("*/ppo"))[-1]
 
@@ -80,6 +92,26 @@ def test_inspect_names_a_buffer_and_code_that_were_left_out(tmp_path: Path) -> N
     assert "running episodes: none" in text
 
 
+def test_inspect_says_which_array_is_in_which_file(tmp_path: Path) -> None:
+    arrays = {name: np.zeros(2**17 + place) for place, name in enumerate(["obs", "new\x1b"])}
+    state = {"columns": arrays, "rest": [np.zeros(3), np.zeros((2, 2**17), np.float32)]}
+    path = write_checkpoint(tmp_path / "c", components={"replay_buffer": state}, metadata={})
+    text = run("inspect", path, folder=tmp_path).stdout
+    lines = [line.split(maxsplit=2) for line in text.splitlines()]
+    assert [line for line in lines if line[0].startswith("replay_buffer.")] == [
+        ["replay_buffer.0.array", "1,048,576", "columns/obs: float64 [131072]"],
+        ["replay_buffer.1.array", "1,048,584", "columns/new\\x1b: float64 [131073]"],
+        ["replay_buffer.2.array", "1,048,576", "rest/1: float32 [2, 131072]"],
+    ]
+    report = json.loads(run("inspect", path, "--json", folder=tmp_path).stdout)
+    places = [array["path"] for array in report["components"]["replay_buffer"]["arrays"]]
+    assert places == ["columns/obs", "columns/new\x1b", "rest/1"]
+    damage(path / "replay_buffer.state")
+    text = run("inspect", path, folder=tmp_path).stdout
+    assert "its component cannot be read" in text
+    assert "problem: replay_buffer: " in text
+
+
 def test_nothing_is_run_and_nothing_steers_the_terminal(tmp_path: Path) -> None:
     write_checkpoint(
         tmp_path / "c",
@@ -122,6 +154,81 @@ def test_verify_judges_every_checkpoint_of_a_run(folder: Path) -> None:
     found = json.loads(run("verify", "run", "--json", folder=folder, code=1).stdout)
     assert [outcome["is_whole"] for outcome in found] == [False, False]
     run("verify", "nowhere", folder=folder, code=1)
+
+
+def test_verify_tells_damage_from_what_it_cannot_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts = ("code", "cut", "foreign", "locked", "newer", "whole")
+    for name in verdicts:
+        code = pack_code(lambda: 1) if name == "code" else None
+        write_checkpoint(tmp_path / name, components={"a": {"n": 1}}, metadata={}, code=code)
+    (tmp_path / "cut" / "a.state").write_bytes(b"LT")
+    (tmp_path / "foreign" / "manifest.json").write_text('{"name": "a web page", "icons": []}')
+    newer = (tmp_path / "newer" / "manifest.json").read_text()
+    (tmp_path / "newer" / "manifest.json").write_text(
+        newer.replace('"format_version": 2', '"format_version": 9')
+    )
+    opened = os.open
+
+    def refusing(path: Any, *arguments: Any, **named: Any) -> int:
+        if str(path).endswith("locked/a.state"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    out = run("verify", tmp_path, folder=tmp_path, code=1).stdout.splitlines()
+    said = ["whole", "DAMAGED", "no checkpoint", "no access", "newer", "whole"]
+    assert [line[:15].strip() for line in out] == said
+    assert "some settings are code" in out[0]
+    assert "Check its permissions" in out[3]
+    found = json.loads(run("verify", tmp_path, "--json", folder=tmp_path, code=1).stdout)
+    assert [outcome["verdict"] for outcome in found] == [text.lower() for text in said]
+    assert [outcome["is_damage"] for outcome in found].count(True) == 1
+    locked = tmp_path / "locked"
+    with pytest.raises(CheckpointUnreadableError, match=r"a\.state cannot be read"):
+        read_checkpoint(locked)
+
+
+def test_a_checkpoint_that_may_not_be_read_is_not_set_aside_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_checkpoint(tmp_path / "c", components={}, metadata={})
+
+    def refuse(*arguments: Any, **named: Any) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert set_damaged_aside(path, FileSystem()) is None
+    (path / "manifest.json").write_text("{")
+    assert set_damaged_aside(path, FileSystem()) is not None
+
+
+@pytest.mark.parametrize("words", [["inspect"], ["inspect", "--verify"], ["verify"], ["resume"]])
+def test_texts_of_a_file_cannot_steer_a_terminal(words: list[str], tmp_path: Path) -> None:
+    """Not even in errors and warnings: of keys, components, and names of files."""
+    evil = "\x1b[2J\x9b31m\u202e\x07\r"
+    state = {"settings": {evil: evil, "env": evil}, "code": [evil], "class": evil, "root_seed": 1}
+    parts = {"config": state, "env_runners": {evil: 1}, "evaluation": {"running_of": evil}}
+    metadata = {"algorithm": "PPO", evil: evil, "env": evil}
+    path = write_checkpoint(tmp_path / f"c{evil}", components=parts, metadata=metadata)
+    for damaged in (False, True):
+        if damaged:
+            damage(path / "env_runners.state")
+        is_refused = words[0] == "resume" or (damaged and words != ["inspect"])
+        done = run(*words, path, folder=tmp_path, code=int(is_refused))
+        for shown in (done.stdout, done.stderr):
+            assert all(character.isprintable() or character == "\n" for character in shown)
+        assert done.stdout + done.stderr
+        assert len(done.stdout.splitlines()) != 2 or words != ["verify"], "one line each"
+
+
+def test_warnings_of_commands_cannot_steer_a_terminal_either() -> None:
+    record = logging.LogRecord("x", logging.WARNING, "", 1, "left out: %s", ("a\x1b[2Jb\nc",), None)
+    assert PrintableFormatter("%(levelname)s %(message)s").format(record) == (
+        "WARNING left out: a\\x1b[2Jb\nc"
+    )
 
 
 def test_a_run_of_damaged_checkpoints_only_says_how_many_and_why(folder: Path) -> None:

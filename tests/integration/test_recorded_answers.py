@@ -71,7 +71,8 @@ class Ring(Fresh):
         self.num_buffers = context.get("buffers", 1)
         self.first_steps = context.get("fresh", 0)
         self.buffers: list[Any] = []
-        self.reward, self.info = np.array(0.0), {"turn": 0, "parts": {"list": [0]}}
+        self.reward = np.array(0.0)
+        self.info: dict[str, Any] = {"turn": 0, "parts": {"list": [0]}}
 
     def shown(self, observation: Any) -> Any:
         new = super().shown(observation)
@@ -173,7 +174,7 @@ def test_whatever_memory_an_env_uses_the_same_is_recorded_and_learnt(nested: boo
 
 def test_callbacks_that_make_an_env_spoil_its_memory_change_nothing() -> None:
     for event in ("on_episode_step", "on_episode_start", "on_episode_end"):
-        settings = {f"callbacks_{event}": spoil_envs}
+        settings: dict[str, Any] = {f"callbacks_{event}": spoil_envs}
         assert outcome(Views, {}, **settings) == outcome(Fresh, {}, **settings)
 
 
@@ -236,7 +237,7 @@ class Adding(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.steps += 1
-        flat = spaces.flatten(self.action_space, action)
+        flat: Any = spaces.flatten(self.action_space, action)
         self.total = 0.5 * self.total + float(np.dot(flat, np.arange(1, len(flat) + 1)))
         if self.writes:
             spoil(action)
@@ -305,7 +306,8 @@ def spoil_records(episode: Any, **_: Any) -> None:
 def test_a_callback_that_writes_into_a_running_episode_changes_its_record_alone(
     name: str, event: str, tmp_path: Any
 ) -> None:
-    space, settings = ACTION_SPACES[name], {f"callbacks_{event}": spoil_records}
+    space: Any = ACTION_SPACES[name]
+    settings: dict[str, Any] = {f"callbacks_{event}": spoil_records}
     ran = [
         halves(space, writes=False, restored=restored, folder=tmp_path / str(restored), **settings)
         for restored in (False, True)
@@ -318,7 +320,7 @@ def test_a_callback_that_writes_into_a_running_episode_changes_its_record_alone(
 
 def test_a_copy_shares_no_memory_and_keeps_classes_and_values() -> None:
     marker = object()
-    value = {
+    value: dict[str, Any] = {
         "array": np.arange(3.0),
         "parts": ([np.zeros(2)], {"deep": np.ones(1)}, {1, 2}),
         "marker": marker,

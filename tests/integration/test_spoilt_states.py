@@ -287,3 +287,28 @@ def test_the_manifest_of_a_rewritten_checkpoint_is_a_good_one(
     assert read_manifest(path).components == run.contents.manifest.components
     run.algo.restore_from_path(path)
     run.assert_unchanged()
+
+
+HUGE: Final = (10**5000, 2**1024, -(2**3000))
+
+
+@pytest.mark.parametrize("place", ["episode_return", "length", "rewritten_return"])
+def test_integers_beyond_all_numbers_spoil_no_later_restore(place: str, tmp_path: Path) -> None:
+    config = ppo().evaluation(evaluation_interval=None)
+    with config.build_algo() as algo:
+        _ = [algo.train() for _ in range(2)]
+        good = algo.save_to_path(tmp_path / "good")
+        for number, huge in enumerate(HUGE):
+            contents = read_checkpoint(good)
+            contents.components["metrics"]["episodes"]["records"][0][place] = huge
+            path = write_checkpoint(
+                tmp_path / str(number),
+                components=contents.components,
+                metadata=contents.manifest.metadata,
+            )
+            with pytest.raises(
+                CheckpointMismatchError, match=rf"{place}'\] is an int of [\d,]+ bits"
+            ):
+                algo.restore_from_path(path)
+        algo.restore_from_path(good)
+        algo.train()

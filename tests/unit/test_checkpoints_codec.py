@@ -9,6 +9,7 @@ import enum
 import math
 import pathlib
 import struct
+import sys
 import time
 import uuid
 from typing import Any
@@ -390,6 +391,20 @@ def test_nesting_is_possible_up_to_the_limit_exactly(wrap: Any) -> None:
 
 # --- hostile bytes -------------------------------------------------------------------------------
 
+TUPLE = ormsgpack.Ext(1, b"")
+EMPTY_FIELD = {"names": ["a"], "offsets": [0], "itemsize": 0, "align": False}
+OVERLAPPING = {
+    "names": [f"{number}" for number in range(1_000)],
+    "formats": ["|u1"] * 1_000,
+    "offsets": [0] * 1_000,
+    "itemsize": 1,
+    "align": False,
+}
+EQUAL_HASHES = [
+    ormsgpack.Ext(8, (number * sys.hash_info.modulus).to_bytes(12, "little", signed=True))
+    for number in range(1, 18)
+]
+
 HOSTILE = {
     "empty": b"",
     "other magic": b"PK\x03\x04" + bytes(20),
@@ -446,6 +461,27 @@ HOSTILE = {
     "entry with a tail": message(ormsgpack.Ext(5, ormsgpack.packb(["<i1", [1], "C"]) + b"x"), b"x"),
     "short scalar": message(ormsgpack.Ext(6, ormsgpack.packb(["<f8", b"1234567", False]))),
     "object scalar": message(ormsgpack.Ext(6, ormsgpack.packb(["|O", bytes(8), False]))),
+    "items of no size": message(array_entry("|S0", [2**31])),
+    "texts of no size": message(array_entry("<U0", [2**40])),
+    "rows of no columns": message(array_entry("<f8", [2**40, 0])),
+    "fields of no size": message(
+        array_entry({**EMPTY_FIELD, "formats": [{"base": "|S0", "shape": [2**31 - 1]}]}, [1])
+    ),
+    "no items of huge size": message(array_entry("|V999999999", [0])),
+    "fields that overlap": message(array_entry(OVERLAPPING, [10_000]), bytes(10_000)),
+    "many arrays of no size": message([array_entry("|V0", [2**20])] * 3),
+    "scalar of no size": message(
+        ormsgpack.Ext(
+            6,
+            ormsgpack.packb(
+                [{**EMPTY_FIELD, "formats": [{"base": "|S0", "shape": [2**30]}]}, b"", False]
+            ),
+        )
+    ),
+    "integers of one hash": message([ormsgpack.Ext(2, b""), *EQUAL_HASHES]),
+    "tuples of one hash": message(
+        [ormsgpack.Ext(4, b""), *(n for key in EQUAL_HASHES for n in ([TUPLE, key], 1))]
+    ),
     "huge scalar": message(ormsgpack.Ext(6, ormsgpack.packb(["|V999999999", b"", False]))),
     "short complex": message(ormsgpack.Ext(9, bytes(15))),
     "broken text": message(ormsgpack.Ext(10, b"\xff")),
@@ -458,6 +494,20 @@ HOSTILE = {
 def test_hostile_bytes_are_refused_by_name(data: bytes) -> None:
     with pytest.raises(CheckpointCorruptError):
         decode(data)
+
+
+def test_what_readers_refuse_is_not_written() -> None:
+    wide = np.zeros((2**20, 0))
+    assert same(round_trip([wide, wide]), [wide, wide])
+    with pytest.raises(StateError, match=r"state\[2\]: .* more than 2,097,152 items"):
+        encode([wide, wide, wide])
+    equal = {number * sys.hash_info.modulus for number in range(17)}
+    with pytest.raises(StateError, match=r"state\['a'\]: 17 members"):
+        encode({"a": equal})
+    with pytest.raises(StateError, match="17 members"):
+        encode(dict.fromkeys(equal, 1))
+    equal.pop()
+    assert round_trip(equal) == equal
 
 
 def test_hostile_helpers_build_valid_bytes_when_nothing_is_wrong() -> None:

@@ -33,9 +33,11 @@ from checkpoints import (
     verify,
     write_checkpoint,
 )
+from checkpoints.background import BackgroundSave
 from checkpoints.component_paths import file_name
 from checkpoints.listing import load_manifest
 from checkpoints.manifest import Manifest, parse_manifest
+from checkpoints.writer import encode_checkpoint
 
 STATES: dict[str, Any] = {
     "learner/rl_module": {"w": np.arange(6, dtype=np.float32), "b": np.zeros(2)},
@@ -453,6 +455,15 @@ def test_saving_through_a_link_replaces_what_it_leads_to(tmp_path: Path) -> None
     assert read_manifest(path).training_iteration == 9
 
 
+def test_a_link_that_leads_nowhere_is_no_place_for_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "away" / "real")
+    with pytest.raises(CheckpointWriteError, match=r"is a link to .*real, which does not exist"):
+        save(tmp_path / "link")
+    with pytest.raises(CheckpointWriteError, match="Remove the link"):
+        BackgroundSave(tmp_path / "link", encode_checkpoint(components={}, metadata={}))
+    assert not (tmp_path / "away").exists()
+
+
 # --- code ----------------------------------------------------------------------------------------
 
 
@@ -522,7 +533,7 @@ def test_code_that_cannot_be_pickled_or_loaded_is_named(tmp_path: Path) -> None:
 def test_every_error_is_in_the_tree_and_under_one_root() -> None:
     tree = checkpoints.errors.__doc__ or ""
     errors = [name for name in checkpoints.__all__ if name.endswith("Error")]
-    assert len(errors) == 8
+    assert len(errors) == 9
     for name in errors:
         assert issubclass(getattr(checkpoints, name), CheckpointError)
         assert name in tree

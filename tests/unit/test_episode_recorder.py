@@ -343,3 +343,15 @@ def test_a_missing_optional_package_is_told_with_its_extra() -> None:
         optional_module("no_such_package", user="VideoRecorder", extra="video")
     assert caught.value.name == "no_such_package"
     assert optional_module("json", user="X", extra="x").dumps(1) == "1"
+
+
+@pytest.mark.parametrize("name", ["../kept", "/etc/kept", "..", "a/b.npz", 5, ""])
+def test_a_state_names_no_files_but_recordings(name: Any, tmp_path: Path) -> None:
+    (tmp_path / "kept").touch()
+    files = RecordingFiles(tmp_path / "in", recorder="recorder", max_episodes=1)
+    with pytest.raises(ValueError, match="no name of a recording"):
+        files.take_names(["a.npz", name])
+    files.take_names(["a.npz", "with space%2F.npz"])
+    files.write("b.npz", Path.touch, MetricsLogger())
+    assert files.names == ["b.npz"]
+    assert (tmp_path / "kept").exists()

@@ -15,6 +15,7 @@ from trainer.spaces import shown_images, split_observation
 from trainer.testing.modules import check_module
 
 IMAGE = spaces.Box(0, 255, (6, 5, 2), np.uint8)
+PARTS: Any = (spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8))
 FILTERS = [[3, 2, 2], [2, [2, 1], 1, "valid"]]
 
 
@@ -204,9 +205,7 @@ BESIDE = spaces.Dict(
         "action_mask": spaces.MultiBinary(3),
         "before": spaces.Discrete(2),
         "image": IMAGE,
-        "later": spaces.Tuple(
-            [spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8)]
-        ),
+        "later": spaces.Tuple(PARTS),
     }
 )
 

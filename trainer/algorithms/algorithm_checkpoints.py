@@ -73,22 +73,30 @@ class AlgorithmCheckpoints(GivenStates):
 
     # ---- saving
 
-    def _checkpoint_metadata(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
+        """What a checkpoint must have in common with this algorithm, whatever state it is in."""
         module = self.learner.module
-        episodes = self.episode_statistics.result()
         return {
             "algorithm": type(self).__name__,
-            "producer": "local-trainer",
-            "producer_version": _version("local-trainer"),
-            "gymnasium": _version("gymnasium"),
-            "cloudpickle": _version("cloudpickle"),
-            "platform": platform.platform(),
             "env": self.env_runner_group.env_name,
             "observation_space": str(module.observation_space),
             "action_space": str(module.action_space),
             "module": type(module).__qualname__,
             "num_parameters": module.num_parameters,
             "model_config": plain_model_config(self.module_spec.model_config),
+        }
+
+    def _checkpoint_metadata(self) -> dict[str, Any]:
+        facts = self._facts()
+        episodes = self.episode_statistics.result()
+        return {
+            "algorithm": facts.pop("algorithm"),
+            "producer": "local-trainer",
+            "producer_version": _version("local-trainer"),
+            "gymnasium": _version("gymnasium"),
+            "cloudpickle": _version("cloudpickle"),
+            "platform": platform.platform(),
+            **facts,
             "num_env_runners": self.env_runner_group.num_remote_env_runners(),
             "num_env_slots": self.env_runner_group.num_slots,
             "running_episodes": self.env_runner_group.ways_back(),
@@ -193,7 +201,15 @@ class AlgorithmCheckpoints(GivenStates):
                     else " of that class, after it was imported."
                 )
             )
-        built = chosen(restored_config(path, chosen, config, settings, allow_code=allow_code))
+        own = restored_config(path, chosen, config, settings, allow_code=allow_code)
+        try:
+            built = chosen(own)
+        except MemoryError as error:
+            raise CheckpointMismatchError(
+                f"The settings of the checkpoint {path} ask for more memory than there is: "
+                f"{error}. Nothing was changed. Give smaller ones, such as from_checkpoint(path, "
+                'replay_buffer_config={"capacity": ...}) or num_envs_per_env_runner=...'
+            ) from error
         try:
             built.restore_from_path(path)
             if (seed := settings.get("seed")) is not None:  # given as such: not that of the run
@@ -239,7 +255,7 @@ class AlgorithmCheckpoints(GivenStates):
         self._on_restored()
 
     def _check_manifest(self, manifest: Manifest) -> None:
-        facts, own = manifest.metadata, self._checkpoint_metadata()
+        facts, own = manifest.metadata, self._facts()
         checked = _FACTS_OF.get(self._restored_component, _FACTS)
         different = [
             f"{name}: the checkpoint has {facts.get(name)!r}, this algorithm {own[name]!r}"

@@ -139,7 +139,11 @@ def make_group(
     limit_s = config.evaluation_sample_timeout_s if is_evaluation else config.sample_timeout_s
     spec = env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config))
     return EnvRunnerGroup(
-        replace(spec, postprocessing=postprocessing),
+        replace(
+            spec,
+            postprocessing=postprocessing,
+            episode_limit_s=limit_s if is_evaluation else None,
+        ),
         num_env_runners=config.num_env_runners,
         policy=restart_policy(config),
         stall_limit_s=limit_s,
@@ -167,4 +171,5 @@ def evaluation_settings(config: AlgorithmConfig) -> EvaluationSettings:
         ),
         has_fixed_seed=config.evaluation_seed is not None,
         waits_for_all=not config.enable_async_evaluation,
+        episode_limit_s=config.get_evaluation_config_object().evaluation_sample_timeout_s,
     )

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
-from checkpoints import CodeNotAllowedError, PathLike, check_shape, read_checkpoint, read_code
+from checkpoints import (
+    CheckpointContents,
+    CheckpointMismatchError,
+    CodeNotAllowedError,
+    PathLike,
+    check_shape,
+    read_checkpoint,
+    read_code,
+)
 from checkpoints.component_tree import naming_component
+from checkpoints.file_system import regular_file_size
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
-from trainer.envs.env_factory import leads_to_new_code
 from trainer.errors import ConfigError
 
-_ADVICE: Final = (
-    "If it is one of yours, import its class before, or give it: from_checkpoint(path, env=...), "
-    "or --env on the command line. Pass allow_code=True (--allow-code) only if you trust the "
-    "checkpoint like a program."
-)
+_LOGGER = logging.getLogger(__name__)
+_OF_NETWORKS: Final = ("model_config", "policy_model_config", "q_model_config")
+_BYTES_OF_A_WEIGHT: Final = 4
 
 
 def restored_config(
@@ -44,13 +53,17 @@ def restored_config(
     if config is not None:
         return config_class.from_dict(config).update_from_dict(settings)
     contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
-    return config_from_state(
+    restored = config_from_state(
         algorithm,
         contents.components["config"],
         settings,
         find_code=lambda missing: _saved_code(path, missing, allow_code=allow_code),
         allow_code=allow_code,
     )
+    _refuse_larger_networks(restored, contents)
+    if not allow_code and "crash_dir" not in config_class.overrides(**settings):
+        _keep_crash_files_with_the_run(restored, contents.path)
+    return restored
 
 
 def config_from_state(
@@ -68,10 +81,10 @@ def config_from_state(
         state: the component `config`.
         settings: changes, by name.
         find_code: gives the settings that are code and that nobody gave, by their names.
-        allow_code: import the env if the state names one that this program does not have yet.
+        allow_code: import envs and strategies that the state names.
 
     Raises:
-        CodeNotAllowedError: it does, and that is not allowed.
+        CodeNotAllowedError: it names some, and that is not allowed.
         CheckpointMismatchError: it is no state of a config.
         ConfigError: settings are wrong, or missing because they are code.
     """
@@ -79,44 +92,69 @@ def config_from_state(
     with naming_component("config"):
         check_shape(state, CONFIG)
     given: dict[str, Any] = config_class.overrides(**settings)
-    if not allow_code:
-        refuse_foreign_envs(state["settings"], given=given, advice=_ADVICE)
     code = {name: given[name] for name in state["code"] if name in given}
     missing = sorted(set(state["code"]) - code.keys())
     if missing and find_code is not None:
         code = {**find_code(missing), **code}
     # Dicts such as `model` are merged into those that were saved, as in a section of a config.
-    restored = config_class.from_state(state, code=code).update_from_dict(settings)
+    restored = config_class.from_state(state, code=code, changes=settings, allow_code=allow_code)
     if restored.seed is None:
         restored.seed = state["root_seed"]
     return restored
 
 
-def refuse_foreign_envs(
-    settings: Mapping[str, Any], *, given: Collection[str], advice: str
-) -> None:
-    """Raises if the env in settings from a file is one that this program does not have yet.
+def _refuse_larger_networks(config: AlgorithmConfig, contents: CheckpointContents) -> None:
+    """Raises if the settings ask for networks that the weights in the checkpoint cannot fill.
 
-    Args:
-        settings: plain data, by name.
-        given: names of settings that the caller gives instead.
-        advice: how to give the env, or to trust the file.
-
-    Raises:
-        CodeNotAllowedError: it is.
+    Else a file of some kilobytes could take all memory and much time, before its weights are found
+    not to fit.
     """
-    evaluation = settings.get("evaluation_config")
-    named = {
-        "env": settings.get("env"),
-        "evaluation_config": evaluation.get("env") if isinstance(evaluation, Mapping) else None,
-    }
-    for setting, name in named.items():
-        if setting not in given and isinstance(name, str) and leads_to_new_code(name):
-            raise CodeNotAllowedError(
-                f"The saved `{setting}` names the env {name!r}, which this program has not "
-                "imported: to make it would run code because a file names it. Nothing was made. "
-                + advice
+    if config.rl_module_spec is not None:
+        return  # what the settings of somebody's own network mean is not known
+    sizes = [regular_file_size(contents.path / entry.file) for entry in contents.manifest.files]
+    num_bytes = sum(size or 0 for size in sizes)
+    for name in _OF_NETWORKS:
+        if name not in config:
+            continue
+        least = _least_parameters(config[name])
+        if least * _BYTES_OF_A_WEIGHT > num_bytes:
+            raise CheckpointMismatchError(
+                f"The saved `{name}` asks for a network of {least:,} weights or more, and the "
+                f"checkpoint has {num_bytes:,} bytes in all, so they are not in it. Nothing was "
+                f"made. If it is not damaged, give `{name}` as it was."
             )
+
+
+def _keep_crash_files_with_the_run(config: AlgorithmConfig, checkpoint: Path) -> None:
+    """Takes away a saved `crash_dir` that lies elsewhere: a file does not say where to write."""
+    if config.crash_dir is None:
+        return
+    directory = Path(config.crash_dir).expanduser().resolve()
+    if directory.is_relative_to(checkpoint.parent.parent):
+        return
+    _LOGGER.warning(
+        "The checkpoint %s names the directory %s for crash files, which is not beside it. None "
+        "are written: a file does not say where to write. Give it yourself: "
+        "from_checkpoint(path, crash_dir=...).",
+        checkpoint,
+        directory,
+    )
+    config.crash_dir = None
+
+
+def _least_parameters(value: Any) -> int:
+    """How many weights a network has at least whose layers have the sizes that are in a value."""
+    if isinstance(value, Mapping):
+        return max(map(_least_parameters, value.values()), default=0)
+    if not isinstance(value, list | tuple):
+        return value if isinstance(value, int) else 0
+    widths = [entry for entry in value if isinstance(entry, int)]
+    return max(
+        *(first * second for first, second in pairwise(widths)),
+        *map(_least_parameters, value),
+        0,
+        0,
+    )
 
 
 def class_of_state(given: type[Any], state: Mapping[str, Any]) -> type[Any]:

@@ -19,7 +19,7 @@ from collections.abc import Collection
 from typing import Final
 
 from checkpoints import HasState, check_shape
-from checkpoints.state_shapes import TEXT, anything, count, dict_of, fields, list_of
+from checkpoints.state_shapes import TEXT, anything, dict_of, fields, list_of, seed
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.metrics.state_shapes import EPISODES_STATE, LOGGER_STATE
 from trainer.types import State
@@ -27,7 +27,7 @@ from trainer.types import State
 ACTORS: Final = "actors"
 
 CONFIG: Final = fields(
-    {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT), "root_seed": count}
+    {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT), "root_seed": seed}
 )
 _METRICS: Final = fields({"logger": LOGGER_STATE, "episodes": EPISODES_STATE})
 

@@ -6,7 +6,6 @@ Each takes the parsed arguments and returns an exit code.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,9 @@ from typing import Any, Final
 from checkpoints import (
     CheckpointCorruptError,
     CheckpointError,
+    CheckpointNotFoundError,
+    CheckpointUnreadableError,
+    CheckpointVersionError,
     diff_checkpoints,
     export_weights,
     load_weights,
@@ -25,10 +27,24 @@ from trainer.algorithms.onnx_export import export_onnx
 from trainer.cli.checkpoint_paths import all_checkpoints_at, checkpoint_at
 from trainer.cli.comparing import comparison, comparison_lines
 from trainer.cli.inspection import inspection, inspection_lines
+from trainer.cli.output import on_one_line, tell, tell_json
 from trainer.errors import ConfigError
 
 DIFFERENT: Final = 3
 """The exit code of `diff` for checkpoints that differ."""
+
+_WHOLE: Final = "whole"
+_DAMAGED: Final = "DAMAGED"
+_VERDICTS: Final[Mapping[type[CheckpointError], str]] = MappingProxyType(
+    {
+        CheckpointUnreadableError: "no access",
+        CheckpointVersionError: "newer",
+        CheckpointNotFoundError: "no checkpoint",
+        CheckpointCorruptError: _DAMAGED,
+        CheckpointError: "no checkpoint",
+    }
+)
+"""What `verify` says of a checkpoint that is not whole; the first that fits."""
 
 _TO_ACT_ONLY: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -46,11 +62,11 @@ def inspect(arguments: argparse.Namespace) -> int:
         verify(checkpoint)
     report = inspection(checkpoint)
     if arguments.json:
-        _print_json(report)
+        tell_json(report)
         return 0
-    print("\n".join(inspection_lines(report)))
+    tell("\n".join(inspection_lines(report)))
     if arguments.verify:
-        print("  all files are as their hashes say")
+        tell("  all files are as their hashes say")
     return 0
 
 
@@ -58,10 +74,11 @@ def verify_files(arguments: argparse.Namespace) -> int:
     """`local-trainer verify`: every checkpoint that is there, one line each."""
     outcomes = [_verified(path) for path in all_checkpoints_at(arguments.path)]
     if arguments.json:
-        _print_json(outcomes)
+        tell_json(outcomes)
     else:
         for outcome in outcomes:
-            print(f"{'whole' if outcome['is_whole'] else 'DAMAGED':<9}{outcome['text']}")
+            shown = _DAMAGED if outcome["is_damage"] else outcome["verdict"]
+            tell(f"{shown:<15}{on_one_line(outcome['text'])}")
     return 0 if all(outcome["is_whole"] for outcome in outcomes) else 1
 
 
@@ -70,11 +87,11 @@ def diff(arguments: argparse.Namespace) -> int:
     first, second = checkpoint_at(arguments.first), checkpoint_at(arguments.second)
     found = diff_checkpoints(first, second)
     if arguments.json:
-        _print_json({"first": str(first), "second": str(second), **comparison(found)})
+        tell_json({"first": str(first), "second": str(second), **comparison(found)})
     else:
-        print(f"- {first}\n+ {second}")
-        print("\n".join(comparison_lines(found, show_all=arguments.all)))
-        print("equal" if found.is_equal else "different")
+        tell(f"- {first}\n+ {second}")
+        tell("\n".join(comparison_lines(found, show_all=arguments.all)))
+        tell("equal" if found.is_equal else "different")
     return 0 if found.is_equal else DIFFERENT
 
 
@@ -106,9 +123,9 @@ def export(arguments: argparse.Namespace) -> int:
         file = _export_policy(checkpoint, arguments)
         what = {"bytes": file.stat().st_size}
     if arguments.json:
-        _print_json({"file": str(file), **what})
+        tell_json({"file": str(file), **what})
     else:
-        print(f"{file}: {', '.join(f'{count:,} {name}' for name, count in what.items())}")
+        tell(f"{file}: {', '.join(f'{count:,} {name}' for name, count in what.items())}")
     return 0
 
 
@@ -126,19 +143,23 @@ def _verified(path: Path) -> dict[str, Any]:
     try:
         manifest = verify(path)
     except CheckpointError as error:
-        kind = type(error).__name__
-        is_damage = isinstance(error, CheckpointCorruptError)
+        verdict = next(found for kind, found in _VERDICTS.items() if isinstance(error, kind))
         text = str(error) if str(path) in str(error) else f"{path}: {error}"
         return {
             "path": str(path),
             "is_whole": False,
-            "is_damage": is_damage,
-            "text": f"{kind}: {text}",
+            "is_damage": verdict == _DAMAGED,
+            "verdict": verdict.lower(),
+            "text": f"{type(error).__name__}: {text}",
         }
     num_bytes = sum(entry.num_bytes for entry in manifest.files)
     text = f"{path}: {len(manifest.files)} files, {num_bytes:,} bytes, as their hashes say"
-    return {"path": str(path), "is_whole": True, "is_damage": False, "text": text}
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, allow_nan=False))
+    if manifest.code is not None:
+        text += "; some settings are code, which was not loaded"
+    return {
+        "path": str(path),
+        "is_whole": True,
+        "is_damage": False,
+        "verdict": _WHOLE,
+        "text": text,
+    }

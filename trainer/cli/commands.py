@@ -12,15 +12,17 @@ from typing import Any
 
 from callbacks.ready_made.line_output import LineOutput
 from callbacks.ready_made.stop_criteria import StopCriteria
-from checkpoints import read_checkpoint, read_manifest
+from checkpoints import read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
 from trainer.cli.checkpoint_paths import checkpoint_at, newest_whole_at
+from trainer.cli.output import tell
 from trainer.cli.run_directory import RunDirectory
 from trainer.cli.run_lock import RunLock
 from trainer.cli.stops import given_stops, stops_from_dict, stops_to_dict, updated_stops
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
+from trainer.config.foreign_names import foreign_names
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError
 
@@ -64,29 +66,26 @@ def resume(arguments: argparse.Namespace) -> int:
 def evaluate(arguments: argparse.Namespace) -> int:
     """`local-trainer evaluate`."""
     checkpoint = checkpoint_at(arguments.path)
-    algorithm = algorithm_class(read_manifest(checkpoint).metadata.get("algorithm", ""))
-    contents = read_checkpoint(checkpoint, "config", migrations=algorithm.state_migrations)
-    saved = contents.components["config"]["settings"]
-    overrides = {**(saved.get("evaluation_config") or {}), "explore": arguments.explore}
     settings: dict[str, Any] = {
         "evaluation_duration": arguments.episodes,
         "evaluation_duration_unit": "episodes",
         "evaluation_seed": arguments.seed,
-        "evaluation_config": overrides,
+        # Merged into what was saved, and only this is the user's.
+        "evaluation_config": {"explore": arguments.explore},
         "num_env_runners": 0,
         "num_envs_per_env_runner": 1,
         **_env_given(arguments),
     }
     with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
         metrics = algo.evaluate()["env_runners"]
-    print(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
+    tell(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
     for name in (
         "episode_return_mean",
         "episode_return_min",
         "episode_return_max",
         "episode_len_mean",
     ):
-        print(f"  {name:<22}{metrics[name]:>12.2f}")
+        tell(f"  {name:<22}{metrics[name]:>12.2f}")
     return 0
 
 
@@ -138,6 +137,8 @@ def _run(
     env = algo.config.env
     # A checkpoint may name an env, but nothing is imported because a file names it.
     again = f"{path} --env {env}" if isinstance(env, str) and is_import_path(env) else path
+    if foreign_names(algo.config.given_settings()):  # strategies; the env is imported by now
+        again += " --allow-code"
     further = f" --stop-iterations {algo.training_iteration + 10}"
     lines = [
         f"\n{reason} Results: {directory.results_file}",

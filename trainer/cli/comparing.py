@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from checkpoints import CheckpointDifference, ComponentDifference, Difference
 from checkpoints.manifest import CODE_FILE
-from trainer.cli.inspection import printable
+from trainer.cli.output import on_one_line
 
 _SHORT: Final = 3
 """Differences of a component that are shown unless all are wanted."""
@@ -54,7 +54,7 @@ def _summary(component: ComponentDifference) -> str:
     if not distances:
         return count
     largest = max(distances, key=_size)
-    return printable(f"{count}, at most {largest.max_abs:.6g} at {largest.path or 'the whole'}")
+    return on_one_line(f"{count}, at most {largest.max_abs:.6g} at {largest.path or 'the whole'}")
 
 
 def _size(item: Difference) -> float:
@@ -67,7 +67,7 @@ def _difference_lines(found: Sequence[Difference], *, show_all: bool) -> Iterato
     shown = found if show_all else found[:_SHORT]
     for item in shown:
         distance = "" if item.max_abs is None else f"   |difference| {item.max_abs:.6g}"
-        yield "    " + printable(f"{item.path or '(whole)'}: {item.text}{distance}")
+        yield "    " + on_one_line(f"{item.path or '(whole)'}: {item.text}{distance}")
     if len(shown) < len(found):
         yield f"    and {len(found) - len(shown):,} more (--all shows them)"
 

@@ -13,7 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import CheckpointError, Manifest, read_checkpoint, read_manifest
+from checkpoints.reader import read_array_places
 from checkpoints.versions import version_differences
+from trainer.cli.output import on_one_line
 
 _READ: Final = ("config", "env_runners", "evaluation")
 _ABSENT: Final[Mapping[str, str]] = MappingProxyType(
@@ -36,6 +38,11 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
     manifest = read_manifest(checkpoint)
     problems: list[str] = []
     parts = {name: _state_of(checkpoint, manifest, name, problems) for name in _READ}
+    places = {
+        name: _array_places(checkpoint, name, problems)
+        for name, entry in manifest.components.items()
+        if entry.arrays
+    }
     code = manifest.code
     return {
         "path": str(checkpoint),
@@ -49,7 +56,10 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
                 "file": entry.file,
                 "num_bytes": entry.total_bytes,
                 "sha256": entry.sha256,
-                "arrays": [array.to_dict() for array in entry.arrays],
+                "arrays": [
+                    {**array.to_dict(), **places[name].get(array.file, {})}
+                    for array in entry.arrays
+                ],
                 "state_version": entry.state_version,
             }
             for name, entry in manifest.components.items()
@@ -67,24 +77,22 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
 def inspection_lines(report: Mapping[str, Any]) -> list[str]:
     """The report as lines of text, aligned."""
     versions = ", ".join(
-        printable(f"{name} {version}") for name, version in report["versions"].items()
+        on_one_line(f"{name} {version}") for name, version in report["versions"].items()
     )
     lines = [
         report["path"],
         f"  format {report['format_version']}, saved {report['created_at']}, {versions}",
     ]
     if report["other_versions_here"]:
-        others = printable(", ".join(report["other_versions_here"]))
+        others = on_one_line(", ".join(report["other_versions_here"]))
         lines.append(f"  written by others: {others}")
-    lines += [
-        f"  {printable(name):<32}{printable(value)}" for name, value in report["metadata"].items()
-    ]
+    metadata = report["metadata"].items()
+    lines += [f"  {on_one_line(name):<32}{on_one_line(value)}" for name, value in metadata]
     lines.append(f"  {'components:':<28}{'bytes':>14}  {'version':>7}  sha256")
-    lines += [
-        f"    {name:<26}{part['num_bytes']:>14,}  {part['state_version']:>7}  "
-        f"{part['sha256'][:12]}…"
-        for name, part in report["components"].items()
-    ]
+    for name, part in report["components"].items():
+        sizes = f"{part['num_bytes']:>14,}  {part['state_version']:>7}"
+        lines.append(f"    {name:<26}{sizes}  {part['sha256'][:12]}…")
+        lines += map(_array_line, part["arrays"])
     code = report["code"]
     code_text = "none" if code is None else f"{code['num_bytes']:,} bytes, loaded only on request"
     lines.append(f"  pickled code: {code_text}")
@@ -92,14 +100,31 @@ def inspection_lines(report: Mapping[str, Any]) -> list[str]:
     if report["not_included"]:
         lines.append("  not in it:")
         missing = report["not_included"].items()
-        lines += [f"    {name:<26}{printable(why)}" for name, why in missing]
+        lines += [f"    {name:<26}{on_one_line(why)}" for name, why in missing]
     return lines + [f"  problem: {problem}" for problem in report["problems"]]
 
 
-def printable(value: Any) -> str:
-    """The value as text that cannot steer a terminal, whoever wrote the checkpoint."""
-    text = str(value)
-    return text if text.isprintable() else ascii(text)
+def _array_line(array: Mapping[str, Any]) -> str:
+    """Which array a file holds, and where that stands in the state."""
+    what = "its component cannot be read"
+    if "path" in array:
+        what = f"{on_one_line(array['path'])}: {array['dtype']} {array['shape']}"
+    return f"      {array['file']:<24}{array['num_bytes']:>14,}  {what}"
+
+
+def _array_places(
+    checkpoint: Path, component: str, problems: list[str]
+) -> dict[str, dict[str, Any]]:
+    """Where large arrays stand in the state of a component, by file; {} if that is damaged."""
+    try:
+        found = read_array_places(checkpoint, component)
+    except CheckpointError as error:
+        problems.append(f"{component}: {error}")
+        return {}
+    return {
+        file: {"path": place.path, "dtype": place.dtype, "shape": list(place.shape)}
+        for file, place in found.items()
+    }
 
 
 def _state_of(

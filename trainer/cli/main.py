@@ -12,20 +12,21 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError, listing
 from trainer.cli import checkpoint_commands, commands
 from trainer.cli.arguments import count, count_or_zero, number, seconds, setting
+from trainer.cli.output import complain, complain_with_traceback, set_up_logging
 from trainer.cli.replaying import replay_episode
 from trainer.errors import TrainerError
+from trainer.interrupted_import import importing_is_over
 
 EXIT_CODES = """\
 exit codes:
   0    done: a stop criterion was met, or the command has nothing more to do; diff: they are equal
-  1    an error, one message says what to do (--traceback shows more); verify: one is damaged
+  1    an error, one message says what to do (--traceback shows more); verify: one is not whole
   2    wrong arguments
   3    diff: the checkpoints differ
   130  stopped by Ctrl-C or SIGTERM; train and resume have saved the run, and resume goes on,
@@ -42,8 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after `local-trainer`; None takes them from the process.
     """
     parsed = make_parser().parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    set_up_logging()
     try:
+        importing_is_over()
         with _sigterm_like_ctrl_c(), _damages_told_once():
             code: int = parsed.command(parsed)
     except KeyboardInterrupt:
@@ -51,9 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except _EXPECTED_ERRORS as error:
         if parsed.traceback:
-            traceback.print_exc()
+            complain_with_traceback(error)
         else:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            complain(f"{type(error).__name__}: {error}")
+        return 1
+    except PermissionError as error:
+        complain(f"{type(error).__name__}: {error}. Check permissions and owner.")
         return 1
     except BrokenPipeError:
         return 0  # whoever reads the output has seen enough, as in `inspect … | head -1`

@@ -7,11 +7,10 @@ import faulthandler
 import importlib
 import pdb  # noqa: T100 - it is what the user asks for
 import sys
-import traceback
 from typing import Any, Final
 
 from trainer.algorithms.registry import algorithm_class
-from trainer.algorithms.restored_config import refuse_foreign_envs
+from trainer.cli.output import complain_with_traceback, tell
 from trainer.config import AlgorithmConfig
 from trainer.env_runners.crash_files import read_crash
 from trainer.errors import ConfigError
@@ -30,19 +29,19 @@ _IN_THIS_PROCESS: Final = {
 def replay_episode(arguments: argparse.Namespace) -> int:
     """Plays it again; the exit code is 1 if something was raised."""
     record = read_crash(arguments.path)
-    print(f"{arguments.path}: {_headline(record)}\n")
+    tell(f"{arguments.path}: {_headline(record)}\n")
     config = _config(arguments, record).update_from_dict(_IN_THIS_PROCESS)
     faulthandler.enable()  # shows the Python lines above a crash in compiled code
     with config.build_algo() as algo:
         try:
             episodes = algo.replay_episode(arguments.path)
         except Exception as error:  # noqa: BLE001 - shown; it is what was looked for
-            traceback.print_exception(type(error), error, error.__traceback__)
+            complain_with_traceback(error)
             if arguments.pdb:
                 pdb.post_mortem(error.__traceback__)
             return 1
     num_steps = sum(len(episode) for episode in episodes)
-    print(
+    tell(
         f"Played {num_steps} env steps of {len(episodes)} episodes and chunks; nothing was raised "
         "this time. So the failure does not follow from seeds and actions alone: look for clocks, "
         "files, other processes, memory."
@@ -72,11 +71,6 @@ def _config(arguments: argparse.Namespace, record: State) -> AlgorithmConfig:
             "that returns one)"
             + (", or name the env: --env package.module.MyEnv." if missing == ["env"] else ".")
         )
-    refuse_foreign_envs(
-        state["settings"],
-        given=code,
-        advice="Name the env if you trust it: --env package.module.MyEnv, or give --config.",
-    )
     config: AlgorithmConfig = algorithm_class(record["algorithm"]).config_class.from_state(
         state, code=code
     )

@@ -42,6 +42,7 @@ class RunLock:
         self._file = path / LOCK_FILE
         self._descriptor = -1
         self._made: list[Path] = []
+        self._pid = os.getpid()
 
     def __enter__(self) -> RunLock:
         """Takes the lock.
@@ -70,6 +71,9 @@ class RunLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if os.getpid() != self._pid:  # a forked copy leaves: the run goes on in the original
+            os.close(self._descriptor)
+            return
         # Removed while it is still locked: whoever opened it meanwhile notices, and tries again.
         self._file.unlink(missing_ok=True)
         os.close(self._descriptor)

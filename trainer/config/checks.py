@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from gymnasium import spaces
+
 from checkpoints.arguments import (
     Check,
     anything,
@@ -38,8 +40,14 @@ __all__ = [
     "optional",
     "schedule",
     "single_or_list",
+    "space",
     "text",
 ]
+
+
+def space() -> Check:
+    """A gymnasium space."""
+    return Check("a gymnasium space", lambda value: isinstance(value, spaces.Space))
 
 
 def single_or_list(check: Check) -> Check:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from checkpoints.arguments import require_keys
 from trainer.config.config_values import ConfigValues, merged_value
+from trainer.config.foreign_names import refuse_foreign_names
 from trainer.config.names import MULTI_AGENT_KEY, NameTable, translate
 from trainer.config.problems import Problem, raise_problems
 from trainer.config.read_only import copy_value
@@ -224,7 +225,12 @@ class DictAccess(ConfigValues):
 
     @classmethod
     def from_state(
-        cls: type[ConfigT], state: Mapping[str, Any], *, code: Mapping[str, Any] | None = None
+        cls: type[ConfigT],
+        state: Mapping[str, Any],
+        *,
+        code: Mapping[str, Any] | None = None,
+        changes: Mapping[str, Any] | None = None,
+        allow_code: bool = False,
     ) -> ConfigT:
         """The config of a state that `get_state` gave.
 
@@ -232,8 +238,12 @@ class DictAccess(ConfigValues):
             state: the state.
             code: the settings that hold code, which a state does not; others given here win over
                 the state.
+            changes: settings to change; dicts among them are merged into those of the state, as in
+                `update_from_dict`.
+            allow_code: let the state name envs and strategies that would have to be imported.
 
         Raises:
+            CodeNotAllowedError: it names some, and that is not allowed.
             ConfigError: settings that held code are missing; all of them.
             UnknownSettingError: the state has settings that this class does not know.
         """
@@ -254,6 +264,10 @@ class DictAccess(ConfigValues):
         config = cls()
         for name, value in {**cls.overrides(**state["settings"]), **given}.items():
             config.write_value(name, value)
+        config.update_from_dict(changes or {})
+        if not allow_code:
+            users = {**given, **cls.overrides(**(changes or {}))}
+            refuse_foreign_names(config.given_settings(), given=users)
         return config
 
     # ---- comparing and showing

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from trainer.config.checks import (
-    anything,
     boolean,
     either,
     function,
     mapping,
     number,
     optional,
+    space,
     text,
 )
 from trainer.config.config_values import ConfigValues, section
@@ -31,8 +31,8 @@ class EnvironmentSection(ConfigValues):
 
     env = Setting[Any](None, optional(_ENV))
     env_config = Setting[dict[Any, Any]]({}, mapping(), merge=Merge.DEEP)
-    observation_space = Setting[Any](None, anything("None or a gymnasium space"))
-    action_space = Setting[Any](None, anything("None or a gymnasium space"))
+    observation_space = Setting[Any](None, optional(space()))
+    action_space = Setting[Any](None, optional(space()))
     render_env = Setting(False, boolean())
     clip_rewards = Setting[float | bool | None](None, optional(either(boolean(), number(above=0))))
     normalize_rewards = Setting(False, boolean())

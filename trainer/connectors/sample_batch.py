@@ -20,6 +20,7 @@ from trainer.rllib_names.sample_batch_names import SampleBatchNames
 from trainer.types import Array
 
 _NUMBERS = "biuf"
+_DONES: Final = "dones"
 SEQ_LENS: Final = "seq_lens"
 """The one column that has a row per sequence instead of one per env step."""
 
@@ -164,7 +165,7 @@ class SampleBatch(dict[str, Any], SampleBatchNames):
             ids = np.asarray(self[key])
             starts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
         else:
-            names = [n for n in (self.TERMINATEDS, self.TRUNCATEDS, self.DONES) if n in self]
+            names = [n for n in (self.TERMINATEDS, self.TRUNCATEDS, _DONES) if n in self]
             if not names:
                 raise EpisodeError(
                     f"The columns {sorted(self.keys())} do not tell episodes apart. There must be "

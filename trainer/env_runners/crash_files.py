@@ -8,19 +8,46 @@ the steps that were lost with a process need not be known: the same runner choos
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from checkpoints import StateError, decode, encode
+from callbacks.chain import CHAIN_STATE
+from checkpoints import (
+    CheckpointCorruptError,
+    CheckpointMismatchError,
+    StateError,
+    check_shape,
+    decode,
+    encode,
+)
 from checkpoints.arguments import require_keys
+from checkpoints.state_shapes import (
+    FLAG,
+    NOTHING,
+    TEXT,
+    ShapeCheck,
+    anything,
+    array,
+    count,
+    dict_of,
+    fields,
+    list_of,
+    number,
+    of_type,
+    one_of,
+    seed,
+    tuple_of,
+)
 from trainer.connectors import Normalization
 from trainer.connectors.normalization import ObservationNormalizer, RewardTransform
+from trainer.env_runners.position_shape import slots_of
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.servant import RunnerBootstrap
 from trainer.env_runners.spec import (
@@ -33,6 +60,7 @@ from trainer.env_runners.spec import (
     Weights,
 )
 from trainer.errors import ConfigError
+from trainer.modules import RLModuleSpec
 from trainer.runtime.blas_threads import single_threaded_blas
 from trainer.runtime.messages import describe_failure
 from trainer.runtime.worker_slot import warn_of_close
@@ -51,6 +79,67 @@ _PLACE: Final = (
     "num_envs",
     "first_slot",
     "num_slots",
+)
+
+
+_NORMALIZATION: Final = fields(
+    {
+        "observations": one_of(
+            fields({name: array() for name in ("mean", "factors", "limits")}), NOTHING
+        ),
+        "rewards": one_of(
+            fields({"clip": one_of(number, FLAG, NOTHING), "factor": one_of(number, NOTHING)}),
+            NOTHING,
+        ),
+    }
+)
+_ASSIGNMENT: Final = fields(
+    {
+        "stream": count,
+        "ticket": one_of(count, NOTHING),
+        "stride": count,
+        "num_env_steps": one_of(count, NOTHING),
+        "num_episodes": one_of(count, NOTHING),
+        "whole_episodes": FLAG,
+    }
+)
+_REQUEST: Final = fields(
+    {
+        "assignments": tuple_of(_ASSIGNMENT),
+        "explore": one_of(FLAG, NOTHING),
+        "random_actions": FLAG,
+        "force_reset": FLAG,
+        "timestep": count,
+        "steps_per_chunk": NOTHING,
+        "returns_episodes": FLAG,
+    }
+)
+_WEIGHTS: Final = fields(
+    {"version": count, "state": dict_of(array()), "exploration": of_type(dict), "timestep": count}
+)
+_RECORD: Final = fields(
+    {
+        "format_version": count,
+        "why": TEXT,
+        "env": TEXT,
+        "role": TEXT,
+        "place": fields({name: seed if name == "root_seed" else count for name in _PLACE}),
+        "is_recreated": FLAG,
+        "number": count,
+        "positions": list_of(of_type(dict)),
+        "callbacks": one_of(CHAIN_STATE, NOTHING),
+        "evaluation": count,
+        "weights": one_of(_WEIGHTS, NOTHING),
+        "normalization": one_of(_NORMALIZATION, NOTHING),
+        "request": one_of(_REQUEST, NOTHING),
+    },
+    optional={
+        "algorithm": TEXT,
+        "config": fields(
+            {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT)},
+            optional={"root_seed": seed},
+        ),
+    },
 )
 
 
@@ -143,7 +232,7 @@ def record_of(
 
 def _fields(weights: Weights) -> State:
     # Not asdict, which would copy the arrays.
-    return {field.name: getattr(weights, field.name) for field in fields(weights)} | {
+    return {field.name: getattr(weights, field.name) for field in dataclasses.fields(weights)} | {
         "state": dict(weights.state),
         "exploration": dict(weights.exploration),
     }
@@ -170,10 +259,26 @@ def read_crash(path: str | Path) -> State:
             f"{str(path)!r} has the format version {version!r}; this is version {_FORMAT}. Replay "
             "it with the version of the library that wrote it."
         )
+    _check(record, _RECORD, source=str(path))
+    if record["role"] not in Role.__members__:
+        raise CheckpointCorruptError(
+            f"{str(path)!r} is of a runner of the role {record['role']!r}; there are "
+            f"{', '.join(Role.__members__)}. No run has written it."
+        )
     return record  # type: ignore[no-any-return]
 
 
-def replay(record: State, spec: EnvRunnerSpec) -> SampleReply | None:
+def _check(value: Any, shape: ShapeCheck, *, source: str) -> None:
+    try:
+        check_shape(value, shape)
+    except CheckpointMismatchError as error:
+        raise CheckpointCorruptError(
+            f"{source!r} does not hold what a run writes when a request fails: {error}. Nothing "
+            "was played."
+        ) from error
+
+
+def replay(record: State, spec: EnvRunnerSpec, module_spec: RLModuleSpec) -> SampleReply | None:
     """Plays again in this process what a runner was asked, so that a debugger can be used.
 
     Sub-envs are not made anew here: what raised then raises now, and what crashed crashes.
@@ -181,6 +286,7 @@ def replay(record: State, spec: EnvRunnerSpec) -> SampleReply | None:
     Args:
         record: from `read_crash`.
         spec: of any runner of the same config; the record says which one it was.
+        module_spec: knows the spaces of the envs.
 
     Returns:
         its answer, if nothing failed this time; None if it was only made and put back.
@@ -190,6 +296,12 @@ def replay(record: State, spec: EnvRunnerSpec) -> SampleReply | None:
     """
     parts = ("place", "role", "positions", "weights", "callbacks", "normalization", "evaluation")
     require_keys("replay()", "record", record, parts)
+    _check(record["positions"], slots_of(module_spec), source="The crash file")
+    _check(
+        record["positions"],
+        list_of(anything, length=record["place"]["num_envs"]),
+        source="The crash file",
+    )
     spec = replace(spec, **record["place"], role=Role[record["role"]], sub_env_tolerance=None)
     positions = tuple(map(SlotPosition.from_state, record["positions"]))
     weights = None if record["weights"] is None else Weights(**record["weights"])

@@ -124,6 +124,9 @@ class EnvRunnerGroup(
         self._on_metrics = on_metrics
         self._policy = policy or RestartPolicy()
         self._stall_limit_s = stall_limit_s
+        self._limited_by = (
+            "evaluation_sample_timeout_s" if spec.in_evaluation else "sample_timeout_s"
+        )
         self._start_limit_s = start_limit_s
         self._weights: Weights | None = None
         self.module_spec = spec.module_spec
@@ -250,6 +253,7 @@ class EnvRunnerGroup(
                 returns_episodes=False,
             ),
             stall_limit_s=self._stall_limit_s,
+            limited_by=self._limited_by,
             waits_for_all=waits_for_all,
         )
         return self._open
@@ -286,6 +290,7 @@ class EnvRunnerGroup(
                 (request,),
                 max_new_episodes,
                 stall_limit_s=self._stall_limit_s,
+                limited_by=self._limited_by,
             )
             for index, request in requests.items()
         }

@@ -30,4 +30,4 @@ class GroupCrashes(GroupParts):
 
         The group itself is not touched.
         """
-        return replay(record, next(iter(self._places.values())).spec)
+        return replay(record, next(iter(self._places.values())).spec, self.module_spec)

@@ -34,6 +34,7 @@ class GroupParts:
     is_training: bool
     module_spec: RLModuleSpec
     _stall_limit_s: float | None
+    _limited_by: str
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None
     _is_stopped: bool

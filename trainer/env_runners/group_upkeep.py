@@ -89,7 +89,13 @@ class GroupUpkeep(GroupParts):
         self._bring_up_to_date(self._places)
 
     def _bring_up_to_date(self, indices: Collection[int]) -> None:
-        ask = Ask("apply", ("ping", {}), is_repeatable=False, stall_limit_s=self._stall_limit_s)
+        ask = Ask(
+            "apply",
+            ("ping", {}),
+            is_repeatable=False,
+            stall_limit_s=self._stall_limit_s,
+            limited_by=self._limited_by,
+        )
         result = self._run(dict.fromkeys(indices, ask))
         self._commit_applied(result.answers)
         self._tell_recreated()

@@ -62,6 +62,14 @@ def group_state(module_spec: RLModuleSpec) -> ShapeCheck:
     Args:
         module_spec: knows the spaces of the envs.
     """
+    return fields(
+        {"slots": slots_of(module_spec), "callbacks": CALLBACK_STATES, "is_continued": FLAG},
+        optional={"lost": list_of(count, length=2)},
+    )
+
+
+def slots_of(module_spec: RLModuleSpec) -> ShapeCheck:
+    """The check for the positions of env slots."""
 
     def slot(value: Any, place: str) -> Iterator[str]:
         problems = list(_PLAYED(value, place))
@@ -71,10 +79,7 @@ def group_state(module_spec: RLModuleSpec) -> ShapeCheck:
         problems = list(list_of(slot)(value, place))
         yield from problems or _unlike_each_other(value, place)
 
-    return fields(
-        {"slots": slots, "callbacks": CALLBACK_STATES, "is_continued": FLAG},
-        optional={"lost": list_of(count, length=2)},
-    )
+    return slots
 
 
 def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iterator[str]:

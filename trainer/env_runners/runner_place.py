@@ -45,11 +45,13 @@ class RunnerPlace:
         evaluation: evaluation runners: the stream of randomness of what they play on their own.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
+        has_progressed: some runner in this place made some env steps in one go.
         is_continued: what runners log while they are made was reported already.
         creation_metrics: what the first runner logged while it was made.
         num_starts: how often a runner was made here.
         num_restarts: how often it was made again after a failure.
-        num_excess_failures: failures that no answer has made good; an answer does so for one.
+        num_excess_failures: failures without progress that no answer has made good; an answer does
+            so for one.
         is_given_up: it failed and may not be replaced.
         is_busy: the runner of this process is being made or asked.
         had_runner: a runner was complete here; who comes after it replaces it.
@@ -73,6 +75,7 @@ class RunnerPlace:
     evaluation: int = 0
     is_ahead: bool = False
     has_answered: bool = False
+    has_progressed: bool = False
     is_continued: bool = False
     creation_metrics: Any = None
     num_starts: int = 0
@@ -99,6 +102,11 @@ class RunnerPlace:
         return (
             f"{'evaluation ' if self.spec.in_evaluation else ''}env runner {self.spec.worker_index}"
         )
+
+    @property
+    def has_running_episodes(self) -> bool:
+        """Whether a runner made here has to put an episode back."""
+        return any(position.env_seed is not None for position in self.positions)
 
     def lacks_something(self, weights: Weights | None) -> bool:
         """Whether the runner of this process waits for its next request to get what it is to hold.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -22,7 +22,12 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Sync,
 )
-from trainer.envs import silent_wrappers, why_no_env_state
+from trainer.envs import (
+    packed_registrations,
+    silent_wrappers,
+    take_over_registrations,
+    why_no_env_state,
+)
 from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import CallSignals
@@ -39,12 +44,15 @@ class RunnerBootstrap:
         sync: where to start from.
         is_recreated: whether it replaces a runner that failed or was interrupted.
         number: how many runners were made in this place before.
+        registrations: what is registered with gymnasium in the main process; empty if the runner is
+            made there.
     """
 
     spec: EnvRunnerSpec
     sync: Sync
     is_recreated: bool = False
     number: int = 0
+    registrations: bytes = b""
 
     def packed(self) -> bytes:
         """The bootstrap as bytes for a worker process.
@@ -54,7 +62,8 @@ class RunnerBootstrap:
                 config.
         """
         try:
-            return pack_object(self, name="the env runner's bootstrap")
+            travelling = replace(self, registrations=packed_registrations())
+            return pack_object(travelling, name="the env runner's bootstrap")
         except PackingError as error:
             raise self._named(error) from error
 
@@ -99,6 +108,7 @@ class RunnerBootstrap:
 
     def __call__(self, signals: CallSignals | None) -> RunnerServant:
         """Makes the servant that a worker process keeps."""
+        take_over_registrations(self.registrations)
         self._seed_global_generators()
         return RunnerServant(self.make_runner(signals))
 

@@ -29,7 +29,7 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Sync,
 )
-from trainer.env_runners.whereabouts import MAKING, Whereabouts
+from trainer.env_runners.whereabouts import MAKING, NOTHING, Whereabouts
 from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
@@ -130,6 +130,7 @@ class SingleAgentEnvRunner(EnvRunner):
         if sync.positions is not None:
             self._player.forget_unreported()
             self._player.repair.take_report()
+            self._player.take_times()
             self.metrics.drain()
         with at_work(self):
             self._take_over(sync)
@@ -151,6 +152,7 @@ class SingleAgentEnvRunner(EnvRunner):
             for slot, position in zip(self._player.slots, sync.positions, strict=True):
                 if not self._player.put_back(slot, position):
                     self._lost[slot.index] = position.num_steps
+            self._player.whereabouts.doing(NOTHING)
         if sync.tasks is not None:
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:
@@ -254,6 +256,7 @@ class SingleAgentEnvRunner(EnvRunner):
             num_episodes_lost=len(lost) + restarts.num_episodes_lost,
             num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
             restarts=restarts,
+            times=player.take_times(),
         )
         player.forget_unreported()
         return reply
@@ -301,7 +304,8 @@ class SingleAgentEnvRunner(EnvRunner):
             check_finite(episodes, name=spec.env_factory.name)
         if self.callbacks.listens_to(SAMPLE_EVENT):
             player.whereabouts.doing(SAMPLE_EVENT)
-        fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
+        with player.timing_callbacks():
+            fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
         self._player.notice_tasks()
         return episodes
 

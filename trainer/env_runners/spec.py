@@ -52,6 +52,8 @@ class EnvRunnerSpec:
         connectors: what makes the connector pieces beside each sub-env; None if there are none.
         sub_env_tolerance: a sub-env that fails is made anew alone, after so many failures in a row
             at most; None leaves it to the repair of its runner.
+        episode_limit_s: a request for whole episodes ends early, with those that have ended, when
+            none ended for so long; None waits.
     """
 
     env_factory: EnvFactory
@@ -75,6 +77,7 @@ class EnvRunnerSpec:
     postprocessing: TrajectoryPostprocessing | None = None
     sub_env_tolerance: int | None = None
     connectors: ConnectorFactories | None = None
+    episode_limit_s: float | None = None
 
     @property
     def title(self) -> str:
@@ -311,6 +314,40 @@ class SampleRequest:
 
 
 @dataclass(frozen=True)
+class PlayTimes:
+    """Where the time of a request went, in seconds.
+
+    Attributes:
+        env_step: in steps of the sub-envs, recording them included.
+        env_reset: in their resets.
+        inference: in choosing actions: the network's forward pass and what is around it.
+        callbacks: in events of the runner.
+    """
+
+    env_step: float = 0.0
+    env_reset: float = 0.0
+    inference: float = 0.0
+    callbacks: float = 0.0
+
+    def __add__(self, other: PlayTimes) -> PlayTimes:
+        return PlayTimes(
+            self.env_step + other.env_step,
+            self.env_reset + other.env_reset,
+            self.inference + other.inference,
+            self.callbacks + other.callbacks,
+        )
+
+    def entries(self) -> dict[str, float]:
+        """The entries of a result, under RLlib's names where it has them."""
+        return {
+            "env_step_timer": self.env_step,
+            "env_reset_timer": self.env_reset,
+            "rlmodule_inference_timer": self.inference,
+            "callbacks_timer": self.callbacks,
+        }
+
+
+@dataclass(frozen=True)
 class SampleReply:
     """The answer: what the main process commits when it has arrived, and nothing it had before.
 
@@ -326,6 +363,7 @@ class SampleReply:
         num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
             answer, or were given up with their sub-env.
         restarts: what was done about sub-envs that failed since then.
+        times: where the time went.
     """
 
     episodes: tuple[SingleAgentEpisode, ...]
@@ -339,6 +377,7 @@ class SampleReply:
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     restarts: EnvRestarts = field(default_factory=EnvRestarts)
+    times: PlayTimes = field(default_factory=PlayTimes)
 
 
 @dataclass(frozen=True)

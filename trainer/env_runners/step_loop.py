@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ class StepLoop:
         slots: one per sub-env.
         actions: where actions come from.
         num_env_steps: steps made.
+        resetting_s: seconds spent in resets so far.
         repair: mends sub-envs that fail.
         whereabouts: what it is doing.
     """
@@ -32,7 +34,7 @@ class StepLoop:
     def __init__(self, runner: RunnerParts, *, signals: CallSignals | None) -> None:
         """Prepares the slots; see `EpisodePlayer`."""
         spec = runner.spec
-        self.num_env_steps = 0
+        self.num_env_steps, self.resetting_s = 0, 0.0
         self._runner, self._spec = runner, spec
         self._signals = signals
         self.actions = ActionSource(runner.module, spec, where=self._place_of_row)
@@ -155,10 +157,13 @@ class StepLoop:
     def _reset(self, slot: EnvSlot) -> Any:
         """What the env answers to the reset of the slot's episode, which may be given up."""
         while slot.episode is not None:
+            begun = time.perf_counter()
             try:
                 return slot.reset()
             except Exception as error:  # noqa: BLE001 - raised again unless it is mended
                 failure = error
+            finally:
+                self.resetting_s += time.perf_counter() - begun
             self._mend(slot, failure)
         return None
 

@@ -7,12 +7,14 @@ import copy
 import difflib
 import importlib
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
+import cloudpickle
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
@@ -20,6 +22,8 @@ from callbacks.importable import module_not_importable
 from trainer.envs.env_context import EnvContext
 from trainer.envs.registry import registered_creator, registered_names
 from trainer.errors import EnvCreationError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,19 @@ class EnvFactory:
     env_config: Mapping[str, Any] = field(default_factory=dict)
 
     def make(
-        self, *, worker_index: int, vector_index: int, num_workers: int, recreated_worker: bool
+        self, *, worker_index: int, vector_index: int, **place: Any
     ) -> tuple[gymnasium.Env[Any, Any], EnvContext]:
         """Makes one env, with a context of its own.
+
+        Args:
+            worker_index: of its runner.
+            vector_index: its own in the runner.
+            place: the other attributes of its `EnvContext`.
 
         Raises:
             EnvCreationError: the creator raised, or did not return a gymnasium env.
         """
-        context = EnvContext({}, worker_index, vector_index, False, num_workers, recreated_worker)
+        context = EnvContext({}, worker_index, vector_index, **place)
         context = context.copy_with_overrides(self.env_config)
         where = f"env {self.name!r} of env runner {worker_index}, sub-env {vector_index}"
         create: Callable[..., Any] = self.create
@@ -109,6 +118,42 @@ def _travelling(spec: EnvSpec) -> EnvSpec:
     return spec
 
 
+def packed_registrations() -> bytes:
+    """What is registered with gymnasium in this process, for `take_over_registrations`."""
+    specs: list[EnvSpec] = []
+    for spec in list(gymnasium.registry.values()):
+        with contextlib.suppress(EnvCreationError, KeyError):  # it names nothing here either
+            specs.append(_travelling(spec))
+    try:
+        return cloudpickle.dumps(specs)  # type: ignore[no-any-return]
+    except Exception:  # noqa: BLE001 - pickling runs users' code; the culprits are looked for
+        return cloudpickle.dumps([spec for spec in specs if _can_travel(spec)])  # type: ignore[no-any-return]
+
+
+def _can_travel(spec: EnvSpec) -> bool:
+    try:
+        cloudpickle.dumps(spec)
+    except Exception as error:  # noqa: BLE001 - pickling runs users' code
+        _LOGGER.info(
+            "The env %r, registered with gymnasium, cannot be made by its id in env runner "
+            "processes: its registration cannot travel (%s: %s).",
+            spec.id,
+            type(error).__name__,
+            error,
+        )
+        return False
+    return True
+
+
+def take_over_registrations(packed: bytes) -> None:
+    """Registers with gymnasium what another process had registered, under the same ids.
+
+    So `gymnasium.make` finds in a runner what it finds in the program, wherever that registers it.
+    """
+    for spec in cloudpickle.loads(packed):
+        gymnasium.registry[spec.id] = spec
+
+
 def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
     """Finds out what `environment(env=…)` means.
 
@@ -129,6 +174,24 @@ def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
     raise EnvCreationError(f"env={env!r} is a {type(env).__name__}. {_ACCEPTED}")
 
 
+_TESTING: Final = "trainer.testing."
+_HARMLESS_IN_TESTING: Final = (
+    "debug_envs.ContinuousEnv",
+    "debug_envs.CorridorEnv",
+    "debug_envs.CountdownEnv",
+    "debug_envs.TargetEnv",
+    "debug_envs.UnseededEnv",
+    "state_envs.RestlessEnv",
+    "task_envs.TaskCountdownEnv",
+)
+HARMLESS_TESTING_ENVS: Final = frozenset(
+    _TESTING + name for path in _HARMLESS_IN_TESTING for name in (path, path.rpartition(".")[2])
+)
+"""Envs of `trainer.testing` that no `env_config` makes do harm; the others fail on purpose."""
+
+_NAMING_OTHERS: Final = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
+"""Ids of gymnasium whose `env_config` says which other env is to be imported."""
+
 _ACCEPTED = (
     "Accepted are: a gymnasium id ('CartPole-v1'), a name given to register_env(), a dotted path "
     "to a class ('package.module.MyEnv'), a class or callable that takes an EnvContext."
@@ -144,7 +207,7 @@ def is_import_path(name: str) -> bool:
     with contextlib.suppress(gymnasium.error.Error):
         gymnasium.spec(name)
         return False
-    return "." in name and "/" not in name and not name.startswith("trainer.testing.")
+    return "." in name and "/" not in name and name not in HARMLESS_TESTING_ENVS
 
 
 def leads_to_new_code(name: str) -> bool:
@@ -152,15 +215,25 @@ def leads_to_new_code(name: str) -> bool:
 
     Args:
         name: from a source that may not be trusted, such as a checkpoint. A dotted path has to lead
-            to a class of envs: any other callable could be called with settings of its choice.
+            to a class of envs: any other callable could be called with settings of its choice. Envs
+            that fail on purpose are never made because a file names them.
     """
-    module_name, _, attribute = name.rpartition(".")
-    if name.startswith("trainer.testing."):
-        importlib.import_module(module_name)
-    elif not is_import_path(name):
+    if name in _NAMING_OTHERS:
+        return True
+    if not is_import_path(name):
         return False
-    found = getattr(sys.modules.get(module_name), attribute, None)
-    return not (isinstance(found, type) and issubclass(found, gymnasium.Env))
+    module_name, _, attribute = name.rpartition(".")
+    # Not getattr, which may run a function of the module.
+    found = vars(sys.modules.get(module_name, object)).get(attribute)
+    if not (isinstance(found, type) and issubclass(found, gymnasium.Env)):
+        return True
+    return _fails_on_purpose(found)
+
+
+def _fails_on_purpose(env_class: type[Any]) -> bool:
+    """Whether a class is, or derives from, one of `trainer.testing` that is not harmless."""
+    names = [f"{cls.__module__}.{cls.__qualname__}" for cls in env_class.__mro__]
+    return any(name.startswith(_TESTING) and name not in HARMLESS_TESTING_ENVS for name in names)
 
 
 def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:

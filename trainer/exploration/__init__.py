@@ -9,7 +9,12 @@ from trainer.exploration.epsilon_greedy import EpsilonGreedy, PerWorkerEpsilonGr
 from trainer.exploration.exploration import Exploration
 from trainer.exploration.explored_sample import ExploredChunk, ExploredSample
 from trainer.exploration.gaussian_noise import GaussianNoise, PerWorkerGaussianNoise
-from trainer.exploration.making import EXPLORATIONS, NOT_OFFERED_EXPLORATIONS, ExplorationSpec
+from trainer.exploration.making import (
+    EXPLORATIONS,
+    NOT_OFFERED_EXPLORATIONS,
+    ExplorationSpec,
+    is_ready_made,
+)
 from trainer.exploration.noise_numbers import gumbel_numbers, normal_numbers, uniforms_per_row
 from trainer.exploration.ornstein_uhlenbeck_noise import (
     OrnsteinUhlenbeckNoise,
@@ -62,6 +67,7 @@ __all__ = [
     "StochasticSampling",
     "WithSubExploration",
     "gumbel_numbers",
+    "is_ready_made",
     "normal_numbers",
     "read_schedule",
     "uniforms_per_row",

@@ -31,6 +31,7 @@ from trainer.exploration.ornstein_uhlenbeck_noise import (
 from trainer.exploration.parameter_noise import ParameterNoise
 from trainer.exploration.random_actions import Random
 from trainer.exploration.re3 import RE3
+from trainer.exploration.schedules import SCHEDULES
 from trainer.exploration.soft_q import SoftQ
 from trainer.exploration.stochastic_sampling import StochasticSampling
 from trainer.exploration.sub_exploration import WithSubExploration
@@ -57,6 +58,7 @@ EXPLORATIONS: Final[Mapping[str, type[Exploration]]] = MappingProxyType(
 )
 """Every ready-made strategy by its name."""
 
+_RLLIB: Final = "ray.rllib."
 _SLATES: Final = (
     "it chooses slates of documents for recommender systems, which no algorithm here does"
 )
@@ -188,6 +190,13 @@ class ExplorationSpec:
             self.make(spaces.Box(-1.0, 1.0, (1,)), distribution=DiagGaussian((1,)))
 
 
+def is_ready_made(name: str) -> bool:
+    """Whether a `type` means one of `EXPLORATIONS` or `SCHEDULES`, so that nothing is imported."""
+    module, _, short = name.rpartition(".")
+    is_ours = short in EXPLORATIONS or short in SCHEDULES
+    return is_ours and (not module or module.startswith(_RLLIB))
+
+
 def _resolved(kind: Any) -> Any:
     """The class, callable or strategy that `type` names."""
     if not isinstance(kind, str):
@@ -209,9 +218,9 @@ def _resolved(kind: Any) -> Any:
             f"exploration_config: type={kind!r} is not offered: {NOT_OFFERED_EXPLORATIONS[name]}. "
             f"There are {', '.join(EXPLORATIONS)}."
         )
-    if name in EXPLORATIONS and (not module or module.startswith("ray.rllib.")):
+    if name in EXPLORATIONS and (not module or module.startswith(_RLLIB)):
         return EXPLORATIONS[name]
-    if module and not module.startswith("ray.rllib."):
+    if module and not module.startswith(_RLLIB):
         return _resolved(_imported(module, name, kind))
     raise UnknownSettingError(
         f"exploration_config: there is no type {kind!r}.{hint(name, EXPLORATIONS)} Give one of "

@@ -359,5 +359,7 @@ class ConvolutionStack:
         """Flat images as [B, H, W, C]."""
         height, width, channels = self._image.shape
         if self._image.channels_first:
-            return rows.reshape(len(rows), channels, height, width).transpose(0, 2, 3, 1)
+            planes = rows.reshape(len(rows), channels, height, width)
+            channels_last: Array = planes.transpose(0, 2, 3, 1)
+            return channels_last
         return rows.reshape(len(rows), height, width, channels)

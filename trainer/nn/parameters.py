@@ -33,7 +33,14 @@ class Parameters:
 
     def __init__(self, shapes: Shapes, *, dtype: type[np.floating[Any]] = np.float32) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {name: tuple(shapes[name]) for name in shapes}
-        self.flat: Array = np.zeros(sum(map(math.prod, self.shapes.values())), dtype)
+        num_parameters = sum(map(math.prod, self.shapes.values()))
+        try:
+            self.flat: Array = np.zeros(num_parameters, dtype)
+        except (MemoryError, ValueError) as error:
+            raise ModuleError(
+                f"A network of {num_parameters:,} numbers does not fit into memory ({error}). Make "
+                "its layers smaller (`fcnet_hiddens`), or the observations of the env."
+            ) from error
         self.views: dict[str, Array] = {}
         self._starts: dict[str, int] = {}
         start = 0

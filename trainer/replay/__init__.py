@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.replay.making import REPLAY_BUFFERS, make_replay_buffer
+from trainer.replay.making import REPLAY_BUFFERS, make_replay_buffer, names_replay_buffer
 from trainer.replay.prioritized import PrioritizedReplayBuffer
 from trainer.replay.replay_buffer import NStep, ReplayBuffer
 from trainer.replay.transitions import Sequences, Transitions
@@ -15,4 +15,5 @@ __all__ = [
     "Sequences",
     "Transitions",
     "make_replay_buffer",
+    "names_replay_buffer",
 ]

@@ -96,12 +96,17 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
     return buffer_class(**arguments)
 
 
+def names_replay_buffer(name: str) -> bool:
+    """Whether a `type` means one of `REPLAY_BUFFERS`."""
+    package, _, short = name.rpartition(".")
+    return short in REPLAY_BUFFERS and package.partition(".")[0] in _PATHS
+
+
 def _class_of(kind: Any) -> type[ReplayBuffer]:
     if isinstance(kind, type) and issubclass(kind, ReplayBuffer):
         return kind
-    package, _, name = kind.rpartition(".") if isinstance(kind, str) else ("", "", "")
-    if name in REPLAY_BUFFERS and package.partition(".")[0] in _PATHS:
-        return REPLAY_BUFFERS[name]
+    if isinstance(kind, str) and names_replay_buffer(kind):
+        return REPLAY_BUFFERS[kind.rpartition(".")[2]]
     near = difflib.get_close_matches(str(kind), REPLAY_BUFFERS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ReplayError(

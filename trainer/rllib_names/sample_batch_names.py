@@ -25,8 +25,3 @@ class SampleBatchNames:
     ACTION_PROB: Final = "action_prob"
     ACTION_LOGP: Final = "action_logp"
     SEQ_LENS: Final = "seq_lens"
-    DONES: Final = "dones"
-    PREV_ACTIONS: Final = "prev_actions"
-    PREV_REWARDS: Final = "prev_rewards"
-    ENV_ID: Final = "env_id"
-    VALUES_BOOTSTRAPPED: Final = "values_bootstrapped"

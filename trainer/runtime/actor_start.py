@@ -7,11 +7,9 @@ everyone who called it finds it.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import logging
-import multiprocessing
 import os
 import pickle
 import signal
@@ -21,6 +19,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import IO, ClassVar, Final, cast
 
@@ -31,7 +30,14 @@ from trainer.runtime.actor_process import ActorBootstrap, run
 from trainer.runtime.actor_registry import ActorRegistry, initialize, registry_of_this_process
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import ImportPath
-from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
+from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
+from trainer.runtime.process_start import (
+    choose_start_method,
+    describe_start_error,
+    make_context,
+    preload,
+    starting,
+)
 from trainer.runtime.unpacking import refuse_while_unpacking
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -77,11 +83,10 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     with contextlib.ExitStack() as locks:
         visible_registry.ensure()
         locks.enter_context(visible_registry.locked())
-        if plan.is_detached:
-            # All in the same order: two processes may prefer different ones.
-            for found in ActorRegistry.all_detached():
-                if found.directory != visible_registry.directory:
-                    locks.enter_context(found.locked())
+        # All in the same order: two processes may prefer different ones.
+        for found in ActorRegistry.all_detached() if plan.is_detached else []:
+            if found.directory != visible_registry.directory:
+                locks.enter_context(found.locked())
         registry.sweep(living=list(_Process.owned))
         existing = find_actor(plan.name, plan.namespace) if plan.name is not None else None
         if existing is not None and plan.get_if_exists:
@@ -147,12 +152,7 @@ def _start(
         address = draft(pid=popen.pid)
         _watch(address, popen.wait)
         return address
-    if multiprocessing.current_process().daemon:
-        raise ActorError(
-            f"The actor {bootstrap.name!r} cannot be made here: this is a daemonic process of "
-            "multiprocessing, which may have no children. Make it in the main process, and use "
-            "`actors.get_actor(name)` or the handle here."
-        )
+    keep_temporary_directory()
     preload(_PRELOADED, method)
     process: BaseProcess = make_context(method, _ignore).Process(  # type: ignore[attr-defined]
         target=run, args=(listener, bootstrap), name=f"actor {bootstrap.name}"
@@ -161,11 +161,12 @@ def _start(
         process.start()
     except (OSError, EOFError) as error:  # the fork server died; the next start makes another one
         raise ActorError(
-            f"No process could be started for the actor {bootstrap.name!r}: "
-            f"{type(error).__name__}: {error}. Try again; if it stays so, the limits of the "
+            f"No process could be started for the actor {bootstrap.name!r} "
+            f"({describe_start_error(error)}). Try again; if it stays so, the limits of the "
             "operating system (processes, memory) may be reached."
         ) from error
     address = draft(pid=process.pid or 0)  # it has one, now that it was started
+    guard_group(address.pid)
     _Process.owned[actor_id] = address
     for lost in _lost_like(address):  # there is one of that name again
         _Process.lost.pop(lost.actor_id, None)
@@ -173,6 +174,7 @@ def _start(
 
     def wait() -> int | None:
         process.join()
+        end_group(address.pid, is_leader_known=True)
         return process.exitcode
 
     _watch(address, wait)
@@ -210,6 +212,7 @@ class _Process:
     lost: ClassVar[dict[str, ActorAddress]] = {}
     watchers: ClassVar[dict[str, threading.Thread]] = {}
     watches: ClassVar[dict[str, IO[bytes]]] = {}
+    finalizer: util.Finalize | None = None
 
 
 def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
@@ -253,8 +256,9 @@ def kill_actor(address: ActorAddress) -> None:
         return
     registry = ActorRegistry(address.directory)
     registry.note_end(address.actor_id, Ending(was_killed=True))
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(address.pid, signal.SIGKILL)
+    for kill in (os.killpg, os.kill):  # with all that it has started
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(address.pid, signal.SIGKILL)
     if not address.wait_for_end(_KILL_TIMEOUT_S):
         raise ActorError(
             f"The {address.describe()}, process {address.pid}, was killed but is still there "
@@ -305,14 +309,15 @@ def kill_own_actors() -> None:
     _Process.lost.clear()
 
 
-@functools.cache
 def _end_with_this_process() -> None:
-    """Registered later than multiprocessing's own hook, so it runs before that waits for actors."""
-    atexit.register(kill_own_actors)
+    """Before multiprocessing waits for actors; a process of its own knows no `atexit`."""
+    if _Process.finalizer is None or not _Process.finalizer.still_active():
+        _Process.finalizer = util.Finalize(None, kill_own_actors, exitpriority=100)
 
 
 def _forget_actors() -> None:
     """In a forked copy: the actors are those of the original."""
+    _Process.finalizer = None  # it knows whose it is, and does nothing here
     for watch in _Process.watches.values():
         watch.close()
     for known in (_Process.owned, _Process.lost, _Process.watches, _Process.watchers):

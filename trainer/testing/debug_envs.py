@@ -130,7 +130,9 @@ class CorridorEnv(gymnasium.Env[Any, Any]):
     def _observation(self) -> Any:
         if not self.one_hot:
             return self.place
-        return np.eye(self.corridor_length + 1, dtype=np.float32)[self.place]
+        row = np.zeros(self.corridor_length + 1, np.float32)
+        row[self.place] = 1.0
+        return row
 
 
 class ContinuousEnv(gymnasium.Env[Array, Array]):

@@ -1,0 +1,450 @@
+"""Checkpoints and crash files made by somebody who wants harm: none imports, calls or touches.
+
+A forgery has a manifest that fits. One or more places of its state, settings included, hold what
+`hostile_values` gives, or are spoilt as in `tests.mutated_states`, or its bytes are changed. It is
+restored and trained, or replayed, as by a user who has checked nothing. What happens is watched by
+an audit hook of the interpreter; how much it costs is measured.
+
+What an iteration costs is what the settings say, also those of a file: the victim gives the sizes
+of an iteration (`COSTS`), which docs/checkpoint-format.md advises.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from callbacks import CallbackError, RLlibCallback
+from checkpoints import CheckpointError, FileSystem, encode, read_checkpoint, write_checkpoint
+from tests.mutated_states import Mutation, at, mutated, mutations
+from tests.mutated_states import Path as Place
+from trainer import Algorithm, DQNConfig, PPOConfig, TrainerError
+from trainer.cli.main import main
+from trainer.env_runners.crash_files import read_crash
+
+MODULE: Final = "canary_of_hostile_checkpoints"
+COSTS: Final[dict[str, Any]] = {
+    "num_env_runners": 0,
+    "num_envs_per_env_runner": 1,
+    "train_batch_size": 8,
+    "evaluation_num_env_runners": 0,
+    "evaluation_duration": 1,
+    "evaluation_duration_unit": "episodes",
+    "min_sample_timesteps_per_iteration": 0,
+    "min_train_timesteps_per_iteration": 0,
+    "min_time_s_per_iteration": None,
+    "rollout_fragment_length": "auto",
+    "batch_mode": "truncate_episodes",
+}
+OF_PPO: Final[dict[str, Any]] = {"num_epochs": 1, "minibatch_size": 8}
+OF_DQN: Final[dict[str, Any]] = {"training_intensity": None}
+MAX_SECONDS: Final = 5.0
+MAX_BYTES: Final = 200 * 2**20
+CLEAR: Final = (TrainerError, CheckpointError, CallbackError)
+Rng = random.Random
+
+
+class Failing(RLlibCallback):
+    def on_episode_end(self, **kwargs: Any) -> None:
+        raise ValueError("on purpose")
+
+
+# ---- what is planted
+
+
+def hostile_values(rng: Rng) -> Any:
+    """Something that nobody expects at this place, and that is plain data all the same."""
+    name = rng.choice([f"{MODULE}.Env", f"{MODULE}:Env-v0", "os.system", "pydoc.pipepager"])
+    choices: list[Callable[[], Any]] = [
+        lambda: name,
+        lambda: {"type": name, "cmd": "true", "text": ""},
+        lambda: {"type": "Curiosity", "sub_exploration": {"type": name}},
+        lambda: {"env": name, "exploration_config": {"type": name}},
+        lambda: "trainer.testing.debug_envs.FailingEnv",
+        lambda: rng.choice([2**31, 2**62, 2**64, 2**1000, 10**5000, -1, -(2**63), 0]),
+        lambda: rng.choice([float("nan"), float("inf"), -0.0, 1e308, 5e-324]),
+        lambda: rng.choice([None, True, "", "\x1b[2J", "../../etc", b"\x00", 1j, (), [], {}]),
+        lambda: rng.choice([np.float32(1), np.int64(-1), np.str_(name), np.datetime64(3, "s")]),
+        lambda: np.zeros(rng.choice([(0,), (2**20, 0), (1,), (3, 4)]), rng.choice(["S0", "f8"])),
+        lambda: np.zeros(3, [("a", "i4"), ("b", "S0")]),
+        lambda: nested(rng.randrange(1, 60)),
+        lambda: {n: n for n in range(rng.randrange(300))},
+        lambda: set(range(rng.randrange(300))),
+        lambda: "x" * rng.randrange(100_000),
+        lambda: [0.5] * rng.randrange(100_000),
+        lambda: {"__class__": name, "__reduce__": name, "__dict__": {}},
+    ]
+    return rng.choice(choices)()
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def leaves(state: Any, place: Place = ()) -> Iterator[Place]:
+    """All places in dicts and lists, those of containers included."""
+    if place:
+        yield place
+    pairs: Any = ()
+    if isinstance(state, dict):
+        pairs = state.items()
+    elif isinstance(state, list):
+        pairs = enumerate(state)
+    for key, value in pairs:
+        yield from leaves(value, (*place, key))
+
+
+# ---- what is watched
+
+PROGRAMS: Final = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork")
+
+
+@dataclasses.dataclass
+class Watch:
+    """Notes what the interpreter does while `is_on`, if it is none of our business."""
+
+    folder: Path
+    is_on: bool = False
+    seen: list[str] = dataclasses.field(default_factory=list)
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.is_on:
+            return
+        if event == "import" and str(arguments[0]).startswith(MODULE):
+            self.seen.append(f"import {arguments[0]}")
+        elif event in PROGRAMS or (event == "pickle.find_class" and MODULE in str(arguments)):
+            self.seen.append(f"{event} {arguments!r:.100}")
+        elif event in ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link"):
+            self._note_outside(event, arguments[0])
+        elif event == "open" and isinstance(arguments[0], str | bytes):
+            is_written = set("wax+") & set(str(arguments[1] or "")) or (
+                isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+            )
+            if is_written and arguments[0] != os.devnull:
+                self._note_outside(event, arguments[0])
+
+    def _note_outside(self, event: str, path: Any) -> None:
+        if not Path(os.fsdecode(path)).absolute().is_relative_to(self.folder):
+            self.seen.append(f"{event} {path!r}")
+
+
+class Cost:
+    """Seconds of the processor, and how far the memory of the process rose in between."""
+
+    def __enter__(self) -> Cost:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
+        except OSError:
+            pass
+        self._before, self._start = _peak_bytes(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.process_time() - self._start
+        self.num_bytes = _peak_bytes() - self._before
+
+
+def _peak_bytes() -> int:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+class Unsynced(FileSystem):
+    """Files that no power cut has to survive."""
+
+    def sync_file(self, file: Any) -> None:
+        """Leave it to the operating system."""
+
+    def sync_directory(self, path: Any) -> None:
+        """Leave it to the operating system."""
+
+
+# ---- the campaign
+
+
+class Campaign:
+    """Checkpoints and a crash file of small runs, forged in all ways."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.watch = Watch(folder)
+        self.outcomes: Counter[str] = Counter()
+        self.raw: list[str] = []
+        self.costly: list[str] = []
+        self._made = {name: self._trained(name) for name in ("ppo", "dqn")}
+        self._places = {
+            name: {part: list(leaves(state)) for part, state in contents.components.items()}
+            for name, contents in self._made.items()
+        }
+        self._mutations: dict[tuple[str, str], list[Mutation]] = {
+            (name, part): list(mutations(state))
+            for name, contents in self._made.items()
+            for part, state in contents.components.items()
+            if isinstance(state, dict | list)
+        }
+        self._crash = self._crashed()
+        self._crash_places = list(leaves(self._crash))
+        sys.addaudithook(self.watch)
+
+    def _trained(self, name: str) -> Any:
+        config: Any = {"ppo": PPOConfig, "dqn": DQNConfig}[name]()
+        config.environment("trainer.testing.debug_envs.CountdownEnv")
+        config.training(model={"fcnet_hiddens": [2]}).evaluation(evaluation_interval=1)
+        config.update_from_dict({**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)})
+        if name == "dqn":
+            config.training(
+                num_steps_sampled_before_learning_starts=8,
+                replay_buffer_config={"type": "PrioritizedReplayBuffer", "capacity": 32},
+            )
+        else:
+            config.env_runners(observation_filter="MeanStdFilter")
+            config.environment(normalize_rewards=True)
+        with config.build_algo() as algo:
+            algo.metrics.log_value("speed", 3.0, window=4)
+            _ = [algo.train() for _ in range(3)]
+            return read_checkpoint(algo.save_to_path(self.folder / name))
+
+    def _crashed(self) -> Any:
+        crash_dir = self.folder / "crashes"
+        with (
+            Algorithm.from_checkpoint(
+                self.folder / "ppo", callbacks_class=Failing, crash_dir=str(crash_dir)
+            ) as algo,
+            pytest.raises(CallbackError),
+        ):
+            _ = [algo.train() for _ in range(50)]
+        (file,) = crash_dir.iterdir()
+        record = read_crash(file)
+        record["config"]["code"] = []
+        record["config"]["settings"]["crash_dir"] = None
+        return record
+
+    def run(self, kind: str, seed: int, first: int, num_cases: int) -> None:
+        """Plays cases of one kind; each follows from the seed and its number alone."""
+        for number in range(first, first + num_cases):
+            rng = Rng(f"{kind}-{seed}-{number}")
+            forge = {"mutated": self._mutated, "hostile": self._hostile}[kind]
+            is_crash = rng.random() < 0.1
+            play = self._forged_crash(rng, kind) if is_crash else forge(rng)
+            self._judge(play, f"{kind} {seed} {number}")
+
+    def _judge(self, play: Callable[[], None], name: str) -> None:
+        end = "trained"
+        with Cost() as cost:
+            self.watch.is_on = True
+            try:
+                play()
+            except CLEAR as error:
+                end = type(error).__name__
+                str(error)
+            except Exception as error:  # noqa: BLE001 - counted: it should have been a clear one
+                end = "raw"
+                self.raw.append(f"{name}: {type(error).__name__}: {error!s:.200}")
+            finally:
+                self.watch.is_on = False
+        self.outcomes[end] += 1
+        if cost.seconds > MAX_SECONDS or cost.num_bytes > MAX_BYTES:
+            self.costly.append(f"{name}: {cost.seconds:.1f} s, {cost.num_bytes:,} bytes, {end}")
+
+    def _chosen(self, rng: Rng) -> tuple[str, dict[str, Any], str]:
+        name = rng.choice(["ppo", "ppo", "dqn"])
+        components = dict(self._made[name].components)
+        part = "config" if rng.random() < 0.3 else rng.choice(sorted(components))
+        return name, components, part
+
+    def _hostile(self, rng: Rng) -> Callable[[], None]:
+        """Well-formed: hostile values at one to three places."""
+        name, components, part = self._chosen(rng)
+        components[part] = copy.deepcopy(components[part])
+        for _ in range(rng.randrange(1, 4)):
+            _plant(components[part], rng.choice(self._places[name][part] or [()]), rng)
+        return self._restoring(name, components, rng)
+
+    def _mutated(self, rng: Rng) -> Callable[[], None]:
+        """A mutation of the state, or of the bytes of a file, with a manifest that fits."""
+        name, components, part = self._chosen(rng)
+        if rng.random() < 0.5 and (name, part) in self._mutations:
+            components[part] = mutated(components[part], rng.choice(self._mutations[(name, part)]))
+            return self._restoring(name, components, rng)
+        path = self._written(name, components)
+        files = sorted(file.name for file in path.iterdir() if file.name != "manifest.json")
+        file = path / rng.choice(files)
+        file.write_bytes(_spoilt_bytes(file.read_bytes(), rng))
+        _fit_manifest(path, file.name)
+        return self._restoring_at(name, path, rng)
+
+    def _forged_crash(self, rng: Rng, kind: str) -> Callable[[], None]:
+        record = copy.deepcopy(self._crash)
+        file = self.folder / "forged.crash"
+        if kind == "hostile":
+            _plant(record, rng.choice(self._crash_places), rng)
+            file.write_bytes(encode(record))
+        else:
+            file.write_bytes(_spoilt_bytes(encode(record), rng))
+
+        def play() -> None:
+            record = read_crash(file)
+            config = PPOConfig.from_state(record["config"], changes={**COSTS, **OF_PPO})
+            with config.build_algo() as algo:
+                algo.replay_episode(file)
+
+        return play
+
+    def _written(self, name: str, components: dict[str, Any]) -> Path:
+        return write_checkpoint(
+            self.folder / "forged",
+            components=components,
+            metadata=self._made[name].manifest.metadata,
+            file_system=Unsynced(),
+        )
+
+    def _restoring(self, name: str, components: dict[str, Any], rng: Rng) -> Callable[[], None]:
+        return self._restoring_at(name, self._written(name, components), rng)
+
+    def _restoring_at(self, name: str, path: Path, rng: Rng) -> Callable[[], None]:
+        costs = {**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)}
+
+        def play() -> None:
+            with Algorithm.from_checkpoint(path, **costs) as algo:
+                algo.train()
+
+        def look() -> None:
+            words = rng.choice([["inspect"], ["verify"], ["export"]])
+            target = [str(self.folder / "w.npz"), "--overwrite"] if words == ["export"] else []
+            main([*words, str(path), *target])
+
+        return look if rng.random() < 0.1 else play
+
+    def report(self) -> str:
+        total = sum(self.outcomes.values())
+        lines = [f"{total} cases: {dict(self.outcomes)}", *self.costly[:20], *self.raw[:40]]
+        return "\n".join([*lines, *self.watch.seen[:20]])
+
+
+def _plant(state: Any, place: Place, rng: Rng) -> None:
+    try:
+        parent = at(state, place[:-1])
+        if rng.random() < 0.15 and isinstance(parent, dict):
+            parent[hostile_key(rng)] = hostile_values(rng)
+        else:
+            parent[place[-1]] = hostile_values(rng)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return  # an earlier value has taken the place of what led there
+
+
+def hostile_key(rng: Rng) -> str:
+    return rng.choice(["type", "env", "__class__", "\x1b[2J", "env_config", "sub_exploration"])
+
+
+def _spoilt_bytes(data: bytes, rng: Rng) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        place = rng.randrange(len(changed))
+        kind = rng.randrange(4)
+        if kind == 0:
+            changed[place] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            changed[place] = rng.randrange(256)
+        elif kind == 2:
+            part = changed[place : place + rng.randrange(1, 20)]
+            changed[place:place] = part
+        else:
+            del changed[place : place + rng.randrange(1, 5)]
+        if not changed:
+            return b""
+    return bytes(changed)
+
+
+def _fit_manifest(path: Path, name: str) -> None:
+    data = (path / name).read_bytes()
+    fields = json.loads((path / "manifest.json").read_text())
+    for entry in fields["components"].values():
+        for file in (entry, *entry.get("arrays", ())):
+            if file["file"] == name:
+                file |= {"num_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    fields.pop("checksum")
+    text = json.dumps(fields, indent=1) + "\n"
+    fields["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+    (path / "manifest.json").write_text(json.dumps(fields, indent=1) + "\n")
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    folder = tmp_path_factory.mktemp("hostile")
+    proof = folder / "imported"
+    (folder / f"{MODULE}.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
+    return Campaign(folder)
+
+
+SLOW: Final = [
+    pytest.param("mutated", 7102, part * 1_000, 1_000, marks=pytest.mark.slow) for part in range(20)
+] + [
+    pytest.param("hostile", 7103, part * 1_000, 1_000, marks=pytest.mark.slow) for part in range(6)
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "first", "num_cases"),
+    [("mutated", 1, 0, 20), ("hostile", 1, 0, 20), *SLOW],
+)
+def test_nobody_is_harmed(
+    kind: str,
+    seed: int,
+    first: int,
+    num_cases: int,
+    campaign: Campaign,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(campaign.folder)
+    monkeypatch.chdir(campaign.folder)
+    caplog.set_level("CRITICAL")
+    campaign.outcomes.clear()
+    campaign.raw.clear()
+    campaign.costly.clear()
+    campaign.run(kind, seed, first, num_cases)
+    capsys.readouterr()
+    print(campaign.report())
+    assert campaign.watch.seen == []
+    assert MODULE not in sys.modules
+    assert not (campaign.folder / "imported").exists()
+    assert campaign.costly == []
+    assert len(campaign.raw) <= max(1, num_cases // 100), campaign.report()
+    assert campaign.outcomes["trained"] > 0
+
+
+def test_the_watch_would_see_all_of_it(campaign: Campaign, tmp_path: Path) -> None:
+    """Negative control: an import, a program, a file elsewhere, and memory are noticed."""
+    campaign.watch.is_on = True
+    with pytest.raises(ImportError):
+        __import__(f"{MODULE}_that_is_not_there")
+    assert os.system("true") == 0
+    (tmp_path / "elsewhere").write_text("")
+    (tmp_path / "elsewhere").unlink()
+    campaign.watch.is_on = False
+    kinds = [text.split()[0] for text in campaign.watch.seen]
+    campaign.watch.seen.clear()
+    assert kinds == ["import", "os.system", "open", "os.remove"]
+    with Cost() as cost:
+        np.ones(2**24)
+    assert cost.num_bytes > 2**26 or not Path("/proc/self/clear_refs").exists()

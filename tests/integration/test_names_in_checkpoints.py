@@ -1,0 +1,368 @@
+"""Texts of a checkpoint or crash file that name code: none of it is imported, none is called."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import CallbackError, RLlibCallback
+from checkpoints import (
+    CheckpointError,
+    CheckpointMismatchError,
+    CodeNotAllowedError,
+    encode,
+    read_checkpoint,
+    write_checkpoint,
+)
+from tests import command_line
+from tests.command_line import SMALL
+from trainer import PPO, Algorithm, DQNConfig, PPOConfig, StochasticSampling, TrainerError
+from trainer.cli.main import main
+from trainer.config import AlgorithmConfig
+from trainer.env_runners.crash_files import read_crash
+from trainer.envs.env_factory import leads_to_new_code
+from trainer.testing import CountdownEnv, FailingEnv
+
+MODULE = "an_env_that_nobody_imported"
+NAMED = f"{MODULE}.Strategy"
+
+
+class Countdown(CountdownEnv):
+    """An env of this module, which is imported."""
+
+
+class Armed(FailingEnv):
+    """An env of the tests that fails on purpose, under another name."""
+
+
+class Failing(RLlibCallback):
+    def on_episode_end(self, **kwargs: Any) -> None:
+        raise ValueError("on purpose")
+
+
+def ppo() -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(f"{__name__}.Countdown")
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=8, minibatch_size=8, num_epochs=1)
+        .training(model={"fcnet_hiddens": [2]})
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with ppo().build_algo() as algo:
+        return Path(algo.save_to_path(tmp_path_factory.mktemp("run") / "c"))
+
+
+def crafted(saved: Path, path: Path, **settings: Any) -> Path:
+    """The checkpoint with other settings and a manifest that fits them."""
+    contents = read_checkpoint(saved)
+    contents.components["config"]["settings"] |= settings
+    metadata = contents.manifest.metadata
+    return write_checkpoint(path, components=contents.components, metadata=metadata)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module that can be imported; makes a file when it is."""
+    proof = tmp_path / "proof"
+    source = (
+        f"open({str(proof)!r}, 'w').close()\n"
+        "from trainer import StochasticSampling\n"
+        "from trainer.testing import CountdownEnv\n"
+        "class Env(CountdownEnv): pass\n"
+        "class Strategy(StochasticSampling): pass\n"
+    )
+    (tmp_path / f"{MODULE}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    return proof
+
+
+def test_no_program_is_started_because_a_checkpoint_names_it(saved: Path, tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    # A dict as the arguments of a program: its keys.
+    arguments = {"env_config": {sys.executable: 1, "-c": 2, f"open({str(proof)!r}, 'w')": 3}}
+    named: dict[str, Any] = {"env": "subprocess.call", **arguments}
+    for number, settings in enumerate([named, {"evaluation_config": named}]):
+        path = crafted(saved, tmp_path / str(number), evaluation_interval=1, **settings)
+        with pytest.raises(CodeNotAllowedError, match=r"'subprocess\.call', which this program"):
+            Algorithm.from_checkpoint(path)
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize("name", [f"{MODULE}.Env", f"{MODULE}:Env-v0"])
+def test_no_module_is_imported_because_a_checkpoint_names_it(
+    name: str, module: Path, saved: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(CodeNotAllowedError, match="import its class before"):
+        PPO.from_checkpoint(crafted(saved, tmp_path / "c", env=name))
+    assert not module.exists()
+
+
+def test_who_trusts_a_checkpoint_may_let_it_import(
+    module: Path, saved: Path, tmp_path: Path
+) -> None:
+    path = crafted(saved, tmp_path / "c", env=f"{MODULE}.Env")
+    PPO.from_checkpoint(path, allow_code=True).stop()
+    assert module.exists()
+    PPO.from_checkpoint(path).stop()  # it is imported now
+
+
+def test_no_module_is_imported_because_a_crash_file_names_it(
+    module: Path, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {"crash_dir": str(tmp_path), "env_config": {"min_length": 3}}
+    made = PPO.from_checkpoint(saved, callbacks_class=Failing, **settings)
+    with made as algo, pytest.raises(CallbackError):
+        _ = [algo.train() for _ in range(20)]  # until an episode ends
+    (file,) = tmp_path.glob("*.crash")
+    record = read_crash(file)
+    record["config"]["code"] = []
+    settings = record["config"]["settings"]
+    sub = {"exploration_config": {"type": "Curiosity", "sub_exploration": {"type": NAMED}}}
+    for named in ({"env": f"{MODULE}.Env"}, {"exploration_config": {"type": NAMED}}, sub):
+        record["config"]["settings"] = {**settings, **named}
+        file.write_bytes(encode(record))
+        assert main(["replay-episode", str(file)]) == 1
+        assert "CodeNotAllowedError: The saved `e" in capsys.readouterr().err
+        assert not module.exists()
+
+
+def test_env_that_is_given_or_there_needs_no_trust(saved: Path, tmp_path: Path) -> None:
+    PPO.from_checkpoint(saved).stop()
+    PPO.from_checkpoint(crafted(saved, tmp_path / "c", env="no.such.Env"), env=Countdown).stop()
+
+
+@pytest.mark.usefixtures("module")
+def test_the_command_line_says_with_which_env_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = f"{MODULE}.Env"
+    begin = ["train", "--env", env, *SMALL, "--run-dir", "run", "--stop-iterations", "1"]
+    advice = command_line.run(*begin, folder=tmp_path).stdout
+    resume = next(line.split() for line in advice.splitlines() if "local-trainer resume" in line)
+    monkeypatch.delitem(sys.modules, MODULE)  # as in a process of its own
+    refused = command_line.run("resume", "run", folder=tmp_path, code=1)
+    assert f"names the env '{env}'" in refused.stderr
+    assert "--env" in refused.stderr
+    assert resume[1:5] == ["resume", "run", "--env", env]
+    command_line.run(*resume[1:5], "--stop-iterations", "2", folder=tmp_path)
+    command_line.run("evaluate", "run", "--env", env, "--episodes", "1", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("CartPole-v1", False),
+        (f"{__name__}.Countdown", False),
+        ("trainer.testing.debug_envs.CorridorEnv", False),
+        ("trainer.testing.CountdownEnv", False),
+        ("trainer.testing.debug_envs.FailingEnv", True),
+        ("trainer.testing.FailingEnv", True),
+        (f"{__name__}.FailingEnv", True),
+        (f"{__name__}.Armed", True),
+        ("trainer.testing.faulty_envs.FaultyEnv", True),
+        ("trainer.testing.with_faults", True),
+        ("GymV26Environment-v0", True),
+        (f"{__name__}.ppo", True),
+        ("builtins.exec", True),
+        ("os.system", True),
+        ("gymnasium:CartPole-v1", True),
+        ("a..b", True),
+        ("nothing", False),  # which is an error of its own, with the nearest names
+    ],
+)
+def test_names_that_lead_to_new_code(name: str, expected: bool) -> None:
+    assert leads_to_new_code(name) == expected
+
+
+# ---- strategies
+
+CURIOSITY: dict[str, Any] = {"type": "Curiosity", "feature_dim": 2, "inverse_net_hiddens": [2]}
+FOREIGN: dict[str, dict[str, Any]] = {
+    "type": {"exploration_config": {"type": NAMED}},
+    "arguments": {"exploration_config": {"type": "pydoc.pipepager", "cmd": "true", "text": ""}},
+    "sub_exploration": {"exploration_config": {**CURIOSITY, "sub_exploration": {"type": NAMED}}},
+    "sub_exploration alone": {"exploration_config": {**CURIOSITY, "sub_exploration": NAMED}},
+    "of evaluation": {"evaluation_config": {"exploration_config": {"type": NAMED}}},
+    "of evaluation, below": {
+        "evaluation_config": {
+            "exploration_config": {**CURIOSITY, "sub_exploration": {"type": NAMED}}
+        }
+    },
+    "env of evaluation": {"evaluation_config": {"env": f"{MODULE}.Env"}},
+    "fails on purpose": {"env": f"{__name__}.Armed"},
+}
+
+
+@pytest.mark.parametrize("settings", FOREIGN.values(), ids=FOREIGN)
+def test_no_strategy_is_looked_up_because_a_checkpoint_names_it(
+    settings: dict[str, Any], module: Path, saved: Path, tmp_path: Path
+) -> None:
+    path = crafted(saved, tmp_path / "c", evaluation_interval=1, **settings)
+    ways: list[dict[str, Any]] = [{}, {"lr": 1e-3}, {"evaluation_config": {"explore": False}}]
+    ways += [{"env": Countdown}] if "env" not in settings else []
+    for given in ways:
+        with pytest.raises(CodeNotAllowedError, match=r"The saved `(env|e\w+_config)"):
+            Algorithm.from_checkpoint(path, **given)
+    for words in (["evaluate", str(path)], ["resume", str(path)]):
+        assert main(words) == 1
+    assert main(["export", str(path), str(tmp_path / "p.onnx")]) == 1
+    assert not module.exists()
+    assert MODULE not in sys.modules
+
+
+def test_strategies_that_are_given_or_allowed_are_used(
+    module: Path, saved: Path, tmp_path: Path
+) -> None:
+    path = crafted(saved, tmp_path / "c", exploration_config={"type": NAMED})
+
+    class Own(StochasticSampling):
+        pass
+
+    with Algorithm.from_checkpoint(path, exploration_config={"type": Own}) as algo:
+        assert algo.config.exploration_config["type"] is Own
+    PPO.from_checkpoint(path, exploration_config={"type": "Random"}).stop()
+    assert not module.exists()
+    PPO.from_checkpoint(path, exploration_config={"type": NAMED}).stop()  # the caller's word
+    assert module.exists()
+    PPO.from_checkpoint(path, allow_code=True).stop()
+
+
+def test_a_state_in_memory_names_no_code_either(module: Path, saved: Path) -> None:
+    state = read_checkpoint(saved, "config").components["config"]
+    state["settings"]["exploration_config"] = {"type": NAMED}
+    with pytest.raises(CodeNotAllowedError, match=NAMED):
+        PPOConfig.from_state(state)
+    with ppo().build_algo() as algo:
+        whole = algo.__getstate__()
+        whole["config"]["settings"]["exploration_config"] = {"type": NAMED}
+        with pytest.raises(CodeNotAllowedError, match=NAMED):
+            Algorithm.from_state(whole)
+    assert not module.exists()
+
+
+def test_the_ready_made_strategies_are_no_code(saved: Path, tmp_path: Path) -> None:
+    schedule = {"type": "PiecewiseSchedule", "endpoints": [[0, 1.0], [9, 0.5]]}
+    sub = {"type": "EpsilonGreedy", "epsilon_schedule": schedule}
+    strategy = {**CURIOSITY, "sub_exploration": sub}
+    path = crafted(saved, tmp_path / "c", exploration_config=strategy)
+    with pytest.raises(CheckpointError, match="exploration"):  # it has no state of Curiosity
+        Algorithm.from_checkpoint(path)
+    settings = {"exploration_config": {"type": "ray.rllib.utils.exploration.Random"}}
+    Algorithm.from_checkpoint(crafted(saved, tmp_path / "d", **settings)).stop()
+
+
+def test_a_checkpoint_does_not_say_where_to_write(
+    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere, beside = tmp_path / "elsewhere" / "crashes", tmp_path / "runs" / "crashes"
+    path = crafted(saved, tmp_path / "runs" / "r" / "c", crash_dir=str(elsewhere))
+    with Algorithm.from_checkpoint(path, callbacks_class=Failing) as algo:
+        assert algo.config.crash_dir is None
+        with pytest.raises(CallbackError):
+            _ = [algo.train() for _ in range(20)]
+    assert "a file does not say where to write" in caplog.text
+    assert not elsewhere.parent.exists()
+    Algorithm.from_checkpoint(path, crash_dir=str(elsewhere)).stop()
+    with Algorithm.from_checkpoint(path, allow_code=True) as algo:
+        assert algo.config.crash_dir == str(elsewhere)
+    path = crafted(saved, tmp_path / "runs" / "r" / "d", crash_dir=str(beside))
+    with Algorithm.from_checkpoint(path) as algo:
+        assert algo.config.crash_dir == str(beside)
+
+
+def test_networks_that_a_checkpoint_cannot_fill_are_not_made(saved: Path, tmp_path: Path) -> None:
+    for number, hiddens in enumerate(([2**20, 2**20], [2**40], [2, 300, 300])):
+        path = crafted(saved, tmp_path / str(number), model_config={"fcnet_hiddens": hiddens})
+        with pytest.raises(CheckpointMismatchError, match="`model_config` asks for a network of"):
+            Algorithm.from_checkpoint(path)
+
+
+# ---- all settings
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a value, inside of dicts and lists, too."""
+    yield place
+    if isinstance(value, dict | list):
+        for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(entry, (*place, key))
+        if isinstance(value, dict):
+            yield (*place, "type")
+
+
+def planted(value: Any, place: tuple[Any, ...], name: Any) -> Any:
+    """A copy of a value with a name at a place."""
+    if not place:
+        return name
+    changed = copy.deepcopy(value)
+    changed[place[0]] = planted(
+        changed.get(place[0]) if isinstance(changed, dict) else changed[place[0]], place[1:], name
+    )
+    return changed
+
+
+def with_names(config: AlgorithmConfig) -> Iterator[dict[str, Any]]:
+    """Settings that name the module: each setting, at each place in it, in evaluation as well."""
+    name = f"{MODULE}.Env"
+    for setting, value in config.to_dict().items():
+        for place in places(value):
+            for named in (name, {"type": name}):
+                changed = {setting: planted(value, place, named)}
+                yield changed
+                if setting != "evaluation_config":
+                    yield {"evaluation_config": changed}
+
+
+def outcome(config: AlgorithmConfig, settings: dict[str, Any]) -> str:
+    """What becomes of a saved config with such settings: refused by which error, or trained."""
+    state = config.get_state()
+    state["settings"] |= settings
+    try:
+        with type(config).from_state(state).build_algo() as algo:
+            algo.train()
+    except (TrainerError, CheckpointError) as error:
+        return type(error).__name__
+    return "trained"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "every"),
+    [
+        ("PPO", 25),
+        ("DQN", 25),
+        pytest.param("PPO", 1, marks=pytest.mark.slow),
+        pytest.param("DQN", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_no_setting_imports_what_it_names(algorithm: str, every: int, module: Path) -> None:
+    config: AlgorithmConfig = ppo()
+    if algorithm == "DQN":
+        config = (
+            DQNConfig()
+            .environment(f"{__name__}.Countdown")
+            .env_runners(num_env_runners=0)
+            .training(train_batch_size=8, model={"fcnet_hiddens": [2]})
+            .training(num_steps_sampled_before_learning_starts=8, training_intensity=None)
+            .reporting(min_sample_timesteps_per_iteration=0)
+        )
+    config.evaluation(evaluation_interval=1, evaluation_duration=1)
+    found: dict[str, int] = {}
+    for number, settings in enumerate(with_names(config)):
+        if number % every and not {"env", "exploration_config", "evaluation_config"} & {*settings}:
+            continue
+        end = outcome(config, settings)
+        found[end] = found.get(end, 0) + 1
+        assert not module.exists(), settings
+    assert found["CodeNotAllowedError"] >= 6
+    assert found["ConfigError"] > 20
+    assert every > 1 or found["trained"] > 20

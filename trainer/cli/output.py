@@ -1,0 +1,51 @@
+"""What commands print: text that cannot steer a terminal, whoever wrote the file it is from."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from typing import Any
+
+from callbacks.ready_made.line_output import printable
+
+
+def tell(text: str) -> None:
+    """Print to standard output; everything but visible characters and ends of lines is escaped."""
+    print(printable(text))
+
+
+def tell_json(value: Any) -> None:
+    """Print JSON, whose texts are ASCII."""
+    print(json.dumps(value, indent=1, allow_nan=False))
+
+
+def complain(text: str) -> None:
+    """Print to standard error, escaped in the same way."""
+    print(printable(text), file=sys.stderr)
+
+
+def complain_with_traceback(error: BaseException) -> None:
+    """Print the traceback of an error, escaped in the same way."""
+    complain("".join(traceback.format_exception(error)).rstrip("\n"))
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats log records as text that cannot steer a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        return printable(super().format(record))
+
+
+def on_one_line(value: Any) -> str:
+    """The value as text in which ends of lines are escaped, too."""
+    return printable(str(value)).replace("\n", "\\n")
+
+
+def set_up_logging() -> None:
+    """Let warnings go to standard error, unless the program has set up logging itself."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
