@@ -124,7 +124,7 @@ def test_a_method_set_on_the_object_is_a_listener_and_none_switches_it_off() -> 
     class Chosen(EpisodeReturn):
         def __init__(self) -> None:
             super().__init__()
-            self.on_sample_end = lambda samples: self.__dict__.update(got=samples)  # type: ignore[assignment,method-assign,misc]
+            self.on_sample_end = lambda samples: self.__dict__.update(got=samples)  # type: ignore[method-assign]
             self.on_episode_end = None  # type: ignore[assignment,method-assign]
 
     chain = CallbackChain(CallbackSpec(Chosen))

@@ -13,6 +13,7 @@ from typing import Any, Final
 import gymnasium as gym
 import numpy as np
 
+from checkpoints.arguments import argument_error
 from checkpoints.component_paths import selected
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
@@ -253,6 +254,8 @@ class RLModule(PolicyNames, ModuleCheckpoints, ABC):
         Raises:
             ModuleError: there are none, or their shape is another, such as [D] of a single one.
         """
+        if not isinstance(batch, Mapping):
+            raise argument_error(f"{type(self).__name__}", "batch", batch, "a dict of arrays")
         rows = batch.get(OBS)
         if type(rows) is not np.ndarray and rows is not None:
             rows = np.asarray(rows, self.parameters.dtype)
