@@ -426,7 +426,9 @@ def _mapping_of(key: Any, value: Any) -> Check:
             for key, entry in entries
         )
 
-    return Check("a dict" + (f" by {of_keys.expected}" if of_keys is not None else ""), accepts)
+    by = "" if of_keys is None else f" by {of_keys.expected}"
+    of = "" if of_values is None else f" of {of_values.expected}"
+    return Check(f"a dict{of}{by}", accepts)
 
 
 def _tuple_of(inner: tuple[Any, ...]) -> Check:

@@ -124,7 +124,7 @@ def test_a_method_set_on_the_object_is_a_listener_and_none_switches_it_off() -> 
     class Chosen(EpisodeReturn):
         def __init__(self) -> None:
             super().__init__()
-            self.on_sample_end = lambda samples: self.__dict__.update(got=samples)  # type: ignore[assignment,method-assign,misc]
+            self.on_sample_end = lambda samples: self.__dict__.update(got=samples)  # type: ignore[method-assign]
             self.on_episode_end = None  # type: ignore[assignment,method-assign]
 
     chain = CallbackChain(CallbackSpec(Chosen))
@@ -135,9 +135,9 @@ def test_a_method_set_on_the_object_is_a_listener_and_none_switches_it_off() -> 
 
 def test_super_may_be_called_with_whatever_arguments_an_override_has() -> None:
     class Child(RLlibCallback):
-        def on_episode_end(self, *, episode: Any, worker: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        def on_episode_end(self, *, episode: Any, worker: Any, **kwargs: Any) -> None:
             super().on_episode_end(episode=episode, **kwargs)
-            super().on_episode_end(worker=worker)  # type: ignore[call-arg]
+            super().on_episode_end(worker=worker)
 
     CallbackChain(CallbackSpec(Child)).fire("on_episode_end", **_arguments("on_episode_end"))
 

@@ -45,7 +45,7 @@ class Second(First):
 
 
 class OldNames(DefaultCallbacks):
-    def on_episode_end(  # type: ignore[override]
+    def on_episode_end(
         self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: Any
     ) -> None:
         self.got = (worker, base_env, policies, episode, env_index)

@@ -30,8 +30,7 @@ class Misspelt(RLlibCallback):
 
 
 class Unfit(RLlibCallback):
-    def on_episode_step(self, *, episod: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        ...
+    def on_episode_step(self, *, episod: Any, **kwargs: Any) -> None: ...
 
 
 class Duck:
@@ -210,12 +209,10 @@ def test_checking_makes_no_object_and_calls_nothing() -> None:
 def test_decorated_methods_and_other_descriptors_are_accepted() -> None:
     class Tools(RLlibCallback):
         @staticmethod
-        def on_sample_end(samples: Any) -> None:  # type: ignore[override]
-            ...
+        def on_sample_end(samples: Any) -> None: ...
 
         @classmethod
-        def on_train_result(cls, result: Any) -> None:  # type: ignore[override]
-            ...
+        def on_train_result(cls, result: Any) -> None: ...
 
         @property
         def on_evaluate_start(self) -> Any:

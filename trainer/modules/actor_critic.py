@@ -12,7 +12,7 @@ from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
-from trainer.modules.rl_module import RLModule
+from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule
 from trainer.modules.spaces import distribution_for
 from trainer.nn import (
     INITIALIZERS,
@@ -29,7 +29,7 @@ IMAGES_AT_ONCE: Final = 256
 """Images whose values are computed together; more would only take more memory."""
 
 
-@checked_methods(but=("forward_acting",))
+@checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class ActorCriticModule(RLModule):
     """Dense networks for policy and value; settings are those of `DefaultModelConfig`.
 

@@ -15,7 +15,7 @@ from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules.action_masks import INVALID, is_invalid
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
-from trainer.modules.rl_module import RLModule
+from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule
 from trainer.nn import (
     INITIALIZERS,
     MLP,
@@ -45,7 +45,7 @@ class QModelConfig(DefaultModelConfig):
     v_max: float = 10.0
 
 
-@checked_methods(but=("forward_acting",))
+@checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class QModule(RLModule):
     """Q(s, a) for every action of a Discrete space.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
 
+from checkpoints.arguments import argument_error
 from checkpoints.component_paths import selected
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
@@ -23,6 +24,12 @@ from trainer.modules.spaces import distribution_for, observation_size
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
+
+JUDGED_BY_CHECKED_ROWS: Final = (
+    *("forward_acting", "forward_inference", "forward_exploration", "forward_train"),
+    *("compute_values", "training_output", "training_outputs", "checked_rows"),
+)
+"""Methods whose batch `RLModule.checked_rows` judges, with words about rows."""
 
 
 class RLModule(PolicyNames, ModuleCheckpoints, ABC):
@@ -247,6 +254,8 @@ class RLModule(PolicyNames, ModuleCheckpoints, ABC):
         Raises:
             ModuleError: there are none, or their shape is another, such as [D] of a single one.
         """
+        if not isinstance(batch, Mapping):
+            raise argument_error(f"{type(self).__name__}", "batch", batch, "a dict of arrays")
         rows = batch.get(OBS)
         if type(rows) is not np.ndarray and rows is not None:
             rows = np.asarray(rows, self.parameters.dtype)

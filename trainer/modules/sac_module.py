@@ -15,7 +15,7 @@ from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules.critics import Critics
 from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.rl_module import RLModule
+from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule
 from trainer.nn import (
     INITIALIZERS,
     MLP,
@@ -89,7 +89,7 @@ class SACModelConfig(DefaultModelConfig):
         ]
 
 
-@checked_methods(but=("forward_acting",))
+@checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class SACModule(RLModule):
     """Policy "pi" and critics "qf" and, with `twin_q`, "qf_twin".
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from checkpoints.arguments import argument_error
 from trainer.rllib_names.saved_checkpoint import SavedCheckpoint, path_of_checkpoint
 from trainer.types import DEFAULT_MODULE_ID
 
@@ -47,12 +48,20 @@ class AlgorithmNames:
             The indices of the runners that were replaced.
         """
         group = self.env_runner_group if env_runner_group is None else env_runner_group
+        if not hasattr(group, "probe_unhealthy_env_runners"):
+            raise argument_error(
+                "restore_env_runners()", "env_runner_group", group, "a group of env runners"
+            )
         indices: list[int] = group.probe_unhealthy_env_runners()
         return indices
 
     def restore_workers(self: _Algorithm, workers: Any = None) -> list[int]:
         """Older name of `restore_env_runners`."""
         group = self.env_runner_group if workers is None else workers
+        if not hasattr(group, "probe_unhealthy_env_runners"):
+            raise argument_error(
+                "restore_env_runners()", "workers", group, "a group of env runners"
+            )
         indices: list[int] = group.probe_unhealthy_env_runners()
         return indices
 
