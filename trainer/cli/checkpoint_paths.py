@@ -15,6 +15,7 @@ from checkpoints import (
 )
 from checkpoints.leftovers import is_damaged_name
 from checkpoints.listing import damages_in
+from trainer.cli.run_plan import RUN_FILE
 from trainer.errors import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def checkpoint_at(path: str) -> Path:
     damages = [text for place in (whole / "checkpoints", whole) for text in damages_in(place)]
     if damages and not (given / "manifest.json").exists():
         raise ConfigError(_all_damaged(given, damages))
-    if (given / "run.json").is_file():
+    if (given / RUN_FILE).is_file():
         raise ConfigError(
             f"{given.resolve()} is the directory of a run without a checkpoint: it ended before "
             "it saved one. Start again: local-trainer train --run-dir, with what it was started "

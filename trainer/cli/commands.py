@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from callbacks.ready_made.line_output import LineOutput
-from callbacks.ready_made.stop_criteria import StopCriteria
 from checkpoints import read_checkpoint, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
 from trainer.cli.checkpoint_paths import checkpoint_at, newest_whole_at
 from trainer.cli.run_directory import RunDirectory
 from trainer.cli.run_lock import RunLock
-from trainer.cli.stops import given_stops, stops_from_dict, stops_to_dict, updated_stops
+from trainer.cli.run_plan import RunPlan, plan_of_new_run
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.envs.env_factory import is_import_path
@@ -28,19 +27,19 @@ from trainer.errors import ConfigError
 def train(arguments: argparse.Namespace) -> int:
     """`local-trainer train`."""
     config = _config(arguments)
-    stops = given_stops(arguments)
+    plan = plan_of_new_run(arguments)
     directory = _run_directory(
         arguments.run_dir or _new_run_directory(arguments.algo, arguments.env)
     )
     with RunLock(directory.path):
-        directory.create(stops_to_dict(stops))
+        directory.create(plan)
         try:
             algo = config.build_algo()
         except BaseException:
             directory.remove_if_unused()
             raise
         with algo:
-            return _run(algo, directory, stops, arguments)
+            return _run(algo, directory, plan)
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -49,7 +48,7 @@ def resume(arguments: argparse.Namespace) -> int:
     read_manifest(checkpoint)  # nothing is made where there is no checkpoint
     directory = _run_directory(_run_directory_of(checkpoint))
     with RunLock(directory.path):
-        stops = updated_stops(stops_from_dict(directory.read_stops()), given_stops(arguments))
+        plan = directory.read_plan().updated(arguments)
         with Algorithm.from_checkpoint(
             checkpoint, allow_code=arguments.allow_code, **_env_given(arguments)
         ) as algo:
@@ -57,8 +56,8 @@ def resume(arguments: argparse.Namespace) -> int:
             _set_later_checkpoints_aside(directory, algo.training_iteration)
             directory.forget_results_after(algo.training_iteration)
             # The next resume ends where this one is to end.
-            directory.write_stops(stops_to_dict(stops))
-            return _run(algo, directory, stops, arguments)
+            directory.write_plan(plan)
+            return _run(algo, directory, plan)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -127,12 +126,8 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     return config
 
 
-def _run(
-    algo: Algorithm, directory: RunDirectory, stops: StopCriteria, arguments: argparse.Namespace
-) -> int:
-    run = TrainingRun(
-        algo, directory, stops, checkpoint_every=arguments.checkpoint_every, keep=arguments.keep
-    )
+def _run(algo: Algorithm, directory: RunDirectory, plan: RunPlan) -> int:
+    run = TrainingRun(algo, directory, plan)
     reason = run.run()
     path = shlex.quote(str(directory.relative_path))
     env = algo.config.env

@@ -165,7 +165,7 @@ def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="where results and checkpoints go (default: runs/ALGO-ENV-TIME)",
     )
     _add_stops(parser)
-    _add_saving(parser)
+    _add_saving(parser, every="default: 10", keep="default: 3")
 
 
 def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -176,7 +176,7 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("path", help="the run's directory, or one of its checkpoints")
     _add_code(parser)
     _add_stops(parser)
-    _add_saving(parser)
+    _add_saving(parser, every="default: as before", keep="default: as before; else all")
 
 
 def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -288,10 +288,6 @@ def _add_stops(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_saving(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--checkpoint-every", type=count, default=10, metavar="N", help="iterations (default: 10)"
-    )
-    parser.add_argument(
-        "--keep", type=count, default=3, metavar="N", help="checkpoints to keep (default: 3)"
-    )
+def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> None:
+    parser.add_argument("--checkpoint-every", type=count, metavar="N", help=f"iterations ({every})")
+    parser.add_argument("--keep", type=count, metavar="N", help=f"checkpoints to keep ({keep})")

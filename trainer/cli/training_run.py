@@ -10,10 +10,10 @@ from typing import Any, Final
 from callbacks.ready_made.line_output import LineOutput
 from callbacks.ready_made.metric_values import number_at
 from callbacks.ready_made.progress_lines import ProgressLines
-from callbacks.ready_made.stop_criteria import StopCriteria
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.orderly_end import CutShort, OrderlyEnd
 from trainer.cli.run_directory import RunDirectory
+from trainer.cli.run_plan import RunPlan
 
 # Together with saving and Python's own end, less than 3 s.
 _FINISHING_S: Final = 1.5
@@ -31,16 +31,12 @@ class TrainingRun:
         self,
         algo: Algorithm,
         directory: RunDirectory,
-        stops: StopCriteria,
-        *,
-        checkpoint_every: int,
-        keep: int,
+        plan: RunPlan,
     ) -> None:
         self._algo = algo
         self._directory = directory
-        self._stops = stops
-        self._checkpoint_every = checkpoint_every
-        self._keep = keep
+        self._plan = plan
+        self._stops = plan.stops
         self._output = LineOutput()
         self._end = OrderlyEnd(on_asked=self._tell_asked)
 
@@ -84,9 +80,9 @@ class TrainingRun:
             if reason is None and self.was_interrupted:
                 reason = _why_stopped(iteration, was_finished=result is not None)
             is_unsaved = iteration > saved_at or not has_checkpoint
-            is_due = iteration - saved_at >= self._checkpoint_every
+            is_due = iteration - saved_at >= self._plan.checkpoint_every
             if is_due or (is_unsaved and reason is not None):
-                self._directory.save_checkpoint(self._algo, keep=self._keep)
+                self._directory.save_checkpoint(self._algo, keep=self._plan.keep)
                 saved_at, has_checkpoint = iteration, True
         return reason
 
