@@ -21,6 +21,7 @@ from checkpoints.errors import (
 )
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, Manifest
+from checkpoints.moved_paths import SAVED_AT, paths_following
 from checkpoints.reader import read_code_bytes
 
 
@@ -43,6 +44,8 @@ def pack_code(value: Any) -> bytes:
 def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
     """Return the value that was saved as code; this runs code from the checkpoint.
 
+    Paths that ready-made callbacks write to follow a checkpoint that was copied or moved.
+
     Args:
         path: the directory of the checkpoint.
         allow_code: say True only for checkpoints from a source that you trust like a program.
@@ -56,14 +59,19 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
     """
     check_switch("allow_code", allow_code)
 
+    saved_at: object = None
+
     def check(manifest: Manifest) -> None:
+        nonlocal saved_at
         _check_may_load(manifest, path=path, allow_code=allow_code)
+        saved_at = manifest.metadata.get(SAVED_AT)
 
     data = read_code_bytes(path, check_manifest=check)
     if data is None:  # checked above; another process may have replaced the checkpoint since
         raise CheckpointMismatchError(_no_code(path))
     try:
-        return cloudpickle.loads(data)
+        with paths_following(saved_at, path):
+            return cloudpickle.loads(data)
     except Exception as error:  # unpickling runs foreign code; raised as our own
         raise CheckpointMismatchError(
             f"The code in {path} does not load here: {type(error).__name__}: {error}. It refers to "

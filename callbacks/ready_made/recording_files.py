@@ -10,9 +10,11 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from callbacks.views import MetricsLoggerView
+from checkpoints.moved_paths import moved_path
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,9 @@ class RecordingFiles:
         self._recorder = recorder
         self._max_episodes = max_episodes
         self._has_warned = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, directory=moved_path(state["directory"]))
 
     def write(
         self,
