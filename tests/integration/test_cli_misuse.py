@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import subprocess
@@ -251,3 +252,23 @@ def test_a_run_whose_plan_is_damaged_does_not_go_on_without_end(tmp_path: Path) 
     done = run("resume", "run", "--stop-iterations", 3, folder=tmp_path, code=1)
     assert "run.json is damaged: it is empty" in done.stderr
     assert (tmp_path / "run" / "results.jsonl").read_bytes() == before
+
+
+def test_three_runs_started_in_one_second_get_a_directory_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SameSecond(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> SameSecond:
+            return cls(2026, 11, 21, 10, 15, tzinfo=tz)
+
+    monkeypatch.setattr("trainer.cli.commands.dt.datetime", SameSecond)
+    for _ in range(3):
+        run(
+            "train", "--env", ENV, *SMALL, "--num-env-runners", 0, "--stop-iterations", 1,
+            folder=tmp_path,
+        )  # fmt: skip
+    name = f"PPO-{ENV}-20261121-101500"
+    made = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert made == [name, f"{name}-2", f"{name}-3"]
+    assert all((tmp_path / "runs" / path / "checkpoints" / "000001").is_dir() for path in made)

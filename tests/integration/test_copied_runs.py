@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,18 @@ from callbacks import (
     EpisodeRecorder,
     JSONLinesLogger,
     PeriodicCheckpoint,
+    RLlibCallback,
+    make_multi_callbacks,
 )
 from checkpoints import read_code, read_manifest
 from checkpoints.moved_paths import moved_path, paths_following
 from tests.command_line import run
 from trainer import PPO, PPOConfig
 from trainer.testing.debug_envs import CountdownEnv
+
+
+class Counted(RLlibCallback):
+    """Something that stays beside a recorder."""
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -150,3 +158,27 @@ def test_only_checkpoints_with_code_say_where_they_were_saved(
     with small([]).environment("CartPole-v1").build_algo() as algo:
         plain = algo.save_to_path(tmp_path / "plain")
     assert "saved_at" not in read_manifest(plain).metadata
+
+
+@pytest.mark.parametrize(
+    "recorder",
+    [
+        lambda: EpisodeRecorder("recordings", max_episodes=2),
+        lambda: functools.partial(EpisodeRecorder, "recordings", max_episodes=2),
+        lambda: make_multi_callbacks([lambda: EpisodeRecorder("recordings", max_episodes=2)]),
+    ],
+    ids=["object", "partial", "group"],
+)
+def test_evaluate_leaves_the_recordings_of_the_run_alone(
+    recorder: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with small([recorder(), Counted]).build_algo() as algo:
+        algo.train()
+        algo.save_to_path("saved")
+    before = contents(tmp_path)
+    assert len([name for name in before if name.startswith("recordings")]) == 2
+    out = run("evaluate", "saved", "--allow-code", "--episodes", 3, folder=tmp_path).stdout
+    assert "Nothing is recorded" in out
+    assert "3 episodes" in out
+    assert contents(tmp_path) == before

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import itertools
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from callbacks import EpisodeRecorder, VideoRecorder
+from callbacks.chain import CallbackGroup
+from callbacks.making import new_object
 from callbacks.ready_made.line_output import LineOutput
-from checkpoints import read_checkpoint, read_manifest
+from callbacks.spec import CallbackSpec
+from checkpoints import read_checkpoint, read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
 from trainer.cli.checkpoint_paths import checkpoint_at, newest_whole_at
@@ -23,15 +29,15 @@ from trainer.config import AlgorithmConfig
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError
 
+_RECORDERS: Final = (EpisodeRecorder, VideoRecorder)
+
 
 def train(arguments: argparse.Namespace) -> int:
     """`local-trainer train`."""
     config = _config(arguments)
     plan = plan_of_new_run(arguments)
-    directory = _run_directory(
-        arguments.run_dir or _new_run_directory(arguments.algo, arguments.env)
-    )
-    with RunLock(directory.path):
+    with contextlib.ExitStack() as stack:
+        directory = _locked_directory(arguments, stack)
         directory.create(plan)
         try:
             algo = config.build_algo()
@@ -76,6 +82,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         "num_envs_per_env_runner": 1,
         **_env_given(arguments),
     }
+    if arguments.allow_code:
+        settings |= _without_recorders(checkpoint)
     with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
         metrics = algo.evaluate()["env_runners"]
     print(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
@@ -87,6 +95,29 @@ def evaluate(arguments: argparse.Namespace) -> int:
     ):
         print(f"  {name:<22}{metrics[name]:>12.2f}")
     return 0
+
+
+def _without_recorders(checkpoint: Path) -> dict[str, Any]:
+    """The saved callbacks without those that would write, and remove, recordings of the run."""
+    if read_manifest(checkpoint).code is None:
+        return {}
+    code: Mapping[str, Any] = read_code(checkpoint, allow_code=True)
+    classes = CallbackSpec(code.get("callbacks_class")).classes
+    kept = [entry for entry in classes if not _records(entry)]
+    if len(kept) == len(classes):
+        return {}
+    LineOutput().write("Nothing is recorded: an evaluation leaves the files of the run alone.")
+    return {"callbacks_class": kept}
+
+
+def _records(entry: Any) -> bool:
+    """Whether a callback, as it was configured, is a recorder or a group with one."""
+    made = new_object(entry, "local-trainer evaluate")
+    members = made.chain.objects if isinstance(made, CallbackGroup) else (made,)
+    return any(
+        _records(member) if isinstance(member, CallbackGroup) else isinstance(member, _RECORDERS)
+        for member in members
+    )
 
 
 def _env_given(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -163,9 +194,25 @@ def _set_later_checkpoints_aside(directory: RunDirectory, iteration: int) -> Non
         )
 
 
-def _new_run_directory(algo: str, env: str) -> Path:
+def _locked_directory(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> RunDirectory:
+    """The directory of a new run, locked until the stack is left: as given, or one of its own.
+
+    Runs that are started in the same second get names with a number.
+    """
+    if arguments.run_dir is not None:
+        directory = _run_directory(arguments.run_dir)
+        stack.enter_context(RunLock(directory.path))
+        return directory
     now = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{algo}-{re.sub(r'[^A-Za-z0-9._-]+', '_', env)}-{now}"
+    name = f"{arguments.algo}-{re.sub(r'[^A-Za-z0-9._-]+', '_', arguments.env)}-{now}"
+    for number in itertools.count(1):
+        directory = _run_directory(Path("runs") / (name if number == 1 else f"{name}-{number}"))
+        try:
+            stack.enter_context(RunLock(directory.path, must_be_new=True))
+        except FileExistsError:
+            continue  # of a run that was started in the same second
+        break
+    return directory
 
 
 def _run_directory_of(checkpoint: Path) -> Path:
