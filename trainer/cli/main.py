@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from types import FrameType
 
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError, listing
@@ -28,8 +29,9 @@ exit codes:
   1    an error, one message says what to do (--traceback shows more); verify: one is damaged
   2    wrong arguments
   3    diff: the checkpoints differ
-  130  stopped by Ctrl-C or SIGTERM; train and resume have saved the run, and resume goes on,
-       unless it was pressed twice: then the newest checkpoint is the last one saved before
+  130  stopped by Ctrl-C or SIGTERM, or the terminal was closed; train and resume have saved the
+       run, and resume goes on, unless it was pressed twice: then the newest checkpoint is the
+       last one saved before
 """
 
 _EXPECTED_ERRORS = (TrainerError, CheckpointError, CallbackError, CallbackConfigError)
@@ -44,10 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        with _sigterm_like_ctrl_c(), _damages_told_once():
+        with _signals_like_ctrl_c(), _damages_told_once():
             code: int = parsed.command(parsed)
     except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            print("Stopped.", file=sys.stderr)
         return 130
     except _EXPECTED_ERRORS as error:
         if parsed.traceback:
@@ -88,24 +91,35 @@ def _damages_told_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sigterm_like_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM end what is not a run yet, or not any more, with all that has to be cleared."""
+def _signals_like_ctrl_c() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP end what is not a run yet, or not any more, and clear up.
+
+    What the program was started to ignore stays ignored.
+    """
+    handlers = {signal.SIGTERM: signal.default_int_handler, signal.SIGHUP: _hang_up}
     is_main = threading.current_thread() is threading.main_thread()
-    is_ours = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if is_ours:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ours = [which for which in handlers if signal.getsignal(which) is signal.SIG_DFL]
+    ours = ours if is_main else []
+    for which in ours:
+        signal.signal(which, handlers[which])
     try:
         yield
     finally:
-        if is_ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for which in ours:
+            if signal.getsignal(which) is not signal.SIG_IGN:  # a closed terminal: the end is near
+                signal.signal(which, signal.SIG_DFL)
+
+
+def _hang_up(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # the shell sends it again, while we clear up
+    signal.default_int_handler(number, frame)
 
 
 def _let_go_of_closed_pipe() -> None:
     """Keeps the interpreter from complaining at its end that nobody reads its output any more."""
     try:
         sys.stdout.flush()
-    except (BrokenPipeError, ValueError):
+    except (OSError, ValueError):  # OSError: also a terminal that was closed
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
