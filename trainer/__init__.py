@@ -44,6 +44,7 @@ from trainer.algorithms.onnx_export import export_onnx  # noqa: E402
 from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
 from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
+from trainer.algorithms.trained_policy import TrainedPolicy  # noqa: E402
 from trainer.config import AlgorithmConfig  # noqa: E402
 from trainer.connectors import SampleBatch, compute_advantages  # noqa: E402
 from trainer.curriculum import TaskSettableEnv  # noqa: E402
@@ -179,6 +180,7 @@ __all__ = [
     "TaskLadder",
     "TaskSettableEnv",
     "TensorBoardLogger",
+    "TrainedPolicy",
     "TrainerError",
     "UnknownOutputError",
     "UnknownSettingError",

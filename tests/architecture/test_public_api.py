@@ -169,6 +169,7 @@ PUBLIC_NAMES: Final = {
         "TaskLadder",
         "TaskSettableEnv",
         "TensorBoardLogger",
+        "TrainedPolicy",
         "TrainerError",
         "UnknownOutputError",
         "UnknownSettingError",

@@ -27,6 +27,7 @@ from checkpoints import (
 from checkpoints.code import check_switch
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
+from checkpoints.run_directories import checkpoint_of_run
 from trainer.algorithms.given_states import GivenStates
 from trainer.algorithms.model_difference import model_difference, plain_model_config
 from trainer.algorithms.registry import algorithm_class, is_registered
@@ -145,7 +146,8 @@ class AlgorithmCheckpoints(GivenStates):
         """A new algorithm that goes on where a checkpoint was saved.
 
         Args:
-            path: a checkpoint.
+            path: a checkpoint, or the directory of a run, which stands for its newest whole
+                checkpoint.
             filesystem: must be None: paths are local.
             config: the settings to build with; None takes those of the checkpoint.
             allow_code: let classes and functions of the saved config (callbacks, env creators) be
@@ -164,6 +166,7 @@ class AlgorithmCheckpoints(GivenStates):
         refuse_filesystem(filesystem)
         check_switch("allow_code", allow_code)
         settings = without_policy_arguments(settings)
+        path = checkpoint_of_run(path)
         chosen: type[Any] = cls
         saved = read_manifest(path).metadata.get("algorithm", "")
         if getattr(cls, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
@@ -271,10 +274,12 @@ class AlgorithmCheckpoints(GivenStates):
     ) -> None:
         """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
 
-        After everything was restored, all runners hold the state and `on_checkpoint_loaded` fires.
-        A single component fires nothing.
+        The directory of a run stands for its newest whole checkpoint. After everything was
+        restored, all runners hold the state and `on_checkpoint_loaded` fires. A single component
+        fires nothing.
         """
         self._restores_all, self._restored_component = component is None, component
+        path = checkpoint_of_run(path)
         super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
 
     def _restore(
