@@ -21,23 +21,32 @@ from checkpoints import read_checkpoint, read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
 from trainer.cli.checkpoint_paths import checkpoint_at, newest_whole_at
+from trainer.cli.named_code import (
+    Experiment,
+    import_from_here,
+    named_callbacks,
+    read_experiment,
+)
 from trainer.cli.run_directory import RunDirectory
 from trainer.cli.run_lock import RunLock
-from trainer.cli.run_plan import RunPlan, plan_of_new_run
+from trainer.cli.run_plan import STOPS, RunPlan, plan_of_new_run
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError
 
+_DEFAULT_ALGORITHM: Final = "PPO"
+_MAX_NAME: Final = 100
 _RECORDERS: Final = (EpisodeRecorder, VideoRecorder)
 
 
 def train(arguments: argparse.Namespace) -> int:
     """`local-trainer train`."""
+    import_from_here()
     config = _config(arguments)
     plan = plan_of_new_run(arguments)
     with contextlib.ExitStack() as stack:
-        directory = _locked_directory(arguments, stack)
+        directory = _locked_directory(arguments, config, stack)
         directory.create(plan)
         try:
             algo = config.build_algo()
@@ -45,7 +54,7 @@ def train(arguments: argparse.Namespace) -> int:
             directory.remove_if_unused()
             raise
         with algo:
-            return _run(algo, directory, plan)
+            return _run(algo, directory, plan, arguments)
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -56,14 +65,14 @@ def resume(arguments: argparse.Namespace) -> int:
     with RunLock(directory.path):
         plan = directory.read_plan().updated(arguments)
         with Algorithm.from_checkpoint(
-            checkpoint, allow_code=arguments.allow_code, **_env_given(arguments)
+            checkpoint, allow_code=arguments.allow_code, **_changes(arguments)
         ) as algo:
             LineOutput().write(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
             _set_later_checkpoints_aside(directory, algo.training_iteration)
             directory.forget_results_after(algo.training_iteration)
             # The next resume ends where this one is to end.
             directory.write_plan(plan)
-            return _run(algo, directory, plan)
+            return _run(algo, directory, plan, arguments)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -82,7 +91,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
         "num_envs_per_env_runner": 1,
         **_env_given(arguments),
     }
-    if arguments.allow_code:
+    if arguments.callbacks:
+        settings["callbacks_class"] = named_callbacks(arguments.callbacks)
+    elif arguments.allow_code:
         settings |= _without_recorders(checkpoint)
     with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
         metrics = algo.evaluate()["env_runners"]
@@ -121,7 +132,25 @@ def _records(entry: Any) -> bool:
 
 
 def _env_given(arguments: argparse.Namespace) -> dict[str, Any]:
+    import_from_here()
     return {} if arguments.env is None else {"env": arguments.env}
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that a run is to go on with instead of those it had."""
+    return {**_env_given(arguments), **_given_settings(arguments)}
+
+
+def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings on the command line, by name."""
+    given = {
+        "num_env_runners": arguments.num_env_runners,
+        "num_envs_per_env_runner": arguments.num_envs_per_env_runner,
+        "seed": arguments.seed,
+        "callbacks_class": named_callbacks(arguments.callbacks) or None,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    return {**settings, **dict(arguments.settings)}
 
 
 def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
@@ -130,14 +159,7 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     Raises:
         ConfigError: lists everything that is wrong, unknown names and wrong values alike.
     """
-    config = algorithm_class(arguments.algo).get_default_config().environment(arguments.env)
-    given = {
-        "num_env_runners": arguments.num_env_runners,
-        "num_envs_per_env_runner": arguments.num_envs_per_env_runner,
-        "seed": arguments.seed,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    settings.update(arguments.settings)
+    config, settings = _described(arguments)
     errors: list[ConfigError] = []
     try:
         config.update_from_dict(settings)
@@ -157,19 +179,52 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     return config
 
 
-def _run(algo: Algorithm, directory: RunDirectory, plan: RunPlan) -> int:
+def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str, Any]]:
+    """The config to begin with and the settings to make, of `--config` and of the command line.
+
+    What is on the command line wins; stop criteria there replace those of the file.
+    """
+    experiment = Experiment() if arguments.config is None else read_experiment(arguments.config)
+    if all(getattr(arguments, name) is None for name in STOPS):
+        vars(arguments).update(experiment.stops)
+    given = experiment.config
+    if given is not None and arguments.algo is None:
+        config = given.copy(copy_frozen=False)
+    else:
+        name = arguments.algo or experiment.algo or _DEFAULT_ALGORITHM
+        config = algorithm_class(name).get_default_config()
+    env = arguments.env or experiment.env
+    if env is not None:
+        config.environment(env)
+    if config.env is None:
+        raise ConfigError(
+            "There is no env to train in. Give one: --env CartPole-v1, or name it in the file of "
+            "--config."
+        )
+    return config, {**experiment.settings, **_given_settings(arguments)}
+
+
+def _run(
+    algo: Algorithm, directory: RunDirectory, plan: RunPlan, arguments: argparse.Namespace
+) -> int:
     run = TrainingRun(algo, directory, plan)
     reason = run.run()
     path = shlex.quote(str(directory.relative_path))
     env = algo.config.env
     # A checkpoint may name an env, but nothing is imported because a file names it.
-    again = f"{path} --env {env}" if isinstance(env, str) and is_import_path(env) else path
+    is_named = isinstance(env, str) and is_import_path(env)
+    again = f"{path} --env {shlex.quote(str(env))}" if is_named else path
+    code = [name for name in algo.config.names_of_code() if name != "callbacks_class"]
+    callbacks = "".join(f" --callbacks {shlex.quote(name)}" for name in arguments.callbacks)
+    if code or (algo.config.names_of_code() and not callbacks):
+        again += " --allow-code"
+        callbacks = ""
     further = f" --stop-iterations {algo.training_iteration + 10}"
     lines = [
         f"\n{reason} Results: {directory.results_file}",
         "What to type next:",
-        f"  local-trainer evaluate {again} --episodes 20",
-        f"  local-trainer resume {again}{'' if run.was_interrupted else further}",
+        f"  local-trainer evaluate {again}{callbacks} --episodes 20",
+        f"  local-trainer resume {again}{callbacks}{'' if run.was_interrupted else further}",
         f"  local-trainer inspect {path}",
     ]
     LineOutput().write("\n".join(lines))
@@ -194,7 +249,17 @@ def _set_later_checkpoints_aside(directory: RunDirectory, iteration: int) -> Non
         )
 
 
-def _locked_directory(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> RunDirectory:
+def _algorithm_name(config: AlgorithmConfig) -> str:
+    return str(getattr(config.algo_class, "__name__", type(config).__name__))
+
+
+def _as_file_name(env: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", env)[:_MAX_NAME]
+
+
+def _locked_directory(
+    arguments: argparse.Namespace, config: AlgorithmConfig, stack: contextlib.ExitStack
+) -> RunDirectory:
     """The directory of a new run, locked until the stack is left: as given, or one of its own.
 
     Runs that are started in the same second get names with a number.
@@ -204,7 +269,7 @@ def _locked_directory(arguments: argparse.Namespace, stack: contextlib.ExitStack
         stack.enter_context(RunLock(directory.path))
         return directory
     now = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    name = f"{arguments.algo}-{re.sub(r'[^A-Za-z0-9._-]+', '_', arguments.env)}-{now}"
+    name = f"{_algorithm_name(config)}-{_as_file_name(str(config.env))}-{now}"
     for number in itertools.count(1):
         directory = _run_directory(Path("runs") / (name if number == 1 else f"{name}-{number}"))
         try:

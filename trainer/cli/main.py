@@ -153,26 +153,19 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("train", help="train an algorithm in an env, from the beginning")
     parser.set_defaults(command=commands.train)
-    parser.add_argument("--algo", default="PPO", help="name of the algorithm (default: PPO)")
-    parser.add_argument("--env", required=True, help="gymnasium id or dotted path of an env class")
+    parser.add_argument("--algo", help="name of the algorithm (default: that of --config, or PPO)")
     parser.add_argument(
-        "--num-env-runners",
-        type=count_or_zero,
-        metavar="N",
-        help="processes that sample; 0: this process does",
+        "--env",
+        help="gymnasium id, module:id, or dotted path of an env class; modules are looked for in "
+        "the current folder, too",
     )
     parser.add_argument(
-        "--num-envs-per-env-runner", type=count, metavar="N", help="envs side by side in each"
+        "--config",
+        metavar="FILE",
+        help="a .json or .toml file with algo, env, config and stop; a .py file that defines "
+        "`config` (and `stop`); or module:name. Other arguments win over it",
     )
-    parser.add_argument(
-        "--seed",
-        type=count_or_zero,
-        help="the same seed gives the same bytes (default: drawn and reported)",
-    )
-    parser.add_argument(
-        "--set", dest="settings", action="append", default=[], type=setting, metavar="NAME=VALUE",
-        help="any other setting of the config, as a Python or JSON value; may be repeated",
-    )  # fmt: skip
+    _add_settings(parser, seed="the same seed gives the same bytes (default: drawn and reported)")
     parser.add_argument(
         "--run-dir",
         metavar="DIR",
@@ -189,6 +182,7 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.set_defaults(command=commands.resume)
     parser.add_argument("path", help="the run's directory, or one of its checkpoints")
     _add_code(parser)
+    _add_settings(parser, seed="another seed for all randomness to come (default: as before)")
     _add_stops(parser)
     _add_saving(parser, every="default: as before", keep="default: as before; else all")
 
@@ -208,11 +202,37 @@ def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         "--explore", action="store_true", help="draw actions instead of taking the most likely one"
     )
     _add_code(parser)
+    _add_callbacks(parser)
+
+
+def _add_settings(parser: argparse.ArgumentParser, *, seed: str) -> None:
+    parser.add_argument(
+        "--num-env-runners",
+        type=count_or_zero,
+        metavar="N",
+        help="processes that sample; 0: this process does",
+    )
+    parser.add_argument(
+        "--num-envs-per-env-runner", type=count, metavar="N", help="envs side by side in each"
+    )
+    parser.add_argument("--seed", type=count_or_zero, help=seed)
+    _add_callbacks(parser)
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], type=setting, metavar="NAME=VALUE",
+        help="any other setting of the config, as a Python or JSON value; may be repeated",
+    )  # fmt: skip
+
+
+def _add_callbacks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--callbacks", action="append", default=[], metavar="NAME",
+        help="a callback class: module:Class, or one of the package `callbacks`; may be repeated",
+    )  # fmt: skip
 
 
 def _add_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--env", help="dotted path of the env class, if the run was started with one"
+        "--env", help="module:id or dotted path of the env, if the run was started with one"
     )
     parser.add_argument(
         "--allow-code",
@@ -265,6 +285,7 @@ def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         action="store_true",
         help=".onnx: run code saved in the checkpoint (if you trust it)",
     )
+    parser.add_argument("--env", help=".onnx: the env, if the run was started with a path of one")
     _add_json(parser)
 
 

@@ -32,6 +32,9 @@ _STOPS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Name in `run.json` → criterion. The argument is `--stop-` and the first, or `--stop-return`."""
 
+STOPS: Final = ("stop_return", "stop_env_steps", "stop_iterations", "stop_time_s")
+"""The arguments that say when to stop."""
+
 _MAX_BYTES: Final = 2**20
 _DEFAULT_CHECKPOINT_EVERY: Final = 10
 _DEFAULT_KEEP: Final = 3
