@@ -24,7 +24,7 @@ from checkpoints import (
     pack_code,
     read_manifest,
 )
-from checkpoints.code import check_switch
+from checkpoints.code import check_switch, large_globals
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
 from checkpoints.run_directories import checkpoint_of_run
@@ -53,6 +53,9 @@ _FACTS_OF: Final[Mapping[str | None, tuple[str, ...]]] = MappingProxyType(
 """The same of components that say nothing of a network, if they are restored alone."""
 
 
+_LARGE_CODE_BYTES: Final = 5_000_000
+
+
 class AlgorithmCheckpoints(GivenStates):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
@@ -60,6 +63,7 @@ class AlgorithmCheckpoints(GivenStates):
     _restored_time_s: float
     _restores_all: bool
     _restored_component: str | None = None
+    _has_told_large_code: bool = False
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts of the algorithm, in the order in which they are restored."""
@@ -120,7 +124,9 @@ class AlgorithmCheckpoints(GivenStates):
         if not code:
             return None
         try:
-            return pack_code(code)
+            packed = pack_code(code)
+            self._tell_large_code(code, len(packed))
+            return packed
         except StateError as error:
             _LOGGER.warning(
                 "The checkpoint is written without the settings %s, which cannot be pickled (%s). "
@@ -130,6 +136,21 @@ class AlgorithmCheckpoints(GivenStates):
                 error,
             )
             return None
+
+    def _tell_large_code(self, code: Mapping[str, Any], num_bytes: int) -> None:
+        if num_bytes < _LARGE_CODE_BYTES or self._has_told_large_code:
+            return
+        self._has_told_large_code = True
+        data = large_globals(code, at_least_bytes=_LARGE_CODE_BYTES // 10)
+        names = ", ".join(f"`{name}` ({size / 1e6:,.1f} MB)" for name, size in data.items())
+        _LOGGER.warning(
+            "The code in every checkpoint has %.1f MB, because the settings %s are saved with the "
+            "data that they refer to%s. Read such data where it is used (in the `__init__` of the "
+            "env or callback, from a file), or put the code into a module that is imported.",
+            num_bytes / 1e6,
+            sorted(code),
+            f": the global {names}" if names else "",
+        )
 
     # ---- restoring
 
