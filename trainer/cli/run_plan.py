@@ -106,16 +106,17 @@ def read_plan(file: Path) -> RunPlan:
     if not isinstance(values, dict):
         raise ConfigError(_damaged(file, f"it holds a {type(values).__name__}, not an object"))
     stops, saving = values.get("stop"), values.get("save", {})
-    for name, part in (("stop", stops), ("save", saving)):
-        if not isinstance(part, dict):
-            raise ConfigError(_damaged(file, f'its "{name}" is {part!r:.60}, not an object'))
+    if not isinstance(stops, dict) or not isinstance(saving, dict):
+        name, part = ("save", saving) if isinstance(stops, dict) else ("stop", stops)
+        raise ConfigError(_damaged(file, f'its "{name}" is {part!r:.60}, not an object'))
     return _checked(file, stops, saving)
 
 
 def _checked(file: Path, stops: Mapping[str, Any], saving: Mapping[str, Any]) -> RunPlan:
     unknown = [name for name in stops if name not in _STOPS]
     unknown += [name for name in saving if name not in ("checkpoint_every", "keep")]
-    criteria = StopCriteria(**{field: stops.get(name) for name, field in _STOPS.items()})
+    given: dict[str, Any] = {field: stops.get(name) for name, field in _STOPS.items()}
+    criteria = StopCriteria(**given)
     every = saving.get("checkpoint_every", _DEFAULT_CHECKPOINT_EVERY)
     keep = saving.get("keep")
     problems = [
