@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkpoints import encode
-from trainer import PPOConfig, RunnerLostError
+from checkpoints import Checkpointable, CheckpointWriteError, encode
+from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
-from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
+from trainer.runtime.process_start import (
+    START_METHOD_VARIABLE,
+    choose_start_method,
+    make_context,
+)
 from trainer.testing.debug_envs import CountdownEnv
 from trainer.testing.waiting import wait_until
 
@@ -49,6 +55,48 @@ def outcome(before_the_second: Callable[[Any], None]) -> bytes:
         results.append(algo.train())
         state = {**algo.get_state(), "config": None}
     return encode([[{**comparable(result), "config": None} for result in results], state])
+
+
+@actors.remote
+class Counter(Checkpointable):
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def get(self) -> int:
+        return self.count
+
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="actors outlive the fork server elsewhere")
+def test_actors_that_died_with_the_fork_server_are_missed(tmp_path: Path) -> None:
+    counter = Counter.options(name="counter").remote(3)  # type: ignore[attr-defined]
+    with config().build_algo() as algo:
+        path = algo.save_to_path(tmp_path / "1")
+        kill_fork_server()
+        assert counter._address.wait_for_end(10.0)
+        with pytest.raises(CheckpointWriteError, match="actor 'counter'"):
+            algo.save_to_path(tmp_path / "2")
+        counter = Counter.options(name="counter").remote()  # type: ignore[attr-defined]
+        algo.restore_from_path(path)
+        algo.save_to_path(tmp_path / "2")
+    assert actors.get(counter.get.remote()) == 3
+    actors.shutdown()
+
+
+def test_only_this_user_reaches_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of Python would give its socket a name that every user can connect to."""
+    monkeypatch.setattr(util, "abstract_sockets_supported", True, raising=False)
+    make_context("forkserver", lambda process: None)
+    assert not util.abstract_sockets_supported
+    with config().build_algo():
+        folder = Path(SERVER._forkserver_address).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folder.stat().st_uid == os.geteuid()
 
 
 def kill_fork_server() -> None:

@@ -144,7 +144,9 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         self._send_weights()
         self._inference = Inference(self.learner.module, self.config, self.root_seed)
         self.normalization_statistics = NormalizationStatistics(
-            normalization_settings(self.config, num_slots=self.env_runner_group.num_slots),
+            normalization_settings(
+                self.config, num_slots=self.env_runner_group.num_slots, module=self.module_spec
+            ),
             self.learner.make_encoder(),
         )
         self.apply_normalization()

@@ -46,6 +46,7 @@ def export_onnx(algorithm: Algorithm, file: PathLike, *, overwrite: bool = False
         CheckpointWriteError: the file is there already, or cannot be written.
     """
     module = algorithm.learner.module
+    algorithm._refuse_with_connectors("export_onnx")
     _check_spaces(module)
     graph = OnnxGraph()
     shape = module.observation_space.shape or ()

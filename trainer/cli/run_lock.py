@@ -91,7 +91,9 @@ class RunLock:
     def _locked_file(self) -> int:
         """The descriptor of the lock file, locked by this process."""
         for _ in range(_MAX_TRIES):
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
+            # No link: where it leads to, a file of this user would be emptied.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._file, flags, 0o644)
             try:
                 self._lock(descriptor)
                 if self._is_current(descriptor):

@@ -16,14 +16,18 @@ from trainer.config.read_only import copy_value
 from trainer.config.setting import Merge, NotProvided, Setting
 from trainer.config.values import deep_merge, same_value
 from trainer.rllib_names.config_names import (
+    OLD_DICTS,
     OLD_NAMES,
     OLD_SECTIONS,
     REFUSED_EVEN_IF_FALSE,
     REFUSED_NAMES,
+    REFUSED_SECTIONS,
     OldName,
 )
 
 _MULTI_AGENT_KEY = "multiagent"
+_NOT_OFFERED_SECTION = "it is one of RLlib's section methods and not offered here."
+_NOT_OFFERED_SETTING = "it is one of RLlib's settings and not offered here."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +83,12 @@ class NameTable:
     def unknown(self, name: str, value: Any, section: str) -> Problem:
         """The problem that nobody knows `name`, with the nearest spelling and its section."""
         what = assignment(name, value)
+        if name in REFUSED_SECTIONS:
+            return Problem(what, _NOT_OFFERED_SECTION, REFUSED_SECTIONS[name], unknown=True)
         if name in self.sections:
             advice = f"`{name}` is a section method; give its arguments: `config.{name}(...)`."
             return Problem(what, "this is not a setting.", advice, unknown=True)
-        owners = self.owners(name)
+        owners = self.owners(next(iter(OLD_DICTS.get(name, {name: name}).values())))
         if owners:
             advice = f"It belongs to {' and '.join(owners)}; leave it out."
             return Problem(what, "this algorithm has no such setting.", advice, unknown=True)
@@ -112,6 +118,11 @@ class NameTable:
             name: what was written after the dot.
             methods: the public methods of the config, sections included.
         """
+        if name in REFUSED_NAMES:
+            return Problem(f"`{name}`", _NOT_OFFERED_SETTING, REFUSED_NAMES[name], unknown=True)
+        if name in REFUSED_SECTIONS:
+            advice = REFUSED_SECTIONS[name]
+            return Problem(f"`{name}`", _NOT_OFFERED_SECTION, advice, unknown=True)
         match = nearest(name, [*methods, *self.settings], similarity=0.75)
         if match is None or match in self.settings:
             return dataclasses.replace(self.unknown(name, None, ""), what=f"`{name}`")
@@ -208,6 +219,11 @@ def _translate_into(
     result: Translation, names: NameTable, given: Mapping[Any, Any], section: str
 ) -> None:
     for name, value in given.items():
+        if name in OLD_DICTS and _takes_entries(names, name, value, section):
+            known = {OLD_DICTS[name][key]: value[key] for key in value if key in OLD_DICTS[name]}
+            result.problems.extend(_unknown_entries(name, value))
+            _translate_into(result, names, known, section)
+            continue
         setting = names.resolve(name, section) if isinstance(name, str) else None
         if setting is None:
             result.problems.extend(_without_setting(names, str(name), value, section))
@@ -225,13 +241,27 @@ def _translate_into(
             _translate_one(result, names, names.settings[setting], name, value)
 
 
+def _takes_entries(names: NameTable, name: str, value: Any, section: str) -> bool:
+    """Whether an old dict was given whose entries are settings of this config today."""
+    has_settings = all(entry in names.settings for entry in OLD_DICTS[name].values())
+    return has_settings and isinstance(value, Mapping) and section in ("", "training")
+
+
+def _unknown_entries(name: str, value: Mapping[Any, Any]) -> Iterable[Problem]:
+    """The entries of an old dict that it never had."""
+    for key in value.keys() - OLD_DICTS[name].keys():
+        match = nearest(str(key), OLD_DICTS[name])
+        advice = f"Did you mean {match!r}?" if match else f"It takes {', '.join(OLD_DICTS[name])}."
+        yield Problem(f"`{name}[{key!r}]`", "there is no such entry.", advice, unknown=True)
+
+
 def _without_setting(names: NameTable, name: str, value: Any, section: str) -> Iterable[Problem]:
     if name not in REFUSED_NAMES:
         return [names.unknown(name, value, section)]
     asks_for_nothing = isinstance(value, (int, float, Mapping, list, tuple)) and not value
     if value is None or (asks_for_nothing and name not in REFUSED_EVEN_IF_FALSE):
         return []  # "horizon": None in an old dict config asks for nothing.
-    return [Problem(assignment(name, value), "this setting does not exist.", REFUSED_NAMES[name])]
+    return [Problem(assignment(name, value), _NOT_OFFERED_SETTING, REFUSED_NAMES[name])]
 
 
 def _translate_one(

@@ -65,4 +65,9 @@ def _make_sub_env(
         env_context=context,
         env_index=index,
     )
+    if spec.connectors is not None:
+        connected = spec.connectors.connected(env)
+        if spec.in_evaluation:
+            connected.begin_every_episode_from(None)
+        env = connected
     return env, context

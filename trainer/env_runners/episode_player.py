@@ -16,7 +16,7 @@ from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.episode_events import EpisodeEvents
 from trainer.env_runners.finished_records import FinishedRecords
 from trainer.env_runners.misshapen_answers import parts_of_reset
-from trainer.env_runners.observations import copied
+from trainer.env_runners.observations import copied, copied_info
 from trainer.env_runners.runner_parts import RunnerParts
 from trainer.env_runners.spec import Assignment, SampleRequest, SlotPosition
 from trainer.env_runners.step_loop import StepLoop
@@ -236,9 +236,9 @@ class EpisodePlayer(StepLoop):
             check_reset(answer, env.single_observation_space, name=spec.env_factory.name)
             self._must_check_reset = False
         observation, infos = parts_of_reset(answer, slot, name=spec.env_factory.name)
-        slot.first_answer = observation
-        slot.observation = copied(observation)  # whether the env reuses its memory shows later
-        episode.add_env_reset(slot.observation, infos)
+        slot.observation = copied(observation)
+        # Another copy: listeners may write into what is recorded.
+        episode.add_env_reset(copied(observation), copied_info(infos))
         slot.record = episode.step_recorder(*self.actions.outputs)
         self.tick()
         slot.notice_task()

@@ -14,7 +14,7 @@ from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.rounds import Ask
 from trainer.env_runners.spec import Weights
 from trainer.errors import ConfigError, TrainerError
-from trainer.types import DEFAULT_MODULE_ID
+from trainer.types import DEFAULT_MODULE_ID, State
 
 
 class GroupUpkeep(GroupParts):
@@ -32,6 +32,10 @@ class GroupUpkeep(GroupParts):
         return known.keys() == weights.state.keys() and all(
             np.array_equal(known[name], array) for name, array in weights.state.items()
         )
+
+    def connector_state(self) -> State | None:
+        """What the connector pieces of the first slot remember; None for nothing."""
+        return self._places[min(self._places)].positions[0].connectors
 
     def set_normalization(self, normalization: Normalization) -> None:
         """Says what is done to observations and rewards from the next request on.

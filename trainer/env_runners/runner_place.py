@@ -59,6 +59,7 @@ class RunnerPlace:
         untold_tasks: sub-env → task that was set here since the live runner was last asked.
         told_env_states: names of the envs of which it was said that their state is not used;
             shared by all places of a group.
+        silent_wrappers: see `RunnerReport`.
     """
 
     spec: EnvRunnerSpec
@@ -84,6 +85,7 @@ class RunnerPlace:
     why_no_tasks: str = ""
     untold_tasks: dict[int, Any] = field(default_factory=dict)
     told_env_states: set[str] = field(default_factory=set)
+    silent_wrappers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -206,6 +208,7 @@ class RunnerPlace:
         What it tells counts only from the first one in a place: later ones repeat it.
         """
         self.had_runner = True
+        self.silent_wrappers = report.silent_wrappers
         self._tell_no_env_state(logging.INFO, report.why_no_env_state)
         if self.callbacks is None:
             self.callbacks = self.first_callbacks = report.callbacks
@@ -252,12 +255,23 @@ class RunnerPlace:
         """Says that running episodes could not be put back."""
         _LOGGER.warning(
             "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
-            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
+            "%s start anew (counted in num_episodes_lost). %sake reset(seed=…) determine "
             "everything, or see docs/fault-tolerance.md. If it was restored with another "
             "env_config, that is why.",
             self.spec.env_factory.name,
             count,
             self.name,
+            self._suspicion(),
+        )
+
+    def _suspicion(self) -> str:
+        if not self.silent_wrappers:
+            return "M"
+        names = " and ".join(self.silent_wrappers)
+        return (
+            f"Nothing is known of what {names} around it may carry from one episode to the "
+            "next, such as running statistics: give such a wrapper env_state_attributes "
+            "(docs/env-state.md), or m"
         )
 
     def give_up_episodes(self, skip: int) -> tuple[int, int]:

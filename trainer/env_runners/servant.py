@@ -22,7 +22,7 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Sync,
 )
-from trainer.envs import why_no_env_state
+from trainer.envs import silent_wrappers, why_no_env_state
 from trainer.errors import SerializationError
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import CallSignals
@@ -163,6 +163,7 @@ def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
         tasks=runner.first_tasks,
         why_no_tasks=why_no_tasks(runner.env.envs[0]),
         why_no_env_state=why_no_env_state(runner.env.envs[0]),
+        silent_wrappers=silent_wrappers(runner.env.envs[0]),
     )
 
 

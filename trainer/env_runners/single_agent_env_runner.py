@@ -13,6 +13,7 @@ from callbacks import CallbackChain
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
+from trainer.env_runners.direct_runners import DirectRunners
 from trainer.env_runners.env_making import make_vector_env
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.episode_player import EpisodePlayer
@@ -36,7 +37,7 @@ from trainer.modules import RLModule, RLModuleSpec
 from trainer.runtime.garbage import sparing_old_objects
 from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import weights_rng
-from trainer.types import DEFAULT_MODULE_ID
+from trainer.types import DEFAULT_MODULE_ID, State
 
 
 class SingleAgentEnvRunner(EnvRunner):
@@ -53,23 +54,36 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def __init__(
         self,
-        spec: EnvRunnerSpec,
+        spec: EnvRunnerSpec | None = None,
         *,
-        sync: Sync,
+        config: Any = None,
+        worker_index: int = 0,
+        num_workers: int | None = None,
+        sync: Sync | None = None,
         is_recreated: bool = False,
         signals: CallSignals | None = None,
+        **rllib_arguments: Any,
     ) -> None:
         """Makes envs and module and brings them to the given position.
 
         Args:
-            spec: what to make.
-            sync: weights, positions and callback state to start from.
+            spec: what to make; None makes what a config asks for.
+            config: an `AlgorithmConfig`, instead of a spec: for a runner of the user's own, which
+                lives in this process, apart from any algorithm.
+            worker_index: with a config: the number of the runner.
+            num_workers: with a config: the number of runners; None as configured.
+            sync: weights, positions and callback state to start from; None begins anew.
             is_recreated: whether it replaces a runner that failed.
             signals: shared with the main process: progress is shown there, and the end told.
+            rllib_arguments: further arguments of RLlib's, with a config.
 
         Raises:
+            ConfigError: the config is wrong.
             EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
         """
+        if spec is None:
+            runners = DirectRunners.of(config, rllib_arguments)
+            spec = runners.at(worker_index, num_workers)
         self.spec = spec
         self.config = ConfigView({**spec.config, "worker_index": spec.worker_index})
         self.metrics = MetricsLogger()
@@ -85,7 +99,7 @@ class SingleAgentEnvRunner(EnvRunner):
             self.module = self._make_module()
             self._player = EpisodePlayer(self, signals=signals)
             self.first_tasks = self._tasks()
-            self._take_over(sync)
+            self._take_over(sync or Sync())
         note_made(self)
 
     # ---- making
@@ -124,6 +138,8 @@ class SingleAgentEnvRunner(EnvRunner):
             self.weights_version = sync.weights.version
             self._player.actions.set_state(sync.weights.exploration)
             self._timestep = sync.weights.timestep
+            if self.spec.in_evaluation:
+                self._begin_episodes_from(sync.weights.connectors)
         if sync.normalization is not None:
             self._player.normalize_with(sync.normalization)
         self._player.evaluation = sync.evaluation
@@ -137,6 +153,11 @@ class SingleAgentEnvRunner(EnvRunner):
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:
                     slot.set_task(change.task)
+
+    def _begin_episodes_from(self, connectors: State | None) -> None:
+        for slot in self._player.slots:
+            if slot.connected is not None:
+                slot.connected.begin_every_episode_from(connectors)
 
     def _tasks(self) -> tuple[TaskInForce, ...] | None:
         slots = self._player.slots

@@ -2,7 +2,7 @@
 
 from trainer.envs.env_context import EnvContext
 from trainer.envs.env_factory import EnvFactory, make_env_factory
-from trainer.envs.env_state import EnvState, StatefulEnv, why_no_env_state
+from trainer.envs.env_state import EnvState, StatefulEnv, silent_wrappers, why_no_env_state
 from trainer.envs.registry import register_env
 from trainer.envs.vector_env import VectorEnv
 
@@ -14,5 +14,6 @@ __all__ = [
     "VectorEnv",
     "make_env_factory",
     "register_env",
+    "silent_wrappers",
     "why_no_env_state",
 ]

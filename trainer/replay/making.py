@@ -71,7 +71,8 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
     """
     arguments = {_OLD_ARGUMENTS.get(name, name): value for name, value in config.items()}
     buffer_class = _class_of(arguments.pop("type", "PrioritizedEpisodeReplayBuffer"))
-    parameters = inspect.signature(buffer_class).parameters
+    parameters = dict(inspect.signature(buffer_class.__init__).parameters)
+    parameters.pop("self")
     known = list(parameters)
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if not set(_PRIORITIES) & set(known):

@@ -9,6 +9,7 @@ import numpy as np
 
 from checkpoints import state_array
 from trainer.errors import ReplayError
+from trainer.replay.batch_buffer import PrioritizedBatchReplayBuffer
 from trainer.replay.reduce_tree import ReduceTree, SumTree
 from trainer.replay.replay_buffer import ReplayBuffer
 from trainer.replay.state_shape import refuse_other_type
@@ -29,6 +30,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         alpha: how much priorities count: 0 is uniform.
         beta: how much the weights correct, in [0, 1]; the default of `sample`.
     """
+
+    _for_batches = PrioritizedBatchReplayBuffer
 
     def __init__(self, capacity: int = 50_000, *, alpha: float = 0.6, beta: float = 0.4) -> None:
         """An empty buffer.

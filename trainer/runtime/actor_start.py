@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import logging
 import multiprocessing
 import os
 import pickle
@@ -25,6 +26,7 @@ from typing import IO, ClassVar, Final, cast
 
 from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.actor_address import ActorAddress, Ending
+from trainer.runtime.actor_end import describe_end
 from trainer.runtime.actor_process import ActorBootstrap, run
 from trainer.runtime.actor_registry import ActorRegistry, initialize, registry_of_this_process
 from trainer.runtime.deferred_signals import signals_deferred
@@ -32,6 +34,7 @@ from trainer.runtime.import_path import ImportPath
 from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
 from trainer.runtime.unpacking import refuse_while_unpacking
 
+_LOGGER: Final = logging.getLogger(__name__)
 _PRELOADED: Final = ("numpy", "trainer.runtime.actor_process")
 _KILL_TIMEOUT_S: Final = 5.0
 
@@ -71,11 +74,15 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     initialize()
     visible_registry = registry_of_this_process()
     registry = ActorRegistry.for_detached() if plan.is_detached else visible_registry
-    registries = {found.directory: found for found in (visible_registry, registry)}
     with contextlib.ExitStack() as locks:
-        for found in registries.values():
-            found.ensure()
-            locks.enter_context(found.locked())
+        visible_registry.ensure()
+        locks.enter_context(visible_registry.locked())
+        if plan.is_detached:
+            # All in the same order: two processes may prefer different ones.
+            for found in ActorRegistry.all_detached():
+                if found.directory != visible_registry.directory:
+                    locks.enter_context(found.locked())
+        registry.sweep(living=list(_Process.owned))
         existing = find_actor(plan.name, plan.namespace) if plan.name is not None else None
         if existing is not None and plan.get_if_exists:
             return existing
@@ -98,12 +105,17 @@ def find_actor(name: str, namespace: str | None) -> ActorAddress | None:
     """The living actor of that name that this process can see, detached ones included."""
     registry = registry_of_this_process()
     where = registry.namespace if namespace is None else namespace
-    return registry.find(name, where) or ActorRegistry.for_detached().find(name, where)
+    own = registry.find(name, where)
+    if own is not None:
+        return own
+    found = (detached.find(name, where) for detached in ActorRegistry.all_detached())
+    return next(filter(None, found), None)
 
 
 def visible_names() -> list[tuple[str, str]]:
     """Name and namespace of all living actors that this process can see."""
-    return [*registry_of_this_process().names(), *ActorRegistry.for_detached().names()]
+    registries = [registry_of_this_process(), *ActorRegistry.all_detached()]
+    return [place for registry in registries for place in registry.names()]
 
 
 def _start(
@@ -155,6 +167,8 @@ def _start(
         ) from error
     address = draft(pid=process.pid or 0)  # it has one, now that it was started
     _Process.owned[actor_id] = address
+    for lost in _lost_like(address):  # there is one of that name again
+        _Process.lost.pop(lost.actor_id, None)
     _end_with_this_process()
 
     def wait() -> int | None:
@@ -170,10 +184,9 @@ def _ignore(_: BaseProcess) -> None:
 
 
 def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subprocess.Popen[bytes]:
-    log = f"{bootstrap.registry.directory}/{bootstrap.actor_id}.log"
     code = "from trainer.runtime.actor_process import run_detached; run_detached()"
     # What it prints goes to a file: a pipe of ours would end, or keep our reader waiting.
-    with starting(), open(log, "ab") as output:  # noqa: PTH123
+    with starting(), bootstrap.registry.opened_log(bootstrap.actor_id) as output:
         popen = subprocess.Popen(  # noqa: S603 - our own code
             [sys.executable, "-c", code, str(listener.fileno())],
             stdin=subprocess.PIPE,
@@ -188,11 +201,15 @@ def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subpr
 
 
 class _Process:
-    """The actors that this process made and that end with it; global because its exit is."""
+    """The actors that this process made and that end with it; global because its exit is.
+
+    Of those that are gone, `lost` has the ones whose states belong into checkpoints.
+    """
 
     owned: ClassVar[dict[str, ActorAddress]] = {}
+    lost: ClassVar[dict[str, ActorAddress]] = {}
     watchers: ClassVar[dict[str, threading.Thread]] = {}
-    watches: ClassVar[dict[str, IO[str]]] = {}
+    watches: ClassVar[dict[str, IO[bytes]]] = {}
 
 
 def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
@@ -202,6 +219,14 @@ def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
         with _Process.watches[actor_id]:  # who asks why it is gone sleeps until this is closed
             exit_code = wait()
             registry.note_end(actor_id, Ending(exit_code))
+        if _is_saved(address) and not _was_killed(address):
+            _Process.lost[actor_id] = address
+            _LOGGER.warning(
+                "%s No checkpoint is saved from now on, because its state would be missing: make "
+                "it again and restore the newest checkpoint, or say by actors.kill(handle) that "
+                "it is no longer wanted.",
+                describe_end(address),
+            )
         registry.forget(address)
         for known in (_Process.owned, _Process.watches, _Process.watchers):
             known.pop(actor_id, None)
@@ -221,6 +246,10 @@ def kill_actor(address: ActorAddress) -> None:
         ActorError: it does not end.
     """
     if not address.is_alive():
+        watcher = _Process.watchers.get(address.actor_id)
+        if watcher is not None:
+            watcher.join()
+        _Process.lost.pop(address.actor_id, None)
         return
     registry = ActorRegistry(address.directory)
     registry.note_end(address.actor_id, Ending(was_killed=True))
@@ -243,14 +272,37 @@ def checkpointable_actors() -> list[ActorAddress]:
     return [
         address
         for address in list(_Process.owned.values())
-        if address.is_checkpointable and address.name is not None and address.is_alive()
+        if _is_saved(address) and address.is_alive()
     ]
+
+
+def lost_actors() -> list[ActorAddress]:
+    """Those of the same kind that are gone, which nobody wanted, and that were not made again."""
+    ended = [address for address in list(_Process.owned.values()) if not address.is_alive()]
+    dying = {address.actor_id: address for address in ended if _is_saved(address)}
+    lost = {known: address for known, address in dying.items() if not _was_killed(address)}
+    return list((lost | _Process.lost).values())
+
+
+def _is_saved(address: ActorAddress) -> bool:
+    return address.is_checkpointable and address.name is not None and not address.is_detached
+
+
+def _was_killed(address: ActorAddress) -> bool:
+    ending = ActorRegistry(address.directory).known_ending_of(address.actor_id)
+    return ending is not None and ending.was_killed
+
+
+def _lost_like(address: ActorAddress) -> list[ActorAddress]:
+    place = (address.namespace, address.name)
+    return [lost for lost in list(_Process.lost.values()) if (lost.namespace, lost.name) == place]
 
 
 def kill_own_actors() -> None:
     """Ends all actors that this process made, except for detached ones."""
     for address in list(_Process.owned.values()):
         kill_actor(address)
+    _Process.lost.clear()
 
 
 @functools.cache
@@ -263,7 +315,7 @@ def _forget_actors() -> None:
     """In a forked copy: the actors are those of the original."""
     for watch in _Process.watches.values():
         watch.close()
-    for known in (_Process.owned, _Process.watches, _Process.watchers):
+    for known in (_Process.owned, _Process.lost, _Process.watches, _Process.watchers):
         known.clear()
 
 

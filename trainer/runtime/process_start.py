@@ -10,6 +10,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
@@ -27,6 +28,7 @@ START_METHOD_VARIABLE: Final = "LOCAL_TRAINER_START_METHOD"
 """Environment variable that forces "forkserver" or "spawn"."""
 
 _ONE_THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_ABSTRACT_SOCKETS: Final = "abstract_sockets_supported"
 _LOCK: Final = threading.RLock()
 
 
@@ -98,6 +100,16 @@ def starting() -> Iterator[None]:
             set_variables(before)
 
 
+def _keep_forkserver_private() -> None:
+    """Puts the fork server's socket into a folder that only this user can enter.
+
+    Python 3.10.0 to 3.10.8 and 3.11.0 give it a name without a file instead, by which all users of
+    the machine can let it run code (CVE-2022-42919). Later ones do not look at this any more.
+    """
+    if hasattr(util, _ABSTRACT_SOCKETS):
+        setattr(util, _ABSTRACT_SOCKETS, False)
+
+
 def preload(modules: Sequence[str], start_method: str) -> None:
     """Tells the fork server which modules to import once, for all workers to come.
 
@@ -136,6 +148,7 @@ def make_context(start_method: str, on_start: Callable[[BaseProcess], None]) -> 
         on_start: is given each process' handle right after its start: the handle is how its owner
             kills the process and learns its exit code, without process ids that may be used again.
     """
+    _keep_forkserver_private()
     context: Any = type(multiprocessing.get_context(start_method))()
     make_process = context.Process
 
