@@ -287,7 +287,8 @@ def _imported_names(module: Module) -> set[str]:
         alias.asname or alias.name
         for node in module.tree.body
         if isinstance(node, ast.ImportFrom)
-        and node.module not in {"__future__", "trainer.sibling_packages"}
+        and node.module
+        not in {"__future__", "trainer.sibling_packages", "checkpoints.sibling_packages"}
         for alias in node.names
     }
 

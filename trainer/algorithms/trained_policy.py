@@ -28,7 +28,7 @@ from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import normalization_settings
 from trainer.connectors import NormalizationStatistics, ObservationEncoder
-from trainer.modules import RLModule
+from trainer.modules import RLModule, RLModuleSpec
 
 _Self = TypeVar("_Self", bound="TrainedPolicy")
 _MODULE = "learner/rl_module"
@@ -125,7 +125,14 @@ class TrainedPolicy:
             encoder = ObservationEncoder(
                 module.observation_space, action_mask_key=module.action_mask_key
             )
-            settings = normalization_settings(config, num_slots=1)
+            spec = RLModuleSpec(
+                module_class=type(module),
+                observation_space=module.observation_space,
+                action_space=module.action_space,
+                model_config=module.model_config,
+                action_mask_key=module.action_mask_key,
+            )
+            settings = normalization_settings(config, module=spec, num_slots=1)
             statistics = NormalizationStatistics(settings, encoder)
             statistics.check_state(states[_STATISTICS])
             statistics.set_state(states[_STATISTICS])
