@@ -63,10 +63,13 @@ from checkpoints.live_arrays import HasLargeArrays, state_array
 from checkpoints.manifest import FileEntry, Manifest
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
 from checkpoints.retention import Retention, apply_retention
+from checkpoints.sibling_packages import check_trainer
 from checkpoints.state_shapes import check_shape, like
 from checkpoints.versions import version_differences
 from checkpoints.weights import export_weights, load_weights
 from checkpoints.writer import write_checkpoint
+
+check_trainer()
 
 __all__ = [
     "CheckpointContents",

@@ -9,7 +9,10 @@ whoever can replace the file can replace the manifest.
 from __future__ import annotations
 
 import platform
-from typing import Any
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import cloudpickle
 
@@ -22,7 +25,10 @@ from checkpoints.errors import (
 )
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, Manifest
+from checkpoints.moved_paths import SAVED_AT, paths_following
 from checkpoints.reader import read_code_bytes
+
+_MOST_VISITED: Final = 10_000
 
 
 def pack_code(value: Any) -> bytes:
@@ -41,9 +47,78 @@ def pack_code(value: Any) -> bytes:
     return packed
 
 
+def large_globals(value: Any, *, at_least_bytes: int) -> dict[str, int]:
+    """Return name → size of large data that functions and classes carry into their pickle.
+
+    A function of the script itself is pickled with the globals that it reads, whatever their size.
+
+    Args:
+        value: functions, classes, objects of classes, or dicts and lists of these.
+        at_least_bytes: smaller ones are left out.
+    """
+    found: dict[str, int] = {}
+    for function in _functions_of(value, seen=set()):
+        for name in _names_read(function.__code__):
+            data = function.__globals__.get(name)
+            if name in found or isinstance(data, type | types.ModuleType) or callable(data):
+                continue
+            size = _size_of(data)
+            if size >= at_least_bytes:
+                found[name] = size
+    return found
+
+
+def _functions_of(value: Any, *, seen: set[int]) -> Iterator[types.FunctionType]:
+    """The functions that are pickled by value with a value."""
+    if id(value) in seen or len(seen) > _MOST_VISITED:
+        return
+    seen.add(id(value))
+    if isinstance(value, Mapping):
+        inside: list[Any] = list(value.values())
+    elif isinstance(value, list | tuple):
+        inside = list(value)
+    elif isinstance(value, types.FunctionType):
+        if not _is_pickled_by_name(value):
+            yield value
+        inside = [value.__wrapped__] if hasattr(value, "__wrapped__") else []
+    elif isinstance(value, type):
+        own = [cls for cls in value.__mro__ if not _is_pickled_by_name(cls)]
+        inside = [member for cls in own for member in vars(cls).values()]
+        inside = [getattr(member, "__func__", member) for member in inside]
+        inside = [member for member in inside if isinstance(member, types.FunctionType)]
+    else:
+        inside = [type(value)]
+    for part in inside:
+        yield from _functions_of(part, seen=seen)
+
+
+def _is_pickled_by_name(thing: Any) -> bool:
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    return module is not None and module.__name__ != "__main__"
+
+
+def _names_read(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_read(constant)
+
+
+def _size_of(data: Any) -> int:
+    size = getattr(data, "nbytes", None)
+    if isinstance(size, int):
+        return size
+    try:
+        return len(cloudpickle.dumps(data))
+    except Exception:  # noqa: BLE001  what cannot be pickled is told by `pack_code`
+        return 0
+
+
 @checked_arguments
 def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
     """Return the value that was saved as code; this runs code from the checkpoint.
+
+    Paths that ready-made callbacks write to follow a checkpoint that was copied or moved.
 
     Args:
         path: the directory of the checkpoint.
@@ -58,14 +133,19 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
     """
     check_switch("allow_code", allow_code)
 
+    saved_at: object = None
+
     def check(manifest: Manifest) -> None:
+        nonlocal saved_at
         _check_may_load(manifest, path=path, allow_code=allow_code)
+        saved_at = manifest.metadata.get(SAVED_AT)
 
     data = read_code_bytes(path, check_manifest=check)
     if data is None:  # checked above; another process may have replaced the checkpoint since
         raise CheckpointMismatchError(_no_code(path))
     try:
-        return cloudpickle.loads(data)
+        with paths_following(saved_at, path):
+            return cloudpickle.loads(data)
     except Exception as error:  # unpickling runs foreign code; raised as our own
         raise CheckpointMismatchError(
             f"The code in {path} does not load here: {type(error).__name__}: {error}. It refers to "

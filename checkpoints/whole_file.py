@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from checkpoints.errors import CheckpointWriteError
+from checkpoints.file_system import FileSystem
 from checkpoints.listing import PathLike, resolve_path
 
 
@@ -16,6 +17,8 @@ def write_whole_file(
     file: PathLike, write: Callable[[BinaryIO], None], *, overwrite: bool = False
 ) -> Path:
     """Let `write` fill a file beside its place, put it there, and return its absolute path.
+
+    Whenever the process or the machine stops, the old content or the new one is there, whole.
 
     Raises:
         CheckpointWriteError: if something is there already and `overwrite` is false, or if it
@@ -33,8 +36,11 @@ def write_whole_file(
         try:
             with os.fdopen(descriptor, "wb") as opened:
                 write(opened)
+                # Or a power failure could leave the new name on an empty file.
+                FileSystem().sync_file(opened)
             unfinished.chmod(0o644)  # temporary files are for their owner only
             unfinished.replace(target)
+            FileSystem().sync_directory(target.parent)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise

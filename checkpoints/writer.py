@@ -23,6 +23,7 @@ from checkpoints.manifest import (
     new_manifest,
     plain_metadata,
 )
+from checkpoints.moved_paths import SAVED_AT
 from checkpoints.versions import current_versions
 
 LARGE_ARRAY_BYTES: Final = 2**20
@@ -133,7 +134,7 @@ def write_encoded(
         with Replacement(target, files) as replacement:
             writer = _FileWriter(replacement.new, files)
             entries = writer.write_components(encoded.components, encoded.state_versions)
-            writer.write_rest(entries, code=encoded.code, metadata=encoded.metadata)
+            writer.write_rest(entries, code=encoded.code, metadata=_metadata(encoded, target))
             replacement.install()
     except CheckpointWriteError:
         raise
@@ -143,6 +144,13 @@ def write_encoded(
             "complete. Check free space and permissions, then save again."
         ) from error
     return target
+
+
+def _metadata(encoded: EncodedCheckpoint, target: Path) -> Mapping[str, Any]:
+    """The metadata; code names absolute paths, which follow the checkpoint from where it was."""
+    if encoded.code is None:
+        return encoded.metadata
+    return {SAVED_AT: str(target), **encoded.metadata}
 
 
 class _FileWriter:

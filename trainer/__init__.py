@@ -47,6 +47,7 @@ from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
 from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.registry import get_trainable_cls  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
+from trainer.algorithms.trained_policy import TrainedPolicy  # noqa: E402
 from trainer.config import AlgorithmConfig  # noqa: E402
 from trainer.connectors import (  # noqa: E402
     ConnectorPipelineV2,
@@ -310,6 +311,7 @@ __all__ = [
     "TaskLadder",
     "TaskSettableEnv",
     "TensorBoardLogger",
+    "TrainedPolicy",
     "TrainerError",
     "UnknownOutputError",
     "UnknownSettingError",

@@ -7,13 +7,32 @@ in ways that nobody understands. So we look first, and say which file is in the 
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from pathlib import Path
 
 _SIBLINGS = ("callbacks", "checkpoints")
 
+_OURS = frozenset(
+    {
+        "__init__",
+        "actors",
+        "errors",
+        "interrupted_import",
+        "seeding",
+        "sibling_packages",
+        "spaces",
+        "types",
+    }
+)
+"""The files of the package `trainer`."""
+
 
 def check_siblings() -> None:
-    """Raises ImportError if another module would be imported in place of one of our packages."""
+    """Raises ImportError if another module would be imported in place of one of our packages.
+
+    Warns if another distribution has put files into this one.
+    """
+    _tell_foreign_files(Path(__file__).parent)
     for name in _SIBLINGS:
         spec = importlib.util.find_spec(name)
         found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
@@ -28,3 +47,26 @@ def check_siblings() -> None:
                 f"{found or 'nothing'}, which is in the way. Rename that file (or start Python "
                 "from another folder), or reinstall local-trainer if it is missing."
             )
+
+
+def _tell_foreign_files(package: Path) -> None:
+    """Warns if a distribution with a package of the same name was installed over this one.
+
+    Whoever was installed last has the `__init__.py`, so one of the two does not work.
+    """
+    try:
+        names = [path.name for path in package.iterdir()]
+    except OSError:  # in an archive
+        return
+    foreign = sorted(
+        name for name in names if name.endswith(".py") and name.removesuffix(".py") not in _OURS
+    )
+    if foreign:
+        warnings.warn(
+            f"{package} also holds {', '.join(foreign)}, which is not of local-trainer: another "
+            "distribution was installed over it, or it over another one, which does not work now. "
+            "Give each a virtual environment of its own; or uninstall both, and install "
+            "local-trainer again.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -10,7 +10,7 @@ import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from callbacks.ready_made.directory_claims import claim_directory
 from callbacks.views import AlgorithmView
@@ -26,6 +26,7 @@ from checkpoints import (
 from checkpoints.directory import remove_checkpoint, set_damaged_aside, sweep
 from checkpoints.leftovers import parse_leftover
 from checkpoints.listing import PathLike, resolve_path
+from checkpoints.moved_paths import moved_path
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -43,7 +44,10 @@ class CheckpointDirectory:
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.path: Final = resolve_path(path)
+        self.path = resolve_path(path)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, path=moved_path(state["path"]))
 
     def claim(self, algorithm: AlgorithmView) -> None:
         """Keeps other processes from saving here, until the run of the algorithm is over.

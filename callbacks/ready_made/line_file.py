@@ -16,7 +16,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from checkpoints.moved_paths import moved_path
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -73,6 +75,11 @@ class LineFile:
         self._last_iteration: int | None = None  # None: not known, look at the file
         self._size = 0
         self._damage_told: _Survey | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, path=moved_path(state["path"]))
+        if self.path != state["path"]:
+            self._last_iteration = None  # another file
 
     # ---- reading
 

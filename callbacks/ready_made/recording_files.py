@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from callbacks.views import MetricsLoggerView
+from checkpoints.moved_paths import moved_path
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,9 @@ class RecordingFiles:
         self._recorder = recorder
         self._max_episodes = max_episodes
         self._has_warned = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, directory=moved_path(state["directory"]))
 
     def write(
         self,

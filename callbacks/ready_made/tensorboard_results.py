@@ -22,6 +22,7 @@ from callbacks.optional_import import optional_module
 from callbacks.ready_made.line_file import free_name
 from callbacks.ready_made.png import is_image, png_of
 from callbacks.ready_made.result_values import iteration_of, leaves
+from checkpoints.moved_paths import moved_path
 
 _PATTERN: Final = "events.out.tfevents.*"
 _NOT_SHOWN: Final = frozenset({"pid", "timestamp"})
@@ -49,6 +50,11 @@ class TensorBoardResults:
         self._file: Path | None = None
         self._last_iteration = 0
         _proto("event_pb2")  # a missing package is told when the run is configured
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, path=moved_path(state["path"]))
+        if self.path != state["path"]:
+            self._file = None  # another directory
 
     def __str__(self) -> str:
         return str(self.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final
 import pytest
 
 from tests.architecture.source_tree import PACKAGES, PROJECT
+from trainer.sibling_packages import _OURS
 
 HEAVY: Final = frozenset({"torch", "matplotlib", "tensorflow", "jax", "pandas", "ray", "scipy"})
 """Packages that are slow to import or not installed by us; training must not need them."""
@@ -85,3 +87,33 @@ def test_a_module_of_the_same_name_in_the_users_folder_is_named(
 def test_each_package_can_be_imported_first(tmp_path: Path, package: str) -> None:
     done = run_python(f"import {package}", tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["callbacks", "checkpoints"])
+def test_a_foreign_trainer_is_named_by_the_other_packages(name: str, tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").write_text("", encoding="utf-8")  # beside the script
+    done = run_python(f"import {name}", tmp_path)
+    assert f"`import trainer` finds {tmp_path / 'trainer.py'}" in done.stderr
+    assert "or start Python from another folder" in done.stderr
+    (tmp_path / "trainer.py").unlink()
+    assert run_python(f"import {name}", tmp_path).stderr == ""
+
+
+def test_files_of_another_distribution_in_the_package_are_named(tmp_path: Path) -> None:
+    for package in PACKAGES:
+        shutil.copytree(
+            PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    (tmp_path / "trainer" / "io.py").write_text("", encoding="utf-8")
+    done = run_python("import trainer; print(trainer.__file__)", tmp_path)
+    assert str(tmp_path) in done.stdout
+    assert "also holds io.py, which is not of local-trainer" in done.stderr
+    # Theirs was installed last: our package is there, but its `__init__.py` is theirs.
+    (tmp_path / "trainer" / "__init__.py").write_text("VERSION = 1\n", encoding="utf-8")
+    done = run_python("import callbacks", tmp_path)
+    assert "pip install --force-reinstall --no-deps local-trainer" in done.stderr
+
+
+def test_the_list_of_what_is_ours_is_up_to_date() -> None:
+    there = {path.stem for path in (PROJECT / "trainer").iterdir() if path.suffix == ".py"}
+    assert there <= _OURS

@@ -232,6 +232,7 @@ PUBLIC_NAMES: Final = {
         "TaskLadder",
         "TaskSettableEnv",
         "TensorBoardLogger",
+        "TrainedPolicy",
         "TrainerError",
         "UnknownOutputError",
         "UnknownSettingError",
@@ -289,7 +290,12 @@ def _imported_names(module: Module) -> set[str]:
         for node in module.tree.body
         if isinstance(node, ast.ImportFrom)
         and node.module
-        not in {"__future__", "trainer.sibling_packages", "trainer.interrupted_import"}
+        not in {
+            "__future__",
+            "trainer.sibling_packages",
+            "checkpoints.sibling_packages",
+            "trainer.interrupted_import",
+        }
         for alias in node.names
     }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -176,6 +180,54 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     assert found.code == 130
     assert found.errors == "Stopped.\n"
     assert found.lasted_s < 1.0
+
+
+def in_terminal(folder: Path, *before: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A run as the leader of a terminal of its own, and the other end of the terminal."""
+    ours, theirs = os.openpty()
+    line = command("train", "--env", "CartPole-v1", *SMALL, "--num-env-runners", 2, "--run-dir")
+    process = subprocess.Popen(
+        [*before, *line, "run"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def test_a_closed_terminal_leaves_a_checkpoint_of_the_last_iteration(tmp_path: Path) -> None:
+    process, terminal = in_terminal(tmp_path)
+    results = tmp_path / "run" / "results.jsonl"
+    assert wait_until(lambda: results.exists() and results.read_text().count("\n") >= 2)
+    since = time.monotonic()
+    os.close(terminal)  # the kernel sends SIGHUP to the run and its runners
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGHUP)  # and so does the shell
+    assert process.wait(timeout=30) == 130
+    assert time.monotonic() - since < LIMIT_S
+    saved = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert saved is not None
+    verify(saved)
+    rows = results.read_text().splitlines()
+    assert read_manifest(saved).metadata["training_iteration"] == len(rows) >= 2
+    faults = json.loads(rows[-1])["fault_tolerance"]
+    assert faults["num_remote_worker_restarts"] == 0, "no runner hears of it"
+
+
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    process, terminal = in_terminal(tmp_path, "nohup")
+    results = tmp_path / "run" / "results.jsonl"
+    assert wait_until(lambda: results.exists() and results.read_text().count("\n") >= 1)
+    os.close(terminal)
+    num_rows = results.read_text().count("\n")
+    assert wait_until(lambda: results.read_text().count("\n") >= num_rows + 3)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 130
 
 
 @pytest.mark.parametrize(

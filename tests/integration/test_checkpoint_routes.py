@@ -313,3 +313,29 @@ def test_the_local_runner_is_there_after_a_restore_and_holds_what_was_restored(
         held, newest = runner.module.get_state(), algo.get_module().get_state()
         assert all(np.array_equal(array, newest[name]) for name, array in held.items())
     assert algo.env_runner is None
+
+
+def test_large_data_that_code_refers_to_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = """
+import numpy
+from trainer.testing.debug_envs import CountdownEnv
+TABLE = numpy.zeros(800_000)
+SMALL = [1, 2, 3]
+class Reading(CountdownEnv):
+    def reset(self, **options):
+        assert len(TABLE) > len(SMALL)
+        return super().reset(**options)
+"""
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec(source, script)
+    config = PPOConfig().environment(script["Reading"]).env_runners(num_env_runners=0)
+    config.training(train_batch_size=40, minibatch_size=20, model={"fcnet_hiddens": [4]})
+    with config.build_algo() as algo:
+        for number in range(2):
+            algo.save_to_path(tmp_path / str(number))
+    (told,) = [text for text in caplog.messages if "The code in every checkpoint" in text]
+    assert "has 6.4 MB" in told
+    assert "the global `TABLE` (6.4 MB)" in told
+    assert "SMALL" not in told

@@ -144,7 +144,7 @@ def test_inspect_says_what_is_in_a_checkpoint(tmp_path: Path) -> None:
         (["train", "--env", "CartPole-v1", "--set", "gama=1"], 1, "Did you mean `gamma`"),
         (["train", "--env", "CartPole-v1", "--set", "gamma"], 2, "'gamma' is not NAME=VALUE"),
         (["train", "--env", "CartPole-v1", "--set", "lr=fast"], 1, "lr='fast'"),
-        (["train"], 2, "--env"),
+        (["train"], 1, "--env CartPole-v1"),
         (["fly"], 2, "invalid choice: 'fly'"),
         ([], 2, "COMMAND"),
         (["resume", "nowhere"], 1, "nowhere"),

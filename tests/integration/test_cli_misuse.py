@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import subprocess
@@ -117,7 +118,8 @@ def test_stop_criteria_that_make_no_sense_in_the_file_are_told(
     train(tmp_path, "--stop-iterations", 1)
     (tmp_path / "run" / "run.json").write_text('{"stop": {"iterations": "many"}}')
     assert main(["resume", str(tmp_path / "run")]) == 1
-    assert "run.json does not say when to stop: `max_iterations='many'`" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "run.json does not say when to stop and what to keep: `max_iterations='many'`" in error
 
 
 def test_checkpoints_after_the_one_that_is_resumed_are_set_aside(tmp_path: Path) -> None:
@@ -228,3 +230,45 @@ def test_a_command_whose_output_nobody_reads_ends_in_silence(
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_resume_keeps_as_many_checkpoints_as_the_run_was_to_keep(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "run" / "checkpoints"
+    train(tmp_path, "--stop-iterations", 5, "--checkpoint-every", 1, "--keep", 5)
+    run("resume", "run", "--stop-iterations", 6, folder=tmp_path)
+    names = [f"{number:06d}" for number in range(2, 7)]
+    assert sorted(path.name for path in checkpoints.iterdir()) == names, "every one, five of them"
+    (tmp_path / "run" / "run.json").unlink()
+    run("resume", "run", "--stop-iterations", 7, folder=tmp_path)
+    assert len(list(checkpoints.iterdir())) == 6, "what is not known to be unwanted stays"
+    run("resume", "run", "--stop-iterations", 8, "--keep", 1, folder=tmp_path)
+    assert [path.name for path in checkpoints.iterdir()] == ["000008"]
+
+
+def test_a_run_whose_plan_is_damaged_does_not_go_on_without_end(tmp_path: Path) -> None:
+    train(tmp_path, "--stop-iterations", 1)
+    (tmp_path / "run" / "run.json").write_text("")
+    before = (tmp_path / "run" / "results.jsonl").read_bytes()
+    done = run("resume", "run", "--stop-iterations", 3, folder=tmp_path, code=1)
+    assert "run.json is damaged: it is empty" in done.stderr
+    assert (tmp_path / "run" / "results.jsonl").read_bytes() == before
+
+
+def test_three_runs_started_in_one_second_get_a_directory_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SameSecond(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> SameSecond:
+            return cls(2026, 11, 21, 10, 15, tzinfo=tz)
+
+    monkeypatch.setattr("trainer.cli.commands.dt.datetime", SameSecond)
+    for _ in range(3):
+        run(
+            "train", "--env", ENV, *SMALL, "--num-env-runners", 0, "--stop-iterations", 1,
+            folder=tmp_path,
+        )  # fmt: skip
+    name = f"PPO-{ENV}-20261121-101500"
+    made = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert made == [name, f"{name}-2", f"{name}-3"]
+    assert all((tmp_path / "runs" / path / "checkpoints" / "000001").is_dir() for path in made)

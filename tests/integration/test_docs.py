@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from callbacks import EVENTS
+from trainer.cli.main import make_parser
 
 pytestmark = pytest.mark.process
 
@@ -85,6 +87,17 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none() -> Non
         "trainer/algorithms/ppo/README.md",
         "trainer/algorithms/sac/README.md",
     }
+
+
+def test_the_commands_on_the_page_of_the_command_line_are_understood() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) >= 7
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "local-trainer"
+        make_parser().parse_args(words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -28,6 +28,7 @@ from tests.document_blocks import (
 )
 from trainer import PPOConfig
 from trainer.replay import PrioritizedReplayBuffer
+from trainer.testing.debug_envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 
@@ -182,3 +183,17 @@ def test_the_tip_to_tell_training_from_evaluation_holds() -> None:
         algo.train()
     assert set(seen.values()) == {True, False}
     assert all(flag == episode_id.startswith("evaluation") for episode_id, flag in seen.items())
+
+
+def test_the_first_example_counts_episodes_that_were_cut_into_chunks() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("\nseen = []")[0]
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(example, names)
+    lengths = {"min_length": 30, "max_length": 30}
+    config = PPOConfig().environment(CountdownEnv, env_config=lengths)
+    config.env_runners(num_env_runners=0, rollout_fragment_length=20)  # shorter than an episode
+    config.training(train_batch_size=20, minibatch_size=20, model={"fcnet_hiddens": [4]})
+    with config.callbacks(names["Lengths"]).build_algo() as algo:
+        results = [algo.train() for _ in range(6)]
+    assert results[-1]["env_runners/long_episodes"] == 4, "120 steps of 30 each"

@@ -45,6 +45,18 @@ def test_the_refused_one_does_not_remove_the_owners_file(tmp_path: Path) -> None
                 pytest.fail("two owners")
 
 
+def test_a_new_directory_is_of_one_process_alone(tmp_path: Path) -> None:
+    with RunLock(tmp_path / "a" / "b", must_be_new=True):
+        assert (tmp_path / "a" / "b" / LOCK_FILE).exists()
+        with pytest.raises(FileExistsError), RunLock(tmp_path / "a" / "b", must_be_new=True):
+            pytest.fail("two owners")
+        assert (tmp_path / "a" / "b" / LOCK_FILE).exists()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").touch()
+    with pytest.raises(ConfigError), RunLock(tmp_path / "a" / "b", must_be_new=True):
+        pytest.fail("a directory within a file")
+
+
 def test_a_file_left_by_a_crash_means_nothing(tmp_path: Path) -> None:
     (tmp_path / LOCK_FILE).write_text("1\n")
     with RunLock(tmp_path):

@@ -25,9 +25,10 @@ from checkpoints import (
     pack_code,
     read_manifest,
 )
-from checkpoints.code import check_switch
+from checkpoints.code import check_switch, large_globals
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
+from checkpoints.run_directories import checkpoint_of_run
 from checkpoints.writer import EncodedCheckpoint
 from trainer.algorithms.given_states import GivenStates
 from trainer.algorithms.model_difference import model_difference, plain_model_config
@@ -54,6 +55,9 @@ _FACTS_OF: Final[Mapping[str | None, tuple[str, ...]]] = MappingProxyType(
 """The same of components that say nothing of a network, if they are restored alone."""
 
 
+_LARGE_CODE_BYTES: Final = 5_000_000
+
+
 class AlgorithmCheckpoints(GivenStates):
     """What an algorithm adds to `Checkpointable`: its components, its checks, its events."""
 
@@ -61,6 +65,7 @@ class AlgorithmCheckpoints(GivenStates):
     _restored_time_s: float
     _restores_all: bool
     _restored_component: str | None = None
+    _has_told_large_code: bool = False
     _may_miss_actors = False
     """Whether a state may be taken without those actors that are gone: to compare, or to undo."""
 
@@ -136,7 +141,9 @@ class AlgorithmCheckpoints(GivenStates):
         if not code:
             return None
         try:
-            return pack_code(code)
+            packed = pack_code(code)
+            self._tell_large_code(code, len(packed))
+            return packed
         except StateError as error:
             _LOGGER.warning(
                 "The checkpoint is written without the settings %s, which cannot be pickled (%s). "
@@ -146,6 +153,21 @@ class AlgorithmCheckpoints(GivenStates):
                 error,
             )
             return None
+
+    def _tell_large_code(self, code: Mapping[str, Any], num_bytes: int) -> None:
+        if num_bytes < _LARGE_CODE_BYTES or self._has_told_large_code:
+            return
+        self._has_told_large_code = True
+        data = large_globals(code, at_least_bytes=_LARGE_CODE_BYTES // 10)
+        names = ", ".join(f"`{name}` ({size / 1e6:,.1f} MB)" for name, size in data.items())
+        _LOGGER.warning(
+            "The code in every checkpoint has %.1f MB, because the settings %s are saved with the "
+            "data that they refer to%s. Read such data where it is used (in the `__init__` of the "
+            "env or callback, from a file), or put the code into a module that is imported.",
+            num_bytes / 1e6,
+            sorted(code),
+            f": the global {names}" if names else "",
+        )
 
     # ---- restoring
 
@@ -162,7 +184,8 @@ class AlgorithmCheckpoints(GivenStates):
         """A new algorithm that goes on where a checkpoint was saved.
 
         Args:
-            path: a checkpoint.
+            path: a checkpoint, or the directory of a run, which stands for its newest whole
+                checkpoint.
             filesystem: must be None: paths are local.
             config: the settings to build with; None takes those of the checkpoint.
             allow_code: let classes and functions of the saved config (callbacks, env creators) be
@@ -181,6 +204,7 @@ class AlgorithmCheckpoints(GivenStates):
         refuse_filesystem(filesystem)
         check_switch("allow_code", allow_code)
         settings = without_policy_arguments(settings)
+        path = checkpoint_of_run(path)
         chosen: type[Any] = cls
         saved = read_manifest(path).metadata.get("algorithm", "")
         if getattr(cls, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
@@ -296,10 +320,12 @@ class AlgorithmCheckpoints(GivenStates):
     ) -> None:
         """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
 
-        After everything was restored, all runners hold the state and `on_checkpoint_loaded` fires.
-        A single component fires nothing.
+        The directory of a run stands for its newest whole checkpoint. After everything was
+        restored, all runners hold the state and `on_checkpoint_loaded` fires. A single component
+        fires nothing.
         """
         self._restores_all, self._restored_component = component is None, component
+        path = checkpoint_of_run(path)
         super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
 
     def _restore(

@@ -27,6 +27,7 @@ from trainer.algorithms.onnx_export import export_onnx
 from trainer.cli.checkpoint_paths import all_checkpoints_at, checkpoint_at
 from trainer.cli.comparing import comparison, comparison_lines
 from trainer.cli.inspection import inspection, inspection_lines
+from trainer.cli.named_code import import_from_here
 from trainer.cli.output import on_one_line, tell, tell_json
 from trainer.errors import ConfigError
 
@@ -130,8 +131,10 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
+    import_from_here()
+    given = {} if arguments.env is None else {"env": arguments.env}
     with Algorithm.from_checkpoint(
-        checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY
+        checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY, **given
     ) as algo:
         try:
             return export_onnx(algo, arguments.file, overwrite=arguments.overwrite)

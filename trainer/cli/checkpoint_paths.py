@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Final
 
-from checkpoints import (
-    CheckpointCorruptError,
-    find_checkpoints,
-    latest_checkpoint,
-    verify,
-)
+from checkpoints import latest_checkpoint
 from checkpoints.leftovers import is_damaged_name
 from checkpoints.listing import damages_in
+from checkpoints.run_directories import newest_whole
+from trainer.cli.run_plan import RUN_FILE
 from trainer.errors import ConfigError
 
-_LOGGER = logging.getLogger(__name__)
 _MAX_SHOWN: Final = 3
 
 
@@ -37,7 +32,7 @@ def checkpoint_at(path: str) -> Path:
     damages = [text for place in (whole / "checkpoints", whole) for text in damages_in(place)]
     if damages and not (given / "manifest.json").exists():
         raise ConfigError(_all_damaged(given, damages))
-    if (given / "run.json").is_file():
+    if (given / RUN_FILE).is_file():
         raise ConfigError(
             f"{given.resolve()} is the directory of a run without a checkpoint: it ended before "
             "it saved one. Start again: local-trainer train --run-dir, with what it was started "
@@ -57,14 +52,7 @@ def newest_whole_at(path: str) -> Path:
     newest = checkpoint_at(path)
     if newest == _existing(path):
         return newest
-    for found in reversed(find_checkpoints(newest.parent)):
-        try:
-            verify(found.path)
-        except CheckpointCorruptError as error:
-            _LOGGER.warning("The newest checkpoint is passed over for an older one: %s", error)
-            continue
-        return found.path
-    return newest  # reading it tells
+    return newest_whole(newest.parent) or newest  # reading it tells
 
 
 def all_checkpoints_at(path: str) -> list[Path]:

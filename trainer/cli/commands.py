@@ -5,44 +5,58 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import itertools
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from callbacks import EpisodeRecorder, VideoRecorder
+from callbacks.chain import CallbackGroup
+from callbacks.making import new_object
 from callbacks.ready_made.line_output import LineOutput
-from callbacks.ready_made.stop_criteria import StopCriteria
-from checkpoints import read_manifest
+from callbacks.spec import CallbackSpec
+from checkpoints import read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
 from trainer.cli.checkpoint_paths import checkpoint_at, newest_whole_at
+from trainer.cli.named_code import (
+    Experiment,
+    import_from_here,
+    named_callbacks,
+    read_experiment,
+)
 from trainer.cli.output import tell
 from trainer.cli.run_directory import RunDirectory
 from trainer.cli.run_lock import RunLock
-from trainer.cli.stops import given_stops, stops_from_dict, stops_to_dict, updated_stops
+from trainer.cli.run_plan import STOPS, RunPlan, plan_of_new_run
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.foreign_names import foreign_names
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError
 
+_DEFAULT_ALGORITHM: Final = "PPO"
+_MAX_NAME: Final = 100
+_RECORDERS: Final = (EpisodeRecorder, VideoRecorder)
+
 
 def train(arguments: argparse.Namespace) -> int:
     """`local-trainer train`."""
+    import_from_here()
     config = _config(arguments)
-    stops = given_stops(arguments)
-    directory = _run_directory(
-        arguments.run_dir or _new_run_directory(arguments.algo, arguments.env)
-    )
-    with RunLock(directory.path):
-        directory.create(stops_to_dict(stops))
+    plan = plan_of_new_run(arguments)
+    with contextlib.ExitStack() as stack:
+        directory = _locked_directory(arguments, config, stack)
+        directory.create(plan)
         try:
             algo = config.build_algo()
         except BaseException:
             directory.remove_if_unused()
             raise
         with algo:
-            return _run(algo, directory, stops, arguments)
+            return _run(algo, directory, plan, arguments)
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -51,16 +65,16 @@ def resume(arguments: argparse.Namespace) -> int:
     read_manifest(checkpoint)  # nothing is made where there is no checkpoint
     directory = _run_directory(_run_directory_of(checkpoint))
     with RunLock(directory.path):
-        stops = updated_stops(stops_from_dict(directory.read_stops()), given_stops(arguments))
+        plan = directory.read_plan().updated(arguments)
         with Algorithm.from_checkpoint(
-            checkpoint, allow_code=arguments.allow_code, **_env_given(arguments)
+            checkpoint, allow_code=arguments.allow_code, **_changes(arguments)
         ) as algo:
             LineOutput().write(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
             _set_later_checkpoints_aside(directory, algo.training_iteration)
             directory.forget_results_after(algo.training_iteration)
             # The next resume ends where this one is to end.
-            directory.write_stops(stops_to_dict(stops))
-            return _run(algo, directory, stops, arguments)
+            directory.write_plan(plan)
+            return _run(algo, directory, plan, arguments)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -76,6 +90,10 @@ def evaluate(arguments: argparse.Namespace) -> int:
         "num_envs_per_env_runner": 1,
         **_env_given(arguments),
     }
+    if arguments.callbacks:
+        settings["callbacks_class"] = named_callbacks(arguments.callbacks)
+    elif arguments.allow_code:
+        settings |= _without_recorders(checkpoint)
     with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
         metrics = algo.evaluate()["env_runners"]
     tell(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
@@ -89,8 +107,49 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _without_recorders(checkpoint: Path) -> dict[str, Any]:
+    """The saved callbacks without those that would write, and remove, recordings of the run."""
+    if read_manifest(checkpoint).code is None:
+        return {}
+    code: Mapping[str, Any] = read_code(checkpoint, allow_code=True)
+    classes = CallbackSpec(code.get("callbacks_class")).classes
+    kept = [entry for entry in classes if not _records(entry)]
+    if len(kept) == len(classes):
+        return {}
+    LineOutput().write("Nothing is recorded: an evaluation leaves the files of the run alone.")
+    return {"callbacks_class": kept}
+
+
+def _records(entry: Any) -> bool:
+    """Whether a callback, as it was configured, is a recorder or a group with one."""
+    made = new_object(entry, "local-trainer evaluate")
+    members = made.chain.objects if isinstance(made, CallbackGroup) else (made,)
+    return any(
+        _records(member) if isinstance(member, CallbackGroup) else isinstance(member, _RECORDERS)
+        for member in members
+    )
+
+
 def _env_given(arguments: argparse.Namespace) -> dict[str, Any]:
+    import_from_here()
     return {} if arguments.env is None else {"env": arguments.env}
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that a run is to go on with instead of those it had."""
+    return {**_env_given(arguments), **_given_settings(arguments)}
+
+
+def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings on the command line, by name."""
+    given = {
+        "num_env_runners": arguments.num_env_runners,
+        "num_envs_per_env_runner": arguments.num_envs_per_env_runner,
+        "seed": arguments.seed,
+        "callbacks_class": named_callbacks(arguments.callbacks) or None,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    return {**settings, **dict(arguments.settings)}
 
 
 def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
@@ -99,14 +158,7 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     Raises:
         ConfigError: lists everything that is wrong, unknown names and wrong values alike.
     """
-    config = algorithm_class(arguments.algo).get_default_config().environment(arguments.env)
-    given = {
-        "num_env_runners": arguments.num_env_runners,
-        "num_envs_per_env_runner": arguments.num_envs_per_env_runner,
-        "seed": arguments.seed,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    settings.update(arguments.settings)
+    config, settings = _described(arguments)
     errors: list[ConfigError] = []
     try:
         config.update_from_dict(settings)
@@ -126,25 +178,54 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     return config
 
 
+def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str, Any]]:
+    """The config to begin with and the settings to make, of `--config` and of the command line.
+
+    What is on the command line wins; stop criteria there replace those of the file.
+    """
+    experiment = Experiment() if arguments.config is None else read_experiment(arguments.config)
+    if all(getattr(arguments, name) is None for name in STOPS):
+        vars(arguments).update(experiment.stops)
+    given = experiment.config
+    if given is not None and arguments.algo is None:
+        config = given.copy(copy_frozen=False)
+    else:
+        name = arguments.algo or experiment.algo or _DEFAULT_ALGORITHM
+        config = algorithm_class(name).get_default_config()
+    env = arguments.env or experiment.env
+    if env is not None:
+        config.environment(env)
+    if config.env is None:
+        raise ConfigError(
+            "There is no env to train in. Give one: --env CartPole-v1, or name it in the file of "
+            "--config."
+        )
+    return config, {**experiment.settings, **_given_settings(arguments)}
+
+
 def _run(
-    algo: Algorithm, directory: RunDirectory, stops: StopCriteria, arguments: argparse.Namespace
+    algo: Algorithm, directory: RunDirectory, plan: RunPlan, arguments: argparse.Namespace
 ) -> int:
-    run = TrainingRun(
-        algo, directory, stops, checkpoint_every=arguments.checkpoint_every, keep=arguments.keep
-    )
+    run = TrainingRun(algo, directory, plan)
     reason = run.run()
     path = shlex.quote(str(directory.relative_path))
     env = algo.config.env
     # A checkpoint may name an env, but nothing is imported because a file names it.
-    again = f"{path} --env {env}" if isinstance(env, str) and is_import_path(env) else path
-    if foreign_names(algo.config.given_settings()):  # strategies; the env is imported by now
+    is_named = isinstance(env, str) and is_import_path(env)
+    again = f"{path} --env {shlex.quote(str(env))}" if is_named else path
+    code = [name for name in algo.config.names_of_code() if name != "callbacks_class"]
+    callbacks = "".join(f" --callbacks {shlex.quote(name)}" for name in arguments.callbacks)
+    # Strategies that a file names are code, too; the env is imported by now.
+    code += foreign_names(algo.config.given_settings())
+    if code or (algo.config.names_of_code() and not callbacks):
         again += " --allow-code"
+        callbacks = ""
     further = f" --stop-iterations {algo.training_iteration + 10}"
     lines = [
         f"\n{reason} Results: {directory.results_file}",
         "What to type next:",
-        f"  local-trainer evaluate {again} --episodes 20",
-        f"  local-trainer resume {again}{'' if run.was_interrupted else further}",
+        f"  local-trainer evaluate {again}{callbacks} --episodes 20",
+        f"  local-trainer resume {again}{callbacks}{'' if run.was_interrupted else further}",
         f"  local-trainer inspect {path}",
     ]
     LineOutput().write("\n".join(lines))
@@ -169,9 +250,35 @@ def _set_later_checkpoints_aside(directory: RunDirectory, iteration: int) -> Non
         )
 
 
-def _new_run_directory(algo: str, env: str) -> Path:
+def _algorithm_name(config: AlgorithmConfig) -> str:
+    return str(getattr(config.algo_class, "__name__", type(config).__name__))
+
+
+def _as_file_name(env: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", env)[:_MAX_NAME]
+
+
+def _locked_directory(
+    arguments: argparse.Namespace, config: AlgorithmConfig, stack: contextlib.ExitStack
+) -> RunDirectory:
+    """The directory of a new run, locked until the stack is left: as given, or one of its own.
+
+    Runs that are started in the same second get names with a number.
+    """
+    if arguments.run_dir is not None:
+        directory = _run_directory(arguments.run_dir)
+        stack.enter_context(RunLock(directory.path))
+        return directory
     now = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{algo}-{re.sub(r'[^A-Za-z0-9._-]+', '_', env)}-{now}"
+    name = f"{_algorithm_name(config)}-{_as_file_name(str(config.env))}-{now}"
+    for number in itertools.count(1):
+        directory = _run_directory(Path("runs") / (name if number == 1 else f"{name}-{number}"))
+        try:
+            stack.enter_context(RunLock(directory.path, must_be_new=True))
+        except FileExistsError:
+            continue  # of a run that was started in the same second
+        break
+    return directory
 
 
 def _run_directory_of(checkpoint: Path) -> Path:

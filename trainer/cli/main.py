@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from types import FrameType
 
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError, listing
@@ -29,8 +30,9 @@ exit codes:
   1    an error, one message says what to do (--traceback shows more); verify: one is not whole
   2    wrong arguments
   3    diff: the checkpoints differ
-  130  stopped by Ctrl-C or SIGTERM; train and resume have saved the run, and resume goes on,
-       unless it was pressed twice: then the newest checkpoint is the last one saved before
+  130  stopped by Ctrl-C or SIGTERM, or the terminal was closed; train and resume have saved the
+       run, and resume goes on, unless it was pressed twice: then the newest checkpoint is the
+       last one saved before
 """
 
 _EXPECTED_ERRORS = (TrainerError, CheckpointError, CallbackError, CallbackConfigError)
@@ -46,10 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()
     try:
         importing_is_over()
-        with _sigterm_like_ctrl_c(), _damages_told_once():
+        with _signals_like_ctrl_c(), _damages_told_once():
             code: int = parsed.command(parsed)
     except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            print("Stopped.", file=sys.stderr)
         return 130
     except _EXPECTED_ERRORS as error:
         if parsed.traceback:
@@ -93,24 +96,35 @@ def _damages_told_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sigterm_like_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM end what is not a run yet, or not any more, with all that has to be cleared."""
+def _signals_like_ctrl_c() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP end what is not a run yet, or not any more, and clear up.
+
+    What the program was started to ignore stays ignored.
+    """
+    handlers = {signal.SIGTERM: signal.default_int_handler, signal.SIGHUP: _hang_up}
     is_main = threading.current_thread() is threading.main_thread()
-    is_ours = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if is_ours:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ours = [which for which in handlers if signal.getsignal(which) is signal.SIG_DFL]
+    ours = ours if is_main else []
+    for which in ours:
+        signal.signal(which, handlers[which])
     try:
         yield
     finally:
-        if is_ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for which in ours:
+            if signal.getsignal(which) is not signal.SIG_IGN:  # a closed terminal: the end is near
+                signal.signal(which, signal.SIG_DFL)
+
+
+def _hang_up(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # the shell sends it again, while we clear up
+    signal.default_int_handler(number, frame)
 
 
 def _let_go_of_closed_pipe() -> None:
     """Keeps the interpreter from complaining at its end that nobody reads its output any more."""
     try:
         sys.stdout.flush()
-    except (BrokenPipeError, ValueError):
+    except (OSError, ValueError):  # OSError: also a terminal that was closed
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -144,33 +158,26 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("train", help="train an algorithm in an env, from the beginning")
     parser.set_defaults(command=commands.train)
-    parser.add_argument("--algo", default="PPO", help="name of the algorithm (default: PPO)")
-    parser.add_argument("--env", required=True, help="gymnasium id or dotted path of an env class")
+    parser.add_argument("--algo", help="name of the algorithm (default: that of --config, or PPO)")
     parser.add_argument(
-        "--num-env-runners",
-        type=count_or_zero,
-        metavar="N",
-        help="processes that sample; 0: this process does",
+        "--env",
+        help="gymnasium id, module:id, or dotted path of an env class; modules are looked for in "
+        "the current folder, too",
     )
     parser.add_argument(
-        "--num-envs-per-env-runner", type=count, metavar="N", help="envs side by side in each"
+        "--config",
+        metavar="FILE",
+        help="a .json or .toml file with algo, env, config and stop; a .py file that defines "
+        "`config` (and `stop`); or module:name. Other arguments win over it",
     )
-    parser.add_argument(
-        "--seed",
-        type=count_or_zero,
-        help="the same seed gives the same bytes (default: drawn and reported)",
-    )
-    parser.add_argument(
-        "--set", dest="settings", action="append", default=[], type=setting, metavar="NAME=VALUE",
-        help="any other setting of the config, as a Python or JSON value; may be repeated",
-    )  # fmt: skip
+    _add_settings(parser, seed="the same seed gives the same bytes (default: drawn and reported)")
     parser.add_argument(
         "--run-dir",
         metavar="DIR",
         help="where results and checkpoints go (default: runs/ALGO-ENV-TIME)",
     )
     _add_stops(parser)
-    _add_saving(parser)
+    _add_saving(parser, every="default: 10", keep="default: 3")
 
 
 def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -180,8 +187,9 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.set_defaults(command=commands.resume)
     parser.add_argument("path", help="the run's directory, or one of its checkpoints")
     _add_code(parser)
+    _add_settings(parser, seed="another seed for all randomness to come (default: as before)")
     _add_stops(parser)
-    _add_saving(parser)
+    _add_saving(parser, every="default: as before", keep="default: as before; else all")
 
 
 def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -199,11 +207,37 @@ def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         "--explore", action="store_true", help="draw actions instead of taking the most likely one"
     )
     _add_code(parser)
+    _add_callbacks(parser)
+
+
+def _add_settings(parser: argparse.ArgumentParser, *, seed: str) -> None:
+    parser.add_argument(
+        "--num-env-runners",
+        type=count_or_zero,
+        metavar="N",
+        help="processes that sample; 0: this process does",
+    )
+    parser.add_argument(
+        "--num-envs-per-env-runner", type=count, metavar="N", help="envs side by side in each"
+    )
+    parser.add_argument("--seed", type=count_or_zero, help=seed)
+    _add_callbacks(parser)
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], type=setting, metavar="NAME=VALUE",
+        help="any other setting of the config, as a Python or JSON value; may be repeated",
+    )  # fmt: skip
+
+
+def _add_callbacks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--callbacks", action="append", default=[], metavar="NAME",
+        help="a callback class: module:Class, or one of the package `callbacks`; may be repeated",
+    )  # fmt: skip
 
 
 def _add_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--env", help="dotted path of the env class, if the run was started with one"
+        "--env", help="module:id or dotted path of the env, if the run was started with one"
     )
     parser.add_argument(
         "--allow-code",
@@ -256,6 +290,7 @@ def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         action="store_true",
         help=".onnx: run code saved in the checkpoint (if you trust it)",
     )
+    parser.add_argument("--env", help=".onnx: the env, if the run was started with a path of one")
     _add_json(parser)
 
 
@@ -293,10 +328,6 @@ def _add_stops(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_saving(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--checkpoint-every", type=count, default=10, metavar="N", help="iterations (default: 10)"
-    )
-    parser.add_argument(
-        "--keep", type=count, default=3, metavar="N", help="checkpoints to keep (default: 3)"
-    )
+def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> None:
+    parser.add_argument("--checkpoint-every", type=count, metavar="N", help=f"iterations ({every})")
+    parser.add_argument("--keep", type=count, metavar="N", help=f"checkpoints to keep ({keep})")

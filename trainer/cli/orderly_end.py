@@ -1,4 +1,8 @@
-"""What Ctrl-C and SIGTERM mean to a run: the first asks it to end, a second one ends it at once."""
+"""What Ctrl-C, SIGTERM and SIGHUP mean to a run: the first asks it to end, a second does at once.
+
+SIGHUP is what a closed terminal or a lost connection sends, often twice: by the kernel and by the
+shell. So it asks, but never ends at once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ class CutShort(KeyboardInterrupt):
 
 
 class OrderlyEnd:
-    """Takes Ctrl-C and SIGTERM inside its block.
+    """Takes Ctrl-C, SIGTERM and SIGHUP inside its block.
 
         with OrderlyEnd(on_asked=say_so) as end:
             with end.limited(1.5):        # raises CutShort 1.5 s after the first signal
@@ -23,8 +27,8 @@ class OrderlyEnd:
             if end.was_asked: …
 
     The first signal is noted, a second one raises KeyboardInterrupt. A signal that the program was
-    started to ignore, as shells do for programs in the background, stays ignored. In other threads
-    than the main one the block does nothing.
+    started to ignore, as shells do for programs in the background and `nohup` for all, stays
+    ignored. In other threads than the main one the block does nothing.
 
     Attributes:
         was_asked: a signal has come.
@@ -39,7 +43,7 @@ class OrderlyEnd:
 
     def __enter__(self) -> OrderlyEnd:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._take)
             self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._ring)
@@ -52,7 +56,8 @@ class OrderlyEnd:
         traceback: TracebackType | None,
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            is_late = self.was_asked and number == signal.SIGHUP
+            signal.signal(number, signal.SIG_IGN if is_late else handler)
         self._before.clear()
 
     @contextlib.contextmanager
@@ -79,7 +84,9 @@ class OrderlyEnd:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self.was_asked:
-            signal.default_int_handler(number, frame)
+            if number != signal.SIGHUP:
+                signal.default_int_handler(number, frame)
+            return
         self.was_asked = True
         self._set_alarm()
         self._on_asked()

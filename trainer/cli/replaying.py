@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import importlib
 import pdb  # noqa: T100 - it is what the user asks for
-import sys
 from typing import Any, Final
 
 from trainer.algorithms.registry import algorithm_class
+from trainer.cli.named_code import config_of, imported
 from trainer.cli.output import complain_with_traceback, tell
 from trainer.config import AlgorithmConfig
 from trainer.env_runners.crash_files import read_crash
@@ -60,7 +59,8 @@ def _headline(record: State) -> str:
 def _config(arguments: argparse.Namespace, record: State) -> AlgorithmConfig:
     """The config of the run that failed: as the user gives it, or as the file has it."""
     if arguments.config is not None:
-        return _imported(arguments.config).copy(copy_frozen=False)
+        found = imported(arguments.config, option="--config")
+        return config_of(found, name=arguments.config).copy(copy_frozen=False)
     state = record["config"]
     code: dict[str, Any] = {} if arguments.env is None else {"env": arguments.env}
     missing = sorted(set(state["code"]) - code.keys())
@@ -74,23 +74,4 @@ def _config(arguments: argparse.Namespace, record: State) -> AlgorithmConfig:
     config: AlgorithmConfig = algorithm_class(record["algorithm"]).config_class.from_state(
         state, code=code
     )
-    return config
-
-
-def _imported(name: str) -> AlgorithmConfig:
-    module_name, _, attribute = name.partition(":")
-    sys.path.insert(0, "")  # as for python -m
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"--config {name}: {error}. Give package.module:name, where `name` is a config or a "
-            "function that returns one."
-        ) from error
-    config = found() if callable(found) else found
-    if not isinstance(config, AlgorithmConfig):
-        raise ConfigError(
-            f"--config {name} gave a {type(config).__name__}; expected a config, such as "
-            "PPOConfig().environment(…)."
-        )
     return config

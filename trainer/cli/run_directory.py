@@ -1,7 +1,7 @@
-"""The files of one run: its stop criteria, its results, its checkpoints.
+"""The files of one run: its plan, its results, its checkpoints.
 
 runs/PPO-CartPole-v1-20261121-101500/
-    run.json                when to stop, for `resume`
+    run.json                when to stop and what to keep, for `resume`
     results.jsonl           a result per line; NaN is null
     checkpoints/000010/     see docs/checkpoint-format.md
 """
@@ -9,7 +9,6 @@ runs/PPO-CartPole-v1-20261121-101500/
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,9 @@ from typing import Any
 from callbacks.ready_made.checkpoint_directory import CheckpointDirectory
 from callbacks.ready_made.jsonl_results import JSONLinesResults
 from callbacks.ready_made.result_values import row_of
+from checkpoints import CheckpointWriteError
 from trainer.algorithms.algorithm import Algorithm
+from trainer.cli.run_plan import RUN_FILE, RunPlan, read_plan
 from trainer.errors import ConfigError, TrainerError
 
 _LOGGER = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class RunDirectory:
         self.path = Path(path).expanduser().resolve()
         self.results_file = self.path / "results.jsonl"
         self.checkpoints = CheckpointDirectory(self.path / "checkpoints")
-        self._stops_file = self.path / "run.json"
+        self._plan_file = self.path / RUN_FILE
         self._results = JSONLinesResults(self.results_file)
         self._made: list[Path] = []
 
@@ -44,14 +45,14 @@ class RunDirectory:
         except ValueError:
             return self.path
 
-    def create(self, stops: Mapping[str, Any]) -> None:
+    def create(self, plan: RunPlan) -> None:
         """Makes the directory of a new run.
 
         One that was killed before it saved anything cannot be gone on with, so the new one takes
         its place; the results that it wrote stay in `results.jsonl.1`.
 
         Args:
-            stops: when the run ends, for `resume`.
+            plan: when the run ends and what it keeps, for `resume`.
 
         Raises:
             ConfigError: it holds a run already, or cannot be written.
@@ -66,32 +67,35 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             with self._refusals_told():
                 self._results.start_anew({"training_iteration": 1})
-            self.write_stops(stops)
-        except OSError as error:
+            self.write_plan(plan)
+        except (OSError, CheckpointWriteError) as error:
             raise ConfigError(
                 f"{self.path} cannot be written: {error}. Results and checkpoints go there. Give "
                 "another --run-dir, or make room or permissions for it."
             ) from error
 
-    def write_stops(self, stops: Mapping[str, Any]) -> None:
-        """Writes down when the run ends, for `resume`."""
-        text = json.dumps({"stop": dict(stops)}, indent=2) + "\n"
-        self._stops_file.write_text(text, encoding="utf-8")
+    def write_plan(self, plan: RunPlan) -> None:
+        """Writes down when the run ends and what it keeps, for `resume`.
+
+        Raises:
+            CheckpointWriteError: it cannot be written; what was there before is whole.
+        """
+        plan.write(self._plan_file)
 
     def remove_if_unused(self) -> None:
         """Removes what `create` made for a run that never began; other files stay."""
-        self._stops_file.unlink(missing_ok=True)
+        self._plan_file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it holds something else
             for path in self._made:
                 path.rmdir()
 
-    def read_stops(self) -> dict[str, Any]:
-        """The stop criteria that the run was started with; none if the file is not there."""
-        try:
-            stops: dict[str, Any] = json.loads(self._stops_file.read_text(encoding="utf-8"))["stop"]
-        except (OSError, ValueError, KeyError):
-            return {}
-        return stops
+    def read_plan(self) -> RunPlan:
+        """What the run was started with; defaults that remove nothing if it is not there.
+
+        Raises:
+            ConfigError: `run.json` is damaged.
+        """
+        return read_plan(self._plan_file)
 
     def append_result(self, result: Mapping[str, Any]) -> None:
         """Writes one result as a line; the config is left out, the checkpoint has it."""
@@ -143,8 +147,9 @@ class RunDirectory:
                 f"{self.relative_path}"
             ) from error
 
-    def save_checkpoint(self, algo: Algorithm, *, keep: int) -> Path:
-        """Saves a checkpoint of this iteration, then removes all but the newest `keep`."""
+    def save_checkpoint(self, algo: Algorithm, *, keep: int | None) -> Path:
+        """Saves a checkpoint of this iteration, then removes all but the newest `keep`, if any."""
         path = self.checkpoints.save(algo)
-        self.checkpoints.remove_older(keep=keep, until=algo.training_iteration)
+        if keep is not None:
+            self.checkpoints.remove_older(keep=keep, until=algo.training_iteration)
         return path

@@ -35,10 +35,12 @@ class RunLock:
 
     Args:
         path: the directory of the run, absolute.
+        must_be_new: raise FileExistsError if the directory is there already.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, must_be_new: bool = False) -> None:
         self._path = path
+        self._must_be_new = must_be_new
         self._file = path / LOCK_FILE
         self._descriptor = -1
         self._made: list[Path] = []
@@ -50,14 +52,17 @@ class RunLock:
         Raises:
             ConfigError: another process holds it (names the process), or the directory cannot be
                 made or written.
+            FileExistsError: the directory is not new, and must be.
         """
         try:
             self._made = [path for path in (self._path, *self._path.parents) if not path.exists()]
-            self._path.mkdir(parents=True, exist_ok=True)
+            self._make_directory()
             self._descriptor = self._locked_file()
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
+            if self._must_be_new and self._path.is_dir():
+                raise
             self._remove_made()
             raise ConfigError(
                 f"{self._path} cannot be used as the directory of a run: {error}. Results and "
@@ -78,6 +83,14 @@ class RunLock:
         self._file.unlink(missing_ok=True)
         os.close(self._descriptor)
         self._remove_made()
+
+    def _make_directory(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._path.mkdir()  # only one of several processes makes it
+        except FileExistsError:
+            if self._must_be_new or not self._path.is_dir():
+                raise
 
     def _locked_file(self) -> int:
         """The descriptor of the lock file, locked by this process."""

@@ -10,10 +10,12 @@ from typing import Any, Final
 from callbacks.ready_made.line_output import LineOutput
 from callbacks.ready_made.metric_values import number_at
 from callbacks.ready_made.progress_lines import ProgressLines
-from callbacks.ready_made.stop_criteria import StopCriteria
+from callbacks.ready_made.result_logging import JSONLinesLogger
+from callbacks.ready_made.siblings import objects_beside
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.orderly_end import CutShort, OrderlyEnd
 from trainer.cli.run_directory import RunDirectory
+from trainer.cli.run_plan import RunPlan
 
 # Together with saving and Python's own end, less than 3 s.
 _FINISHING_S: Final = 1.5
@@ -31,16 +33,12 @@ class TrainingRun:
         self,
         algo: Algorithm,
         directory: RunDirectory,
-        stops: StopCriteria,
-        *,
-        checkpoint_every: int,
-        keep: int,
+        plan: RunPlan,
     ) -> None:
         self._algo = algo
         self._directory = directory
-        self._stops = stops
-        self._checkpoint_every = checkpoint_every
-        self._keep = keep
+        self._plan = plan
+        self._stops = plan.stops
         self._output = LineOutput()
         self._end = OrderlyEnd(on_asked=self._tell_asked)
 
@@ -78,17 +76,24 @@ class TrainingRun:
             if result is not None:
                 elapsed_s = time.monotonic() - started_at
                 self._output.write(progress.line(result, elapsed_s=elapsed_s))
-                self._directory.append_result(result)
+                if not self._has_logger_of_its_own():
+                    self._directory.append_result(result)
                 reason = self._reason(result)
             iteration = self._algo.training_iteration
             if reason is None and self.was_interrupted:
                 reason = _why_stopped(iteration, was_finished=result is not None)
             is_unsaved = iteration > saved_at or not has_checkpoint
-            is_due = iteration - saved_at >= self._checkpoint_every
+            is_due = iteration - saved_at >= self._plan.checkpoint_every
             if is_due or (is_unsaved and reason is not None):
-                self._directory.save_checkpoint(self._algo, keep=self._keep)
+                self._directory.save_checkpoint(self._algo, keep=self._plan.keep)
                 saved_at, has_checkpoint = iteration, True
         return reason
+
+    def _has_logger_of_its_own(self) -> bool:
+        """Whether a callback of the run writes the same rows to the same file."""
+        loggers = objects_beside(self._algo, JSONLinesLogger)
+        file = self._directory.results_file
+        return any(getattr(logger.sink, "path", None) == file for logger in loggers)
 
     def _iteration(self) -> Mapping[str, Any] | None:
         """A result; None if the run is to end, and it would have taken too long."""

@@ -193,8 +193,9 @@ _NAMING_OTHERS: Final = frozenset({"GymV21Environment-v0", "GymV26Environment-v0
 """Ids of gymnasium whose `env_config` says which other env is to be imported."""
 
 _ACCEPTED = (
-    "Accepted are: a gymnasium id ('CartPole-v1'), a name given to register_env(), a dotted path "
-    "to a class ('package.module.MyEnv'), a class or callable that takes an EnvContext."
+    "Accepted are: a gymnasium id ('CartPole-v1'), a module and an id that it registers "
+    "('ale_py:ALE/Pong-v5'), a name given to register_env(), a dotted path to a class "
+    "('package.module.MyEnv'), a class or callable that takes an EnvContext."
 )
 
 
@@ -236,10 +237,35 @@ def _fails_on_purpose(env_class: type[Any]) -> bool:
     return any(name.startswith(_TESTING) and name not in HARMLESS_TESTING_ENVS for name in names)
 
 
+def _creator_in_module(module_name: str, name: str) -> Callable[[EnvContext], Any]:
+    """What `module:name` means: an id that the module registers, or a class or callable in it."""
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise EnvCreationError(
+            f"env='{module_name}:{name}': {module_name!r} could not be imported: {error}. "
+            f"{_ACCEPTED}"
+        ) from error
+    with contextlib.suppress(gymnasium.error.Error):
+        return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
+    found = getattr(module, name, None)
+    if not callable(found):
+        near = difflib.get_close_matches(name, [*gymnasium.registry, *vars(module)], n=3)
+        hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+        raise EnvCreationError(
+            f"env='{module_name}:{name}': {module_name!r} neither registers {name!r} nor holds "
+            f"it.{hint} {_ACCEPTED}"
+        )
+    return found  # type: ignore[no-any-return]
+
+
 def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:
     creator = registered_creator(name)
     if creator is not None:
         return creator
+    module_name, colon, id_or_class = name.partition(":")
+    if colon and "/" not in module_name:
+        return _creator_in_module(module_name, id_or_class)
     try:
         return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
     except (gymnasium.error.Error, ImportError) as error:

@@ -84,6 +84,9 @@ class ModuleCheckpoints(Checkpointable):
     ) -> _Self:
         """A module made and restored from a checkpoint; see `Checkpointable`.
 
+        It is the network alone, which neither normalises observations (`observation_filter`) nor
+        scales and clips actions: to act as the algorithm does, use `TrainedPolicy`.
+
         Args:
             path: what `module.save_to_path()` gave, or `<checkpoint of an algorithm>/learner/
                 rl_module`.

@@ -17,8 +17,13 @@ from typing import Any, Final
 
 _Handler = Callable[[int, "FrameType | None"], object]
 
-_NUMBERS: Final = (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGALRM))
+_NUMBERS: Final = tuple(
+    int(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+)
 _PATIENCE_S: Final = 1.0
+
+FOR_MAIN_PROCESS: Final = frozenset({signal.SIGINT, signal.SIGHUP})
+"""What a terminal sends to all its processes, and workers leave to the main process."""
 
 # What `signal` is made from: without its conversion of numbers to enums, five times as fast.
 _SIGNAL: Final[Any] = sys.modules.get("_signal", signal)
@@ -27,7 +32,7 @@ _set_handler: Final[Callable[[int, _Handler], object]] = _SIGNAL.signal
 
 
 class signals_deferred:  # noqa: N801 - reads as a verb: `with signals_deferred():`
-    """Lets handlers of SIGINT, SIGTERM and SIGALRM run when the block is left, not inside it.
+    """Lets handlers of SIGINT, SIGTERM, SIGHUP, SIGALRM run when the block is left, not inside it.
 
         with signals_deferred():
             …                    # short, and never waits for a worker without limit

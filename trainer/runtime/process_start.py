@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from trainer.errors import ConfigError
+from trainer.runtime.deferred_signals import FOR_MAIN_PROCESS
 from trainer.runtime.fork_server import ForkServerWatch, forget_fork_server
 from trainer.runtime.import_path import (
     may_preload,
@@ -93,9 +94,10 @@ def starting() -> Iterator[None]:
         os.environ.update(variables)
         if path != path_before:
             sys.path = path
-        # Ctrl-C reaches all processes of a terminal. A new one takes over what is blocked here, so
-        # that it does not die of it, with a traceback, before it can ignore it (`worker_main`).
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Ctrl-C and the end of a terminal reach all its processes. A new one takes over what is
+        # blocked here, so that it does not die of it before it can ignore it (`worker_main`); the
+        # fork server, with which its workers would end, never unblocks SIGHUP.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_MAIN_PROCESS)
         try:
             yield
         finally:

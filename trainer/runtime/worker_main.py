@@ -32,6 +32,7 @@ from typing import Any, Final
 from trainer.errors import DebuggerError
 from trainer.runtime.actor_registry import ActorRegistry, tell_this_process
 from trainer.runtime.blas_threads import set_blas_threads
+from trainer.runtime.deferred_signals import FOR_MAIN_PROCESS
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Reply, describe_failure, pack
 from trainer.runtime.process_groups import lead_group
@@ -106,9 +107,10 @@ def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> N
     import_path.take_over()
     tell_this_process(actor_registry)
     print_whole_lines()
-    # Ctrl-C reaches the whole process group; the main process alone decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `process_start.starting`
+    # They reach the whole process group; the main process alone decides what they mean.
+    for number in FOR_MAIN_PROCESS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_MAIN_PROCESS)  # see `process_start.starting`
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # stderr may be closed or replaced by an object without a file.
     with contextlib.suppress(Exception):

@@ -368,7 +368,8 @@ class WorkerSlot:
             thread = getattr(executor, "_executor_manager_thread", None)
             getattr(executors, "_threads_wakeups", {}).pop(thread, None)
         if self.pending is not None:
-            self._watch(_broken(_NotStartedError("this process was forked")), self.stall_limit_s)
+            future = _broken(_NotStartedError("this process was forked"))
+            self._watch(future, self.stall_limit_s, self.limited_by)
 
     def _keep_process(self, process: BaseProcess) -> None:
         self._process = process

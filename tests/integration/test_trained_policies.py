@@ -1,0 +1,148 @@
+"""A policy from a checkpoint acts as the algorithm does, without env, runners and callbacks."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from callbacks import RLlibCallback
+from checkpoints import CheckpointError, CheckpointMismatchError, write_checkpoint
+from tests.checkpoint_assets.make import ASSETS
+from trainer import (
+    PPO,
+    Algorithm,
+    AlgorithmConfig,
+    DQNConfig,
+    EnvContractError,
+    PPOConfig,
+    RLModule,
+    SACConfig,
+    TrainedPolicy,
+)
+from trainer.testing.debug_envs import CountdownEnv
+
+
+class Unbuilt(gym.Wrapper[Any, Any, Any, Any]):
+    """An env that a policy never needs, whose actions have bounds of their own."""
+
+    num_built = 0
+
+    def __init__(self, context: Any) -> None:
+        del context
+        Unbuilt.num_built += 1
+        env = gym.make("Pendulum-v1")
+        super().__init__(gym.wrappers.RescaleAction(env, np.float32(-5.0), np.float32(3.0)))
+
+
+class Unheard(RLlibCallback):
+    """A callback whose code is in the checkpoint, and stays there."""
+
+
+CONFIGS: dict[str, AlgorithmConfig] = {
+    "PPO": PPOConfig()
+    .environment(Unbuilt)
+    .env_runners(observation_filter="MeanStdFilter")
+    .callbacks(Unheard)
+    .training(train_batch_size=300, minibatch_size=100, num_epochs=2),
+    "PPO, not squashed": PPOConfig()
+    .environment(Unbuilt, normalize_actions=False, clip_actions=True)
+    .training(train_batch_size=300, minibatch_size=100, num_epochs=2),
+    "SAC": SACConfig().environment("Pendulum-v1"),
+    "DQN": DQNConfig()
+    .environment("CartPole-v1")
+    .env_runners(exploration_config={"type": "SoftQ", "temperature": 1.0}),
+}
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As the command line makes it: two checkpoints, below `checkpoints`."""
+    folder = tmp_path_factory.mktemp("run")
+    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
+    config.training(train_batch_size=40, minibatch_size=20, num_epochs=1)
+    config.training(model={"fcnet_hiddens": [4]}).environment("CartPole-v1")
+    with config.build_algo() as algo:
+        for number in (1, 2):
+            algo.train()
+            algo.save_to_path(folder / "checkpoints" / f"{number:06d}")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small() -> None:
+    for config in CONFIGS.values():
+        if not config.is_frozen:
+            config.env_runners(num_env_runners=0).debugging(seed=4)
+            config.training(model={"fcnet_hiddens": [8]})
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_policy_gives_the_actions_of_its_algorithm(name: str, tmp_path: Path) -> None:
+    with CONFIGS[name].copy(copy_frozen=False).build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "saved")
+        space = algo.learner.module.observation_space
+        space.seed(1)
+        observations = [space.sample() for _ in range(50)]
+        expected = [algo.compute_single_action(obs, explore=False) for obs in observations]
+    Unbuilt.num_built = 0
+    policy = TrainedPolicy.from_checkpoint(tmp_path / "saved")
+    assert Unbuilt.num_built == 0
+    assert policy.observation_space == space
+    assert (policy.algorithm, policy.training_iteration) == (name.split(",")[0], 1)
+    found = policy.predict_all(observations)
+    for action, other in zip(found, expected, strict=True):
+        assert np.asarray(action).tobytes() == np.asarray(other).tobytes()
+        assert policy.action_space.contains(action)
+    if name == "PPO":  # the network alone gives something else: that is why there is a policy
+        module = RLModule.from_checkpoint(tmp_path / "saved" / "learner" / "rl_module")
+        raw = module.forward_inference({"obs": observations[0][None]})["action_dist_inputs"][0, :1]
+        assert abs(raw - expected[0]).max() > 0.01
+
+
+def test_a_policy_refuses_what_is_no_observation_and_no_policy(
+    run_directory: Path, tmp_path: Path
+) -> None:
+    policy = TrainedPolicy.from_checkpoint(run_directory)
+    for wrong in (np.full(4, np.nan, np.float32), np.zeros(3, np.float32)):
+        with pytest.raises(EnvContractError):
+            policy.predict(wrong)
+    with pytest.raises(CheckpointMismatchError, match=r"by an older version .* Save it again"):
+        TrainedPolicy.from_checkpoint(sorted(ASSETS.glob("*/ppo"))[-1])
+    write_checkpoint(tmp_path / "other", components={"state": 1}, metadata={})
+    with pytest.raises(CheckpointMismatchError, match="no checkpoint of an algorithm"):
+        TrainedPolicy.from_checkpoint(tmp_path / "other")
+    with pytest.raises(CheckpointError):
+        TrainedPolicy.from_checkpoint(tmp_path / "nothing")
+
+
+def test_the_directory_of_a_run_is_its_newest_checkpoint(
+    run_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for cls in (PPO, Algorithm):
+        with cls.from_checkpoint(run_directory) as algo:
+            assert algo.training_iteration == 2
+    assert any(text.endswith("000002 is taken.") for text in caplog.messages)
+    with PPO.from_checkpoint(run_directory / "checkpoints" / "000001") as algo:
+        algo.restore_from_path(run_directory)
+        assert algo.training_iteration == 2
+        algo.restore_from_path(run_directory / "checkpoints", component="learner/rl_module")
+    assert TrainedPolicy.from_checkpoint(run_directory).training_iteration == 2
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(
+    run_directory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run_directory, copy)
+    file = copy / "checkpoints" / "000002" / "learner.rl_module.state"
+    file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:])
+    assert TrainedPolicy.from_checkpoint(copy).training_iteration == 1
+    assert any("passed over for an older one" in text for text in caplog.messages)

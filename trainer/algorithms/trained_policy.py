@@ -1,0 +1,179 @@
+"""A trained policy without the rest: from a checkpoint to actions, as light as a network.
+
+No env is made, no process is started, no learner and no callback exists. What an algorithm does to
+observations and actions when it acts is done here by the same code, so the actions are the same to
+the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import gymnasium as gym
+
+from checkpoints import (
+    CheckpointMismatchError,
+    PathLike,
+    check_shape,
+    read_checkpoint,
+    read_manifest,
+)
+from checkpoints.component_tree import naming_component
+from checkpoints.constructors import CONSTRUCTORS
+from checkpoints.run_directories import checkpoint_of_run
+from trainer.algorithms.inference import ActionRequest, Inference
+from trainer.algorithms.registry import algorithm_class
+from trainer.algorithms.state import CONFIG
+from trainer.config import AlgorithmConfig
+from trainer.config.specs import normalization_settings
+from trainer.connectors import NormalizationStatistics, ObservationEncoder
+from trainer.modules import RLModule, RLModuleSpec
+
+_Self = TypeVar("_Self", bound="TrainedPolicy")
+_MODULE = "learner/rl_module"
+_STATISTICS = "connectors"
+_CONFIG = "config"
+_SETTINGS = (
+    "normalize_actions",
+    "clip_actions",
+    "observation_filter",
+    "normalize_rewards",
+    "clip_rewards",
+    "gamma",
+)
+"""What a config says about acting, and about the statistics; nothing else is taken from one."""
+
+
+class TrainedPolicy:
+    """Gives the actions that a trained algorithm gives, without an algorithm.
+
+        policy = TrainedPolicy.from_checkpoint("runs/pendulum")
+        action = policy.predict(observation)
+
+    An action is what `algorithm.compute_single_action(observation, explore=False)` returns:
+    observations are encoded and normalised as in training, the most likely action is taken, scaled
+    from [-1, 1] to the bounds of its space (`normalize_actions`) and clipped (`clip_actions`).
+
+    Attributes:
+        module: the network.
+        algorithm: the name of the algorithm that trained it.
+        training_iteration: of the checkpoint.
+    """
+
+    def __init__(
+        self,
+        module: RLModule,
+        config: AlgorithmConfig,
+        *,
+        statistics: NormalizationStatistics | None = None,
+        algorithm: str = "",
+        training_iteration: int = 0,
+    ) -> None:
+        """Puts a policy together; users call `from_checkpoint`.
+
+        Args:
+            module: the network, with its weights.
+            config: says what is done to observations and actions.
+            statistics: of the observations that were seen in training.
+            algorithm: see the class.
+            training_iteration: see the class.
+        """
+        self.module = module
+        self.algorithm = algorithm
+        self.training_iteration = training_iteration
+        self._inference = Inference(module, config, root_seed=0)
+        if statistics is not None:
+            self._inference.normalize_with(statistics.current())
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[_Self], path: PathLike, *, module_class: type[RLModule] | None = None
+    ) -> _Self:
+        """The policy of a checkpoint. Nothing that the checkpoint names is imported or called.
+
+        Args:
+            path: a checkpoint of an algorithm, or the directory of a run, which stands for its
+                newest whole checkpoint.
+            module_class: the class of the network, if it is yours and was not imported yet.
+
+        Raises:
+            CheckpointError: the checkpoint is missing or damaged, of another kind, or of a class of
+                networks that this program does not have.
+        """
+        path = checkpoint_of_run(path)
+        manifest = read_manifest(path)
+        metadata, name = manifest.metadata, manifest.metadata.get("algorithm")
+        if not isinstance(name, str):
+            raise CheckpointMismatchError(
+                f"{path} is no checkpoint of an algorithm: its manifest names none. Give what "
+                "algo.save_to_path() wrote, or the directory of a run."
+            )
+        if CONSTRUCTORS not in manifest.components:
+            raise CheckpointMismatchError(
+                f"{path} was saved by an older version ({metadata.get('producer_version')}), which "
+                "did not write down what its network is made with. Save it again: "
+                "Algorithm.from_checkpoint(path).save_to_path(other)."
+            )
+        algorithm = algorithm_class(name)
+        names = [_CONFIG, *({_STATISTICS} & manifest.components.keys())]
+        states = read_checkpoint(path, names, migrations=algorithm.state_migrations).components
+        config = _acting_config(algorithm.config_class(), states[_CONFIG])
+        module = (module_class or RLModule).from_checkpoint(f"{path}/{_MODULE}")
+        statistics = None
+        if _STATISTICS in states:
+            encoder = ObservationEncoder(
+                module.observation_space, action_mask_key=module.action_mask_key
+            )
+            spec = RLModuleSpec(
+                module_class=type(module),
+                observation_space=module.observation_space,
+                action_space=module.action_space,
+                model_config=module.model_config,
+                action_mask_key=module.action_mask_key,
+            )
+            settings = normalization_settings(config, module=spec, num_slots=1)
+            statistics = NormalizationStatistics(settings, encoder)
+            statistics.check_state(states[_STATISTICS])
+            statistics.set_state(states[_STATISTICS])
+        iteration = metadata.get("training_iteration")
+        return cls(
+            module,
+            config,
+            statistics=statistics,
+            algorithm=name,
+            training_iteration=iteration if type(iteration) is int else 0,
+        )
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """Of the env that it was trained in."""
+        return self.module.observation_space
+
+    @property
+    def action_space(self) -> gym.Space[Any]:
+        """Of the env that it was trained in."""
+        return self.module.action_space
+
+    def predict(self, observation: Any) -> Any:
+        """The action for one observation, as the env takes it.
+
+        Args:
+            observation: one element of the observation space.
+
+        Raises:
+            EnvContractError: the observation is not of the observation space, or not finite.
+        """
+        return self._inference.action(observation, ActionRequest(number=0, explore=False))
+
+    def predict_all(self, observations: Sequence[Any]) -> list[Any]:
+        """The actions for several observations, in their order; see `predict`."""
+        return [self.predict(observation) for observation in observations]
+
+
+def _acting_config(config: AlgorithmConfig, state: Mapping[str, Any]) -> AlgorithmConfig:
+    """The config with what the saved one says about acting."""
+    with naming_component(_CONFIG):
+        check_shape(state, CONFIG)
+    saved = state["settings"]
+    return config.update_from_dict({name: saved[name] for name in _SETTINGS if name in saved})
