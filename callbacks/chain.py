@@ -8,7 +8,7 @@ here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 from callbacks.callback import RLlibCallback
@@ -23,6 +23,7 @@ from callbacks.spec import CallbackSpec
 from callbacks.state import attribute_names, unsaved_attributes
 from callbacks.state_matching import matched_states
 from checkpoints import check_shape
+from checkpoints.arguments import checked_methods, require_keys
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
 __all__ = ["CallbackChain", "CallbackGroup", "CallbackSpec"]
@@ -33,6 +34,7 @@ CHAIN_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": 
 """The shape of a chain's state."""
 
 
+@checked_methods()
 class CallbackChain:
     """The callbacks of one algorithm or of one env runner.
 
@@ -76,6 +78,31 @@ class CallbackChain:
         # Listeners are bound to the objects of one chain: a copy has to find its own.
         self._spec, self._where, self.objects = parts["spec"], parts["where"], parts["objects"]
         self._connect()
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def __bool__(self) -> bool:
+        return True  # a chain without objects may still have functions
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.objects)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.objects[index]
+
+    def __getattr__(self, name: str) -> Any:
+        # RLlib's chain is the one callback object itself, or a list: what is no member of the
+        # chain is looked up in its objects, in order. Never called for what the chain has.
+        if not name.startswith("_") and name != "objects":
+            for instance in self.objects:
+                if hasattr(instance, name):
+                    return getattr(instance, name)
+        raise AttributeError(
+            f"Neither the chain of callbacks nor one of its objects "
+            f"({', '.join(name_of(type(o)) for o in self.__dict__.get('objects', ())) or 'none'}) "
+            f"has an attribute {name!r}."
+        )
 
     def listeners(self, event: str) -> tuple[Listener, ...]:
         """The callables of an event in order; each takes all documented arguments by keyword.
@@ -186,6 +213,7 @@ class CallbackChain:
         Raises:
             CallbackError: The `set_state` of a callback raised.
         """
+        require_keys("CallbackChain.set_state()", "state", state, ("objects",))
         matches = matched_states(state["objects"], [dotted_name(type(o)) for o in self.objects])
         for index, saved in matches.pairs.items():
             instance = self.objects[index]

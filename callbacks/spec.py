@@ -13,6 +13,7 @@ from typing import Any
 
 from callbacks.errors import CallbackConfigError
 from callbacks.problems import class_problems, function_problems
+from checkpoints.arguments import argument_error
 
 Function = Callable[..., object]
 
@@ -44,6 +45,10 @@ class CallbackSpec:
     functions: Mapping[str, tuple[Function, ...]]
 
     def __init__(self, classes: Any = None, functions: Mapping[str, Any] | None = None) -> None:
+        if functions is not None and not isinstance(functions, Mapping):
+            raise argument_error(
+                "CallbackSpec()", "functions", functions, "None or a dict by event"
+            )
         listed = _listed(classes)
         by_event = {event: _listed(given) for event, given in (functions or {}).items()}
         problems = []

@@ -13,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.errors import (
     CheckpointMismatchError,
     CheckpointVersionError,
@@ -40,6 +41,7 @@ def pack_code(value: Any) -> bytes:
     return packed
 
 
+@checked_arguments
 def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
     """Return the value that was saved as code; this runs code from the checkpoint.
 

@@ -31,6 +31,7 @@ from typing import Any
 import ormsgpack
 
 from checkpoints import wire
+from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import Array, copied
 from checkpoints.decoding import Decoder, LoadArray
 from checkpoints.encoding import Encoder
@@ -91,6 +92,7 @@ def encode_split(
     return EncodedState([head, *encoder.memory], encoder.large)
 
 
+@checked_arguments
 def decode(data: bytes | bytearray | memoryview, *, load_array: LoadArray | None = None) -> Any:
     """Return the value that `encode` was given; arrays are new and writable.
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.codec import encode
 from checkpoints.listing import PathLike
@@ -75,6 +76,7 @@ class CheckpointDifference:
         return all(part.status == "equal" for part in states)
 
 
+@checked_arguments
 def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
     """Return how two checkpoints differ; every file of both is compared with its hash first.
 

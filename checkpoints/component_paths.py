@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.errors import CheckpointMismatchError, StateError
 
 _Value = TypeVar("_Value")
@@ -78,6 +79,7 @@ def is_inside(name: str, path: str | None) -> bool:
     return path is None or name == path or name.startswith(path + "/")
 
 
+@checked_arguments
 def is_selected(
     name: str, components: ComponentNames | None, not_components: ComponentNames | None = None
 ) -> bool:

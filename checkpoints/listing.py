@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -127,6 +128,7 @@ def load_manifest(directory: Path) -> Manifest:
     return parse_manifest(data, source=str(file))
 
 
+@checked_arguments
 def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
     """Return the complete checkpoints directly in a directory, oldest first.
 
@@ -155,6 +157,7 @@ def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
     return sorted(found, key=_age)
 
 
+@checked_arguments
 def latest_checkpoint(directory: PathLike) -> Path | None:
     """Return the path of the newest complete checkpoint in a directory, or None."""
     found = find_checkpoints(directory)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.array_files import ArrayFiles, NewArray, check_digest
 from checkpoints.codec import decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
@@ -47,6 +48,7 @@ class CheckpointContents:
     components: dict[str, Any]
 
 
+@checked_arguments
 def read_manifest(path: PathLike) -> Manifest:
     """Return what a checkpoint says of itself; no payload is read.
 
@@ -58,6 +60,7 @@ def read_manifest(path: PathLike) -> Manifest:
     return _steadily(path, lambda _, manifest: manifest)
 
 
+@checked_arguments
 def verify(path: PathLike) -> Manifest:
     """Read and check every file of a checkpoint, one at a time, and return its manifest.
 
@@ -75,6 +78,7 @@ def verify(path: PathLike) -> Manifest:
     return _steadily(path, check)
 
 
+@checked_arguments
 def read_checkpoint(
     path: PathLike,
     only: ComponentNames | None = None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from checkpoints.arguments import shown
 from checkpoints.array_files import NewArray
 from checkpoints.codec import decode, encode
 from checkpoints.component_paths import is_inside, nearest, select, unflatten
@@ -63,6 +64,11 @@ class Restoring(Saving):
         Raises:
             CheckpointMismatchError: names what does not fit.
         """
+        if not isinstance(state, Mapping):
+            raise CheckpointMismatchError(
+                f"check_state() got {shown(state)}; expected a dict of components. Give what "
+                "get_state() returned."
+            )
         for name, part in self.get_checkpointable_components():
             check = getattr(part, "check_state", None)
             if check is not None and name in state:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.directory import remove_checkpoint, sweep
 from checkpoints.errors import CheckpointError, CheckpointNotFoundError, CheckpointWriteError
 from checkpoints.file_system import FileSystem
@@ -76,6 +77,7 @@ def choose_removals(
     return [found for found in checkpoints if found.path not in kept]
 
 
+@checked_arguments
 def apply_retention(
     directory: PathLike, retention: Retention, *, file_system: FileSystem | None = None
 ) -> list[Path]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.errors import CheckpointMismatchError
 
 ShapeCheck = Callable[[Any, str], Iterator[str]]
@@ -24,6 +25,7 @@ _MAX_PROBLEMS: Final = 5
 _MAX_FLOAT_BITS: Final = 1023
 
 
+@checked_arguments
 def check_shape(state: Any, check: ShapeCheck) -> None:
     """Raise a CheckpointMismatchError that names what is not as it should be, if anything is."""
     problems = list(check(state, ""))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import ormsgpack
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.manifest import Manifest
 
 
@@ -20,6 +21,7 @@ def current_versions() -> dict[str, str]:
     }
 
 
+@checked_arguments
 def version_differences(
     manifest: Manifest, here: Mapping[str, str] | None = None, *, only_minor: bool = False
 ) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -20,6 +21,25 @@ _NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 _BYTECODE_FOLDER: Final = "PYTHONPYCACHEPREFIX"
 _MANY_PROCESSES: Final = 20
 _IMPORTED_BY_TESTS: Final = ("pytest", "trainer", "trainer.testing.debug_envs")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def signals_do_what_they_do_in_a_terminal() -> Iterator[None]:
+    """Whatever started the tests: shells let what runs in the background ignore Ctrl-C.
+
+    Processes inherit that, so it holds for programs that tests start, too.
+    """
+    expected: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in expected.items()}
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, set(expected))
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

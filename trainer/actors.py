@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callbacks import PackingError
+from checkpoints.arguments import checked_arguments
 from trainer.errors import (
     ActorDiedError,
     ActorError,
@@ -203,6 +204,7 @@ def put(value: Any) -> Future:
     return future
 
 
+@checked_arguments
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
     """The living actor of that name, in any process of this run.
 

@@ -3,7 +3,8 @@
     TrainerError
     ├── ConfigError (ValueError)            one or more settings are wrong; lists all of them
     │   ├── UnknownSettingError (TypeError, KeyError, AttributeError)   a name nobody knows
-    │   └── FrozenConfigError (AttributeError, TypeError)   a frozen config was to be changed
+    │   └── FrozenConfigError (AttributeError, TypeError)   a frozen config, or a setting that an
+    │                                       object works with already, was to be changed
     ├── EnvError
     │   ├── EnvCreationError                the env could not be made
     │   ├── EnvContractError                the env answered outside the gymnasium contract
@@ -25,6 +26,7 @@
     ├── RunnerError
     │   ├── RunnerLostError                 a process died and may not be replaced
     │   ├── RunnerFailedError               user code raised in a process; chained as cause
+    │   ├── DebuggerError                   a debugger was called in a process without a terminal
     │   └── RemoteError                     stands for an error whose own class could not travel
     └── AlgorithmStoppedError               an algorithm was used after stop()
 
@@ -51,7 +53,18 @@ class UnknownSettingError(ConfigError, TypeError, KeyError, AttributeError):
 
 
 class FrozenConfigError(ConfigError, AttributeError, TypeError):
-    """A frozen config, or a container in it, was to be changed."""
+    """A frozen config, or a setting that an object works with already, was to be changed."""
+
+    @classmethod
+    def of_attribute(cls, owner: object, name: str, value: object) -> FrozenConfigError:
+        """The error that setting an attribute would change nothing, or nothing that is saved."""
+        return cls(
+            f"{type(owner).__name__}.{name} = {value!r:.80}: settings are fixed when an object is "
+            "made, so this would have no effect, or one that no checkpoint knows. Give it to the "
+            "config before build_algo(); change it on the way with a schedule ([[env_steps, "
+            "value], ...], where the setting takes one), or save and go on with "
+            f"from_checkpoint(path, {name}=...). An attribute of your own needs another name."
+        )
 
 
 class EnvError(TrainerError):
@@ -140,6 +153,10 @@ class RunnerLostError(RunnerError):
 
 class RunnerFailedError(RunnerError):
     """User code raised inside an env runner; the original error is the cause."""
+
+
+class DebuggerError(RunnerError):
+    """A debugger was called in a process of the library, where nobody can type."""
 
 
 class RemoteError(RunnerError):

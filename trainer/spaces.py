@@ -6,6 +6,8 @@ the rules that are written here once.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +23,10 @@ ACTION_MASK_KEY: Final = "action_mask"
 
 LARGEST_INTEGER_BOX: Final = 4096
 """So many alternatives, over all dimensions, may a Box of integers have as action space."""
+
+_MOST_CHANNELS_FIRST: Final = 16
+_MOST_CHANNELS_LAST: Final = 32
+"""Where channels stand is told from the shape of an image: more of them are not taken for such."""
 
 OBSERVATION_SPACES: Final = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
 """What can be observed, for error texts."""
@@ -82,29 +88,77 @@ class ShownImage:
         shape: height, width, channels.
         is_bytes: numbers are 0 to 255 (uint8).
         has_channels: the space has three dimensions, so that nobody takes it for anything else.
+        channels_first: the space is [channels, height, width].
+        start: where its numbers begin in a row of all that is encoded.
     """
 
     shape: tuple[int, int, int]
     is_bytes: bool
     has_channels: bool
+    channels_first: bool
+    start: int
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
 
 
-def shown_image(space: gym.Space[Any]) -> ShownImage | None:
-    """The image that a space shows; None if it shows something else.
+def shown_images(
+    space: gym.Space[Any], *, channels_first: bool | None = None
+) -> tuple[ShownImage, ...]:
+    """The images that a space shows: itself, or those of its parts with three dimensions.
 
-    A Box with two dimensions can be an image with one channel; a Dict with one entry is what that
-    entry is.
+    A Box with two dimensions can be an image with one channel, if there is nothing else.
+
+    Args:
+        space: what a network reads, without an action mask.
+        channels_first: where channels stand in images with three dimensions; None: as it looks.
     """
-    while isinstance(space, spaces.Dict) and len(space.spaces) == 1:
-        space = next(iter(space.spaces.values()))
-    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
-        return None
-    height, width, *channels = space.shape
+    parts, start, found = list(_boxes_and_others(space)), 0, []
+    for part in parts:
+        num_dimensions = len(part.shape or ()) if isinstance(part, spaces.Box) else 0
+        if num_dimensions == 3 or (num_dimensions == 2 and len(parts) == 1):
+            found.append(_image(part, start, channels_first))
+        start += spaces.flatdim(part)
+    return tuple(found)
+
+
+def _boxes_and_others(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
+    """Every part that is not itself a Dict or Tuple, in the order in which they are encoded."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts: Any = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        for part in parts:
+            yield from _boxes_and_others(part)
+    else:
+        yield space
+
+
+def _image(space: gym.Space[Any], start: int, channels_first: bool | None) -> ShownImage:
+    shape = space.shape or ()
+    has_channels = len(shape) == 3
+    if channels_first is None:
+        channels_first = has_channels and _looks_channels_first(shape)
+    height, width, channels = shape if has_channels else (*shape, 1)
+    if has_channels and channels_first:
+        channels, height, width = shape
     return ShownImage(
-        shape=(height, width, channels[0] if channels else 1),
+        shape=(height, width, channels),
         is_bytes=space.dtype == np.uint8,
-        has_channels=bool(channels),
+        has_channels=has_channels,
+        channels_first=has_channels and channels_first,
+        start=start,
     )
+
+
+def _looks_channels_first(shape: tuple[int, ...]) -> bool:
+    """Whether [channels, height, width] is meant, as frame stacks and Torch have it.
+
+    A few channels stand before two longer sides, which are equal or both too long for channels.
+    """
+    first, second, third = shape
+    has_long_sides = min(second, third) > _MOST_CHANNELS_LAST or second == third
+    return first <= _MOST_CHANNELS_FIRST and first < min(second, third) and has_long_sides
 
 
 def alternatives_of_integer_box(space: spaces.Box) -> Array:

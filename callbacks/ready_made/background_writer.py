@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import weakref
 from collections import deque
@@ -36,9 +37,18 @@ class BackgroundWriter:
         write: Called with each item.
         name: What is written to, for messages.
         max_waiting: So many items wait at most; more are lost.
+        same: Says what an item is. If the next one is the same, it takes the place of the one
+            before: both together are lost once, or not at all. None: no two are the same.
     """
 
-    def __init__(self, write: Callable[[Any], object], *, name: str, max_waiting: int) -> None:
+    def __init__(
+        self,
+        write: Callable[[Any], object],
+        *,
+        name: str,
+        max_waiting: int,
+        same: Callable[[Any], object] | None = None,
+    ) -> None:
         self._write = write
         self._name = name
         self._max_waiting = max_waiting
@@ -47,7 +57,18 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
         self._is_behind = False
         self._num_lost = 0
+        self._has_told = False
+        self._same = same
+        self._newest_lost: object = None
         atexit.register(_write_the_rest, weakref.ref(self))
+        _WRITERS.add(self)
+
+    def _begin_anew(self) -> None:
+        """In a forked copy of the process: what waits is written by the original's thread."""
+        self._waiting = deque()
+        self._changed = threading.Condition()
+        self._thread = None
+        self._is_behind = False
 
     @property
     def num_lost(self) -> int:
@@ -68,7 +89,20 @@ class BackgroundWriter:
         """Takes an item; never waits, never raises."""
         reason = self._take(item)
         if reason:
-            self.lose(reason)
+            self.lose(reason, item)
+
+    def has_lost(self, item: Any) -> bool:
+        """Whether the newest that was lost is the same."""
+        is_known = self._same is not None and self._newest_lost is not None
+        return is_known and self._newest_lost == self._what(item)
+
+    def _what(self, item: Any) -> object:
+        return None if self._same is None else self._same(item)
+
+    def forget_newest(self) -> None:
+        """What comes next is not the same as anything before."""
+        with self._changed:
+            self._newest_lost = None
 
     def _take(self, item: Any) -> object:
         """Takes an item, or gives the reason why not."""
@@ -98,15 +132,18 @@ class BackgroundWriter:
             self._is_behind = not is_done
         return is_done
 
-    def lose(self, reason: object) -> None:
+    def lose(self, reason: object, item: Any) -> None:
         """Counts an item that cannot be written; the first one is logged with the reason.
 
         Args:
             reason: An exception, or a text.
+            item: What is lost.
         """
         with self._changed:
-            self._num_lost += 1
-            is_first = self._num_lost == 1
+            if not self.has_lost(item):
+                self._num_lost += 1
+                self._newest_lost = self._what(item)
+            is_first, self._has_told = not self._has_told, True
         if is_first:
             text = repr(reason) if isinstance(reason, BaseException) else reason
             _LOGGER.warning(
@@ -115,6 +152,12 @@ class BackgroundWriter:
                 self._name,
                 text,
             )
+
+    def _note_written(self, item: Any) -> None:
+        with self._changed:
+            if self.has_lost(item):
+                self._num_lost -= 1
+                self._newest_lost = None
 
     def _run(self) -> None:
         while True:
@@ -128,11 +171,26 @@ class BackgroundWriter:
             try:
                 self._write(item)
             except BaseException as error:  # noqa: BLE001  nobody could catch it on this thread
-                self.lose(error)
+                self.lose(error, item)
+            else:
+                self._note_written(item)
             del item
             with self._changed:
                 self._waiting.popleft()
                 self._changed.notify_all()
+
+
+# Global because a fork copies all of them; weak, so that it keeps none alive.
+_WRITERS: Final[weakref.WeakSet[BackgroundWriter]] = weakref.WeakSet()
+
+
+def _begin_anew_after_fork() -> None:
+    for writer in list(_WRITERS):
+        writer._begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew_after_fork)
 
 
 def _write_the_rest(reference: weakref.ref[BackgroundWriter]) -> None:

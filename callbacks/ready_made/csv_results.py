@@ -27,6 +27,8 @@ class CSVResults:
         path: The file.
     """
 
+    holds_points = True  # an evaluation that a result repeats would be a point that nobody measured
+
     def __init__(self, path: str | Path) -> None:
         self._file = LineFile(path, self._iteration_of)
         self._columns: list[str] = []

@@ -24,10 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from callbacks.views import EpisodeView
+from checkpoints.arguments import checked_arguments
 
 Array = npt.NDArray[Any]
 
 
+@checked_arguments
 def load_episode(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The arrays of a recorded episode by name, as the module docstring lists them.
 
@@ -38,7 +40,13 @@ def load_episode(path: str | os.PathLike[str]) -> dict[str, Array]:
         FileNotFoundError: there is no such file.
         ValueError: it is no file of arrays, or holds pickled objects.
     """
-    archive = np.load(Path(path).expanduser(), allow_pickle=False)
+    try:
+        archive = np.load(Path(path).expanduser(), allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as cause:
+        raise ValueError(
+            f"path={str(path)!r} is no file of arrays ({cause}); expected an .npz file that "
+            "EpisodeRecorder wrote. Give the path of one."
+        ) from cause
     if not hasattr(archive, "files"):
         raise ValueError(
             f"{path} holds a single array; expected an .npz file that EpisodeRecorder wrote"

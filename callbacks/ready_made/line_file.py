@@ -9,6 +9,7 @@ to a file beside it, which then takes its name.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -71,6 +72,7 @@ class LineFile:
         self._iteration_of = iteration_of
         self._last_iteration: int | None = None  # None: not known, look at the file
         self._size = 0
+        self._damage_told: _Survey | None = None
 
     # ---- reading
 
@@ -139,12 +141,23 @@ class LineFile:
         return last
 
     def append(self, iteration: int, line: bytes) -> None:
-        """Writes a line behind all others."""
+        """Writes a line behind all others, or nothing of it."""
         self._last_iteration = None  # until it is known to be written
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.write(line + b"\n")
+        before = self._current_size()
+        try:
+            with self.path.open("ab") as file:
+                file.write(line + b"\n")
+        except OSError:
+            self._take_back(before)
+            raise
         self._remember(iteration)
+
+    def _take_back(self, size: int) -> None:
+        """Takes off what a failed write left: half a line is no damage that somebody must know."""
+        with contextlib.suppress(OSError):  # a pipe; the next look repairs what is left of a file
+            if self.path.is_file():
+                os.truncate(self.path, max(0, size))
 
     def rewrite(
         self,
@@ -220,6 +233,9 @@ class LineFile:
         return survey.last_iteration
 
     def _tell_damage(self, survey: _Survey) -> None:
+        if survey == self._damage_told:
+            return  # it could not be repaired, and is told
+        self._damage_told = survey
         if survey.num_damaged == 1 and survey.is_last_damaged and survey.num_good:
             _LOGGER.warning(
                 "The last line of %s was not written to its end, as happens when a process is "

@@ -85,8 +85,10 @@ class ResultLogger(RLlibCallback):
         self.sink = sink
         self._max_waiting = max_waiting
         self._must_start_anew = True
+        self._has_new_evaluation = True
         self._is_refused: bool | None = None  # None: not known before the first row
         self._num_lost_before = 0
+        self._num_lost_told = 0
         self._unwritten: Mapping[str, Any] | None = None
         self._written_early: Any = None
         self._writer: BackgroundWriter | None = None
@@ -128,8 +130,10 @@ class ResultLogger(RLlibCallback):
         algorithm.after_train_result(partial(self._on_complete, algorithm))
 
     def _on_complete(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
-        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost)
+        self._num_lost_told = self.num_rows_lost
+        count_fault(result, NUM_LOST_ROWS, self._num_lost_told)
         self._refuse_path_of_others(algorithm)
+        self._has_new_evaluation = getattr(algorithm, "has_new_evaluation", True)
         self._unwritten = result
         algorithm.after_train_result(partial(self._on_decided, algorithm))
 
@@ -143,9 +147,9 @@ class ResultLogger(RLlibCallback):
         algorithm.after_train_result(self._on_saved)
 
     def _on_saved(self, result: Mapping[str, Any]) -> None:
-        before = self.num_rows_lost
         self._write(result)
-        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost - before)
+        # Since the result got its count, so that a row that was written early counts as well.
+        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost - self._num_lost_told)
 
     def _refuse_path_of_others(self, algorithm: AlgorithmView) -> None:
         """Keeps a new run away from where another algorithm of this process still writes."""
@@ -182,6 +186,8 @@ class ResultLogger(RLlibCallback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """The iteration under way is void: it was undone, or a checkpoint was loaded."""
+        if self._writer is not None:
+            self._writer.forget_newest()
         self._num_lost_before = state.get("num_rows_lost", 0) - self._num_lost_here
         self._unwritten = self._written_early = None
 
@@ -200,24 +206,30 @@ class ResultLogger(RLlibCallback):
         if self._writer is None:
             name = str(getattr(self.sink, "path", type(self.sink).__name__))
             self._writer = BackgroundWriter(
-                self._write_row, name=name, max_waiting=self._max_waiting
+                self._write_row,
+                name=name,
+                max_waiting=self._max_waiting,
+                same=_iteration,
             )
             self._began_at = time.monotonic()
         early, self._unwritten, self._written_early = self._written_early, None, None
         if self._is_refused:
             self._writer.lose(
                 "another algorithm of this process writes there; stop() it before the next one "
-                "begins, or give every run a path of its own"
+                "begins, or give every run a path of its own",
+                result,
             )
             return
         try:
             row = row_of(result)
+            if not self._has_new_evaluation and getattr(self.sink, "holds_points", False):
+                row.pop("evaluation", None)
             content = jsonable(row) if is_early or early is not None else None
         except Exception as error:  # noqa: BLE001  a value of the user may raise; it is reported
-            self._writer.lose(error)
+            self._writer.lose(error, result)
             return
         self._written_early = content if is_early else None
-        if early is None or content != early:
+        if early is None or content != early or self._writer.has_lost(row):
             self._writer.submit(row)
             self._wait(self._writer)
 
@@ -234,6 +246,10 @@ class ResultLogger(RLlibCallback):
             self.sink.start_anew(row)
             self._must_start_anew = False  # not before it worked: nothing may be written over
         self.sink.append(row)
+
+
+def _iteration(row: Mapping[str, Any]) -> object:
+    return row.get("training_iteration")
 
 
 class JSONLinesLogger(ResultLogger):

@@ -42,6 +42,8 @@ class TensorBoardResults:
         ImportError: tensorboardX is not installed.
     """
 
+    holds_points = True  # see `CSVResults`
+
     def __init__(self, directory: str | Path) -> None:
         self.path = Path(directory).expanduser().resolve()
         self._file: Path | None = None

@@ -19,7 +19,17 @@ from tests.architecture.source_tree import (
 )
 
 RANKS: Final[dict[int, frozenset[str]]] = {
-    0: frozenset({"errors", "types", "seeding", "spaces", "rllib_names", "sibling_packages"}),
+    0: frozenset(
+        {
+            "errors",
+            "types",
+            "seeding",
+            "spaces",
+            "rllib_names",
+            "sibling_packages",
+            "interrupted_import",
+        }
+    ),
     1: frozenset({"nn", "metrics", "runtime"}),
     2: frozenset({"episodes", "exploration", "curriculum", "actors"}),
     3: frozenset({"envs", "modules", "connectors", "replay"}),

@@ -2,6 +2,9 @@
 
     python -m tests.faults.killed_runs KIND RUNNERS ITERATIONS        a run of the Python API
 
+KIND is an algorithm, or ACTORS for the run of `runs_with_actors`, whose runners, actors and fork
+server are killed, too.
+
 Used by `test_killed_runs.py`. The killer watches from outside: which files there are says what a
 run is doing, and, whatever it is doing, the newest checkpoint has to be whole.
 """
@@ -9,6 +12,7 @@ run is doing, and, whatever it is doing, the newest checkpoint has to be whole.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -25,7 +29,9 @@ from callbacks import BestCheckpoint, CSVLogger, JSONLinesLogger, PeriodicCheckp
 from checkpoints import CheckpointNotFoundError, latest_checkpoint, verify
 from checkpoints.leftovers import parse_leftover
 from tests.command_line import ENV, command
-from trainer import Algorithm, DQNConfig, PPOConfig
+from tests.faults import runs_with_actors
+from tests.faults.runs_with_actors import PIDS_FILE, Reporting, is_about_an_actor, make_actors
+from trainer import Algorithm, AlgorithmConfig, DQNConfig, PPOConfig
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 KEEP: Final = 2
@@ -39,6 +45,9 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
         "replay_buffer_config": {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 60},
     },
 }
+AN_ACTOR_DIED: Final = 3
+"""The exit code of a run that an actor's death has ended: it is to be started again."""
+
 COMMON: Final[dict[str, Any]] = {
     "num_envs_per_env_runner": 2,
     "seed": 5,
@@ -68,22 +77,34 @@ def script_line(kind: str, *, runners: int, iterations: int) -> list[str]:
 
 def run_script(kind: str, runners: int, iterations: int, folder: Path) -> None:
     """A run of the Python API that begins, or goes on with what it finds."""
+    has_actors = kind == "ACTORS"
+    checkpoints = folder / "checkpoints"
     callbacks = [
-        PeriodicCheckpoint(folder / "checkpoints", every=1, keep_last=KEEP),
+        PeriodicCheckpoint(checkpoints, every=1, keep_last=KEEP, background=has_actors),
         BestCheckpoint(folder / "best", keep=2),
         JSONLinesLogger(folder / "results.jsonl"),
         CSVLogger(folder / "results.csv"),
+        *([Reporting] if has_actors else []),
     ]
-    newest = latest_checkpoint(folder / "checkpoints")
+    if has_actors:
+        make_actors()
+    config = config_of(kind, runners).callbacks(callbacks)
+    newest = latest_checkpoint(checkpoints)
     if newest is not None:
-        algo = Algorithm.from_checkpoint(newest, callbacks=callbacks)
+        env = {"env": config.env, "env_task_fn": config.env_task_fn} if has_actors else {}
+        algo = Algorithm.from_checkpoint(newest, callbacks=callbacks, **env)
     else:
-        config = {"PPO": PPOConfig, "DQN": DQNConfig}[kind]().environment(ENV)
-        settings = {**SETTINGS[kind], **COMMON, "num_env_runners": runners}
-        algo = config.update_from_dict(settings).callbacks(callbacks).build_algo()
+        algo = config.build_algo()
     with algo:
         while algo.training_iteration < iterations:
             algo.train()
+
+
+def config_of(kind: str, runners: int) -> AlgorithmConfig:
+    if kind == "ACTORS":
+        return runs_with_actors.config(**COMMON, num_env_runners=runners)
+    config = {"PPO": PPOConfig, "DQN": DQNConfig}[kind]().environment(ENV)
+    return config.update_from_dict({**SETTINGS[kind], **COMMON, "num_env_runners": runners})
 
 
 class KilledRun:
@@ -93,12 +114,14 @@ class KilledRun:
         newest: the iteration of the newest checkpoint that was ever seen.
         hits: what the run was doing → how many kills found it doing that.
         num_looks: how often the newest checkpoint was looked for and read completely.
+        killed_others: which of its other processes were killed → how many.
     """
 
     def __init__(self, folder: Path, begin: list[str], go_on: list[str], *, seed: int) -> None:
         self.newest = 0
         self.hits: Counter[str] = Counter()
         self.num_looks = 0
+        self.killed_others: Counter[str] = Counter()
         self._folder = folder
         self._begin, self._go_on = begin, go_on
         self._checkpoints = folder / "run" / "checkpoints"
@@ -108,9 +131,10 @@ class KilledRun:
         """Lets the run live until it is killed; returns its exit code if it ended before."""
         process, before, stale = self._start(), self.newest, self._signs()
         try:
-            is_due = self._moment()
+            is_due, kill_others = self._moment(), self._kills_of_others(process.pid)
             while not is_due():
                 self.look()
+                kill_others()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=LOOK_AGAIN_S)
                     break
@@ -176,6 +200,42 @@ class KilledRun:
 
         return is_due
 
+    def _kills_of_others(self, pid: int) -> Callable[[], None]:
+        """What kills processes of this life beside the main one, up to two of them.
+
+        Those that the run has named in this life; which, when and how many follows from the seed.
+        """
+        kinds = ["training runner", "evaluation runner", "actor", "fork server"]
+        names = [
+            str(self._rng.choice(kinds, p=[0.45, 0.3, 0.15, 0.1]))
+            for _ in range(self._rng.integers(0, 3))
+        ]
+        waits_s = [self._rng.uniform(0.0, 0.4) for _ in names]
+        file = self._folder / PIDS_FILE
+        file.unlink(missing_ok=True)
+        seen_at: float | None = None
+
+        def kill() -> None:
+            nonlocal seen_at
+            if not names or not file.exists():
+                return
+            seen_at = time.monotonic() if seen_at is None else seen_at
+            if time.monotonic() < seen_at + waits_s[0]:
+                return
+            waits_s.pop(0)
+            name, seen_at = names.pop(0), None
+            found = json.loads(file.read_text())[name]
+            if not found:
+                return
+            chosen = int(self._rng.choice(found))
+            with contextlib.suppress(ProcessLookupError):
+                # The number may be somebody else's by now; ours are all in the run's own session.
+                if os.getsid(chosen) == pid:
+                    os.kill(chosen, signal.SIGKILL)
+                    self.killed_others[name] += 1
+
+        return kill
+
     def _is_seen(self, kind: str) -> bool:
         return kind == "result" or kind in self._signs().values()
 
@@ -210,7 +270,13 @@ def component_bytes(checkpoint: Path) -> dict[str, bytes]:
 def main(words: Sequence[str]) -> None:
     """Makes a run of the Python API in the folder `run`."""
     kind, runners, iterations = words
-    run_script(kind, int(runners), int(iterations), Path("run"))
+    try:
+        run_script(kind, int(runners), int(iterations), Path("run"))
+    except Exception as error:
+        if kind != "ACTORS" or not is_about_an_actor(error):
+            raise
+        print(f"ended because of an actor: {type(error).__name__}: {error}")
+        sys.exit(AN_ACTOR_DIED)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,11 @@ import pytest
 from trainer import actors
 from trainer.errors import RemoteError
 from trainer.runtime.actor_link import _Process
-from trainer.runtime.actor_registry import DETACHED_REGISTRY_VARIABLE, ActorRegistry
+from trainer.runtime.actor_registry import (
+    DETACHED_REGISTRY_VARIABLE,
+    ActorRegistry,
+    registry_of_this_process,
+)
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.waiting import is_process_alive, wait_until
 
@@ -263,6 +267,43 @@ def test_a_detached_actor_outlives_its_maker(detached_registry: str, ending: str
     assert not ActorRegistry(detached_registry).names()
     with pytest.raises(actors.ActorDiedError, match=r"kill\(\)"):
         handle.get.remote()
+
+
+def test_actors_that_ended_leave_no_file_behind(detached_registry: str) -> None:
+    """However they end; that is told to those who ask later, all the same."""
+    gone: list[tuple[Any, str]] = []
+    for ending, how in (("exit", "exit code 7"), ("kill", r"kill\(\)"), ("raise", "no such")):
+        for options in ({}, {"name": ending}, {"lifetime": "detached"}):
+            arguments = ("no such thing",) if ending == "raise" else ()
+            fragile = Fragile.options(**options).remote(*arguments)
+            if ending == "exit":
+                fragile.exit.remote(7)
+            elif ending == "kill":
+                actors.kill(fragile)
+            gone.append((fragile, how))
+    for fragile, how in gone:
+        assert fragile._address.wait_for_end(10.0)
+        with pytest.raises(actors.ActorDiedError, match=how):
+            actors.get(fragile.pid.remote(), timeout=20)
+    left = {"key", "lock", "endings"}
+    own = Path(registry_of_this_process().directory)
+    assert wait_until(lambda: {path.name for path in own.iterdir()} <= {*left, "owner"})
+    assert wait_until(lambda: {path.name for path in Path(detached_registry).iterdir()} <= left)
+
+
+def test_traces_of_a_detached_actor_that_died_alone_go_with_the_next_one(
+    detached_registry: str,
+) -> None:
+    _, pid, _ = run_driver("pass", "lifetime='detached'")
+    os.kill(pid, signal.SIGKILL)  # nobody watches it any more
+    assert wait_until(lambda: not is_process_alive(pid))
+    assert len(list(Path(detached_registry).iterdir())) > 3
+    actors.kill(Fragile.options(lifetime="detached").remote())
+    assert wait_until(
+        lambda: (
+            {path.name for path in Path(detached_registry).iterdir()} == {"key", "lock", "endings"}
+        )
+    )
 
 
 def test_a_folder_that_others_can_enter_is_refused(detached_registry: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -221,3 +222,20 @@ def test_a_signal_at_any_moment_ends_in_time(seed: int, tmp_path: Path) -> None:
         assert read_manifest(saved).metadata["training_iteration"] == len(rows)
     else:
         assert found.errors == "Stopped.\n"
+
+
+@pytest.mark.parametrize("is_script", [False, True])
+def test_ctrl_c_while_python_still_imports_is_one_line(is_script: bool, tmp_path: Path) -> None:
+    stuck = 'import threading\nfrom pathlib import Path\nPath("is_there").touch()\n'
+    (tmp_path / "gymnasium.py").write_text(f"{stuck}threading.Event().wait()\n")
+    script = tmp_path / "local-trainer"
+    script.write_text("import sys\nfrom trainer.cli import main\nsys.exit(main())\n")
+    process = subprocess.Popen(
+        [sys.executable, str(script), "list"] if is_script else command("list"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(PROJECT)])},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert wait_until((tmp_path / "is_there").exists)
+    found = ended(process, signal.SIGINT)
+    assert (found.code, found.out, found.errors) == (130, "", "Stopped.\n")

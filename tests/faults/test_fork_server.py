@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkpoints import encode
-from trainer import PPOConfig, RunnerLostError
+from checkpoints import Checkpointable, CheckpointWriteError, encode
+from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
-from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
+from trainer.runtime import fork_server, worker_pool
+from trainer.runtime.process_start import (
+    START_METHOD_VARIABLE,
+    choose_start_method,
+    make_context,
+)
 from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import wait_until
+from trainer.testing.waiting import is_process_alive, wait_until
 
 pytestmark = [
     pytest.mark.process,
@@ -51,6 +58,48 @@ def outcome(before_the_second: Callable[[Any], None]) -> bytes:
     return encode([[{**comparable(result), "config": None} for result in results], state])
 
 
+@actors.remote
+class Counter(Checkpointable):
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def get(self) -> int:
+        return self.count
+
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="actors outlive the fork server elsewhere")
+def test_actors_that_died_with_the_fork_server_are_missed(tmp_path: Path) -> None:
+    counter = Counter.options(name="counter").remote(3)  # type: ignore[attr-defined]
+    with config().build_algo() as algo:
+        path = algo.save_to_path(tmp_path / "1")
+        kill_fork_server()
+        assert counter._address.wait_for_end(10.0)
+        with pytest.raises(CheckpointWriteError, match="actor 'counter'"):
+            algo.save_to_path(tmp_path / "2")
+        counter = Counter.options(name="counter").remote()  # type: ignore[attr-defined]
+        algo.restore_from_path(path)
+        algo.save_to_path(tmp_path / "2")
+    assert actors.get(counter.get.remote()) == 3
+    actors.shutdown()
+
+
+def test_only_this_user_reaches_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of Python would give its socket a name that every user can connect to."""
+    monkeypatch.setattr(util, "abstract_sockets_supported", True, raising=False)
+    make_context("forkserver", lambda process: None)
+    assert not util.abstract_sockets_supported
+    with config().build_algo():
+        folder = Path(SERVER._forkserver_address).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folder.stat().st_uid == os.geteuid()
+
+
 def kill_fork_server() -> None:
     """Kills it and waits until it is dead, but leaves it for multiprocessing to notice."""
     pid: int = SERVER._forkserver_pid
@@ -60,6 +109,14 @@ def kill_fork_server() -> None:
 
 def test_a_fork_server_killed_between_iterations_makes_no_difference() -> None:
     assert outcome(lambda _: kill_fork_server()) == outcome(lambda _: None)
+
+
+def test_a_fork_server_whose_end_the_program_was_told_instead_of_us_makes_no_difference() -> None:
+    def disturb(_: Any) -> None:
+        kill_fork_server()
+        os.waitpid(SERVER._forkserver_pid, 0)  # as os.wait() does
+
+    assert outcome(disturb) == outcome(lambda _: None)
 
 
 @pytest.mark.parametrize("has_connected", [False, True])
@@ -92,6 +149,67 @@ def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
     assert "could not be started" in caplog.text
 
 
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "STOPPED_LIMIT_S", 0.1)
+    monkeypatch.setattr(worker_pool, "SUSPICIOUS_S", 0.2)
+
+
+def stop_fork_server() -> None:
+    """Stops it and waits until it is; it cannot tell of deaths then, nor start workers."""
+    os.kill(SERVER._forkserver_pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, SERVER._forkserver_pid, os.WSTOPPED | os.WNOWAIT)
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("dies_first", [True, False])
+def test_a_fork_server_that_is_stopped_makes_no_difference(
+    dies_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def disturb(algo: Any) -> None:
+        pid = algo.env_runner_group.env_runner_pids()[1]
+        if dies_first:
+            os.kill(pid, signal.SIGKILL)
+            assert wait_until(lambda: not is_process_alive(pid))
+        stop_fork_server()
+        if not dies_first:  # nobody is told of this death
+            os.kill(pid, signal.SIGKILL)
+
+    assert outcome(disturb) == outcome(lambda _: None)
+    assert "is stopped (SIGSTOP). It is ended, and the workers" in caplog.text
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_an_algorithm_is_built_and_stopped_beside_a_stopped_fork_server() -> None:
+    with config().build_algo():
+        pass
+    stop_fork_server()
+    with config().build_algo() as algo:
+        algo.train()
+        stop_fork_server()
+    assert algo.env_runner_group.env_runner_pids() == {}
+
+
+def test_a_fork_server_that_hangs_is_replaced_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = fork_server._end
+
+    def end_once(pid: int, why: str) -> None:
+        monkeypatch.setattr(fork_server, "ANSWER_LIMIT_S", 60.0)  # the next one imports first
+        end(pid, why)
+
+    with config().build_algo():
+        pass
+    stop_fork_server()
+    monkeypatch.setattr(fork_server, "_is_stopped", lambda _: False)  # it hangs
+    monkeypatch.setattr(fork_server, "ANSWER_LIMIT_S", 0.5)
+    monkeypatch.setattr(fork_server, "_end", end_once)
+    with caplog.at_level("WARNING"), config().build_algo() as algo:
+        algo.train()
+    assert "has not answered for 0.5 s. It is ended" in caplog.text
+
+
 def test_workers_that_can_never_be_started_are_an_error_after_three_tries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,4 +224,4 @@ def test_workers_that_can_never_be_started_are_an_error_after_three_tries(
         config().env_runners(num_env_runners=1).build_algo()
     assert len(tries) == 3
     assert "failed 3 times in a row" in str(raised.value)
-    assert "never answered a request gets 3 tries" in str(raised.value)
+    assert "has never made 10 env steps gets 3 tries" in str(raised.value)

@@ -17,6 +17,7 @@ from checkpoints import latest_checkpoint
 from checkpoints.leftovers import leftover_path
 from tests.command_line import ENV, rows, run, train
 from tests.faults.killed_runs import (
+    AN_ACTOR_DIED,
     KEEP,
     PROJECT,
     KilledRun,
@@ -80,23 +81,24 @@ def outcome(run: Path, iterations: int) -> tuple[Any, ...]:
 
 
 def campaign(
-    how: str, kind: str, runners: int, *, seed: int, kills: int, folder: Path
+    how: str, kind: str, runners: int, *, seed: int, kills: int, folder: Path, spare: int = 8
 ) -> KilledRun:
     # Far more than are made in the lives before the last: a run that has ended saves no more, so
     # what it was killed in the middle of removing would stay.
-    iterations = 4 * kills + 8
+    iterations = 4 * kills + spare
     expected = undisturbed(how, kind, runners, iterations)
     killed = KilledRun(folder, *lines(how, kind, runners, iterations), seed=seed)
+    may_end = (None, 0, AN_ACTOR_DIED) if kind == "ACTORS" else (None, 0)
     for _ in range(kills):
         code = killed.live()
-        assert code in (None, 0), killed.output()
+        assert code in may_end, killed.output()
         if code == 0:
             break
     killed.finish()
     found = outcome(folder / "run", iterations)
     for mine, theirs in zip(found, expected, strict=True):
         assert mine == theirs
-    assert "Traceback" not in killed.output()
+    assert kind == "ACTORS" or "Traceback" not in killed.output()
     return killed
 
 
@@ -104,6 +106,21 @@ def test_kills_make_no_difference(tmp_path: Path) -> None:
     killed = campaign("command line", "PPO", 1, seed=0, kills=3, folder=tmp_path)
     assert killed.hits.total() >= 2
     assert killed.num_looks > 0
+
+
+def test_kills_make_no_difference_to_actors(tmp_path: Path) -> None:
+    """With evaluation beside training, a curriculum, states of callbacks, saves in the background;
+    runners, evaluation runners, actors and the fork server are killed as well."""
+    killed = campaign("script", "ACTORS", 2, seed=0, kills=1, folder=tmp_path, spare=2)
+    assert killed.hits.total() + killed.killed_others.total() >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_hundreds_of_kills_make_no_difference_to_actors(seed: int, tmp_path: Path) -> None:
+    killed = campaign("script", "ACTORS", 2, seed=seed, kills=14, folder=tmp_path)
+    print(dict(killed.hits), dict(killed.killed_others), killed.num_looks)
+    assert killed.hits.total() + killed.killed_others.total() >= 14
 
 
 @pytest.mark.slow

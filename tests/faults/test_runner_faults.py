@@ -94,12 +94,14 @@ def test_what_always_fails_is_an_error_after_three_tries(where: str, how: str) -
         expected = InjectedFaultError if how == "raise" else RunnerLostError
         with pytest.raises(expected) as raised:
             algo.train()
-        assert algo.env_runner_group.num_remote_worker_restarts() <= 2
+        assert algo.env_runner_group.num_remote_worker_restarts() <= 3
         assert algo.training_iteration == 0
     told = str(raised.value.__cause__ if how == "raise" else raised.value)
-    assert "Env runner 2 failed 3 times in a row" in told
+    # The first kill may come from outside.
+    assert f"Env runner 2 failed {3 if how == 'raise' else 4} times in a row" in told
     assert ENDINGS[how] in told
-    assert "max_num_env_runner_restarts=1000" in told
+    assert "A runner that has never made 10 env steps gets 3 tries" in told
+    assert "max_num_env_runner_restarts" not in told, "a setting that did not decide"
     if how == "raise":
         assert isinstance(raised.value.__cause__, RunnerFailedError)
         assert "in _fail_at" in told, "the remote traceback"
@@ -165,7 +167,7 @@ def test_the_maximum_of_restarts_counts_over_iterations() -> None:
             algo.train()
 
 
-class KillsTwice(FailingEnv):
+class KillsThrice(FailingEnv):
     """Kills its process as long as there are files to remove."""
 
     def __init__(self, env_config: Any) -> None:
@@ -180,14 +182,16 @@ class KillsTwice(FailingEnv):
         return super().step(action)
 
 
-def test_a_request_that_kills_twice_gives_its_episodes_up_and_counts_them(tmp_path: Path) -> None:
-    made = config({"folder": str(tmp_path)}, env=KillsTwice)
+def test_a_request_that_kills_at_one_place_three_times_gives_its_episodes_up(
+    tmp_path: Path,
+) -> None:
+    made = config({"folder": str(tmp_path)}, env=KillsThrice)
     with made.build_algo() as algo:
         algo.train()
         slots = algo.get_state()["env_runners"]["slots"]
         running = [slot for slot in slots[:2] if slot["env_seed"] is not None]
         steps = sum(len(np.concatenate(slot["actions"])) for slot in running)
-        for name in ("1", "2"):
+        for name in ("1", "2", "3"):
             (tmp_path / name).touch()
         os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)  # reads the folder
         result = algo.train()
@@ -249,9 +253,7 @@ def test_an_env_that_cannot_be_made_is_told_at_once() -> None:
 def test_an_env_that_kills_every_process_it_is_made_in_is_told_with_the_rule() -> None:
     with pytest.raises(RunnerLostError, match=r"Env runner 2 failed 3 times.*exit code 7") as told:
         config({"where": "init", "how": "exit", "worker_index": 2}).build_algo()
-    assert "never answered a request gets 3 tries, even where num_consecutive_env" in str(
-        told.value
-    )
+    assert "has never made 10 env steps gets 3 tries" in str(told.value)
 
 
 def test_the_time_of_a_repair_includes_the_wait_before_it() -> None:

@@ -103,3 +103,147 @@ def test_a_module_that_trains_when_it_is_imported_is_refused_by_the_first_worker
     assert code == 1
     assert "RunnerError: Workers were to be started while one of your modules was" in output
     assert 'under `if __name__ == "__main__":`' in output
+
+
+LIMITED = """
+import os, resource, tempfile, threading
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=1)
+LIMIT
+config.build_algo()
+"""
+LIMITS = {
+    "files": (
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))",
+        "this process may have 16 open files (`ulimit -n`), and each worker takes some 10: raise",
+    ),
+    "threads": (
+        'def start(self): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = start",
+        "the limit of processes and threads (`ulimit -u`, or of the container) or the memory is",
+    ),
+    "folder": (
+        "folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)",
+        "the current folder of this process was removed, and a new process starts there: change",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_what_keeps_processes_from_starting_is_told_with_what_to_do(
+    what: str, tmp_path: Path
+) -> None:
+    limit, text = LIMITS[what]
+    code, output = run(tmp_path, ["-c", LIMITED.replace("LIMIT", limit)], "forkserver", None)
+    assert code == 1
+    assert output.count("Traceback") == 1, output
+    last = output.rstrip().splitlines()[-1]
+    assert last.startswith("trainer.errors.RunnerLostError: Env runner 1 failed 3 times in a row")
+    assert text in last
+
+
+POOLED = """
+def train(lr):
+    from trainer import PPOConfig
+    from trainer.testing.debug_envs import CountdownEnv
+    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=1)
+    config.training(train_batch_size=20, minibatch_size=20, num_epochs=1, lr=lr)
+    with config.training(model={"fcnet_hiddens": [8]}).build_algo() as algo:
+        return algo.train()["training_iteration"]
+
+if __name__ == "__main__":
+    CALL
+"""
+POOLS = {
+    "multiprocessing": (
+        "import multiprocessing; "
+        "print(multiprocessing.get_context('spawn').Pool(1).map(train, [0.1]))"
+    ),
+    "joblib": "import joblib; print(joblib.Parallel(n_jobs=2)([joblib.delayed(train)(0.1)]))",
+    "concurrent.futures": (
+        "import concurrent.futures; "
+        "print(list(concurrent.futures.ProcessPoolExecutor(1).map(train, [0.1])))"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("pool", POOLS)
+def test_an_algorithm_with_runners_trains_in_a_process_of_a_pool(
+    pool: str, start_method: str, tmp_path: Path
+) -> None:
+    if pool == "joblib":
+        pytest.importorskip("joblib")
+    (tmp_path / "script.py").write_text(POOLED.replace("CALL", POOLS[pool]))
+    assert run(tmp_path, ["script.py"], start_method, None) == (0, "[1]\n")
+
+
+REGISTERED = """
+import gymnasium
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+class Mine(CountdownEnv):
+    def __init__(self, max_length=3):
+        super().__init__({"max_length": max_length})
+
+gymnasium.register("Mine-v0", entry_point="__main__:Mine", kwargs={"max_length": 7})
+gymnasium.register("Long-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv",
+                   max_episode_steps=9)
+held = open(__file__)
+gymnasium.register("Stays-v0", entry_point=lambda: held)  # cannot travel, and is not needed
+
+def make(context):
+    assert gymnasium.make("Long-v0").spec.max_episode_steps == 9
+    return gymnasium.make("Mine-v0")
+
+config = PPOConfig().environment(make).env_runners(num_env_runners=1)
+config.training(train_batch_size=20, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]})
+with config.build_algo() as algo:
+    print(algo.env_runner_group.foreach_env_runner(lambda runner: runner.env.envs[0].spec.kwargs))
+"""
+
+
+def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(REGISTERED)
+    code, output = run(tmp_path, ["script.py"], "forkserver", None)
+    assert (code, output) == (0, "[{'max_length': 7}]\n")
+
+
+DEBUGGED = """
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+class Debugged(CountdownEnv):
+    def step(self, action):
+        STOP
+        return super().step(action)
+
+config = PPOConfig().environment(Debugged).env_runners(num_env_runners=1)
+with config.build_algo() as algo:
+    algo.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [
+        ("breakpoint()", "breakpoint() was called at <string>:7, in a process of its own"),
+        ("import pdb; pdb.set_trace()", "Env runner 1 called the debugger pdb in a process of"),
+    ],
+)
+def test_a_debugger_in_a_runner_is_one_short_error_that_says_what_to_do(
+    stop: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
+    code, output = run(tmp_path, ["-c", DEBUGGED.replace("STOP", stop)], "forkserver", None)
+    lines = output.splitlines()
+    assert code == 1
+    assert lines[-1].startswith(f"trainer.errors.DebuggerError: {text}")
+    assert "num_env_runners=0" in lines[-1]
+    assert len(lines) < 50
+    assert output.count("Traceback") == 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -109,6 +110,14 @@ class Servant:
 
     def huge(self, num_bytes: int) -> bytes:
         return b"x" * num_bytes
+
+    def die_in_the_middle_of_the_answer(self) -> bytes:
+        def send_half(connection: Any, packed: Any) -> None:
+            os.write(connection.fileno(), bytes(packed)[: len(packed) // 2])
+            _sigkill()
+
+        Connection._send = send_half  # type: ignore[attr-defined]
+        return self.huge(100_000)
 
     def work_with_progress(self, seconds: float) -> str:
         deadline = time.monotonic() + seconds
@@ -248,6 +257,17 @@ def test_a_worker_without_progress_is_killed_and_one_that_works_is_not(pool: Wor
     assert isinstance(outcome, Lost)
     assert outcome.stalled_s is not None
     assert 0.4 <= time.monotonic() - started_at < 2.0
+
+
+@both_ways
+def test_a_worker_killed_in_the_middle_of_its_answer_is_noticed(pool: WorkerPool) -> None:
+    """The executor's thread reads half a message and must not wait for the other half."""
+    started(pool, 1)
+    pool.slots[1].submit("die_in_the_middle_of_the_answer", ())
+    found = pool.outcome_within(10.0)
+    if found is None:  # or else the clean-up would wait for ever, too
+        os._exit(1)
+    assert found == (1, Lost(exit_code=-signal.SIGKILL))
 
 
 def test_a_stopped_process_counts_as_stalled(pool: WorkerPool) -> None:

@@ -5,13 +5,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkpoints import Checkpointable, CheckpointMismatchError, read_checkpoint
+from callbacks import PeriodicCheckpoint
+from checkpoints import (
+    Checkpointable,
+    CheckpointMismatchError,
+    CheckpointWriteError,
+    latest_checkpoint,
+    read_checkpoint,
+    read_manifest,
+)
 from trainer import PPO, DQNConfig, PPOConfig, actors
 from trainer.testing.waiting import wait_until
 
@@ -32,6 +42,9 @@ class Saved(Checkpointable):
 
     def inc(self, n: int) -> None:
         self.count += n
+
+    def pid(self) -> int:
+        return os.getpid()
 
     def get(self) -> int:
         return self.count
@@ -142,3 +155,113 @@ def test_training_and_evaluating_ask_actors_for_nothing(algorithm_config: Any) -
         assert actors.get(saved.times_asked.remote()) == 0
         algorithm.get_state()
         assert actors.get(saved.times_asked.remote()) == 1
+
+
+def die(handle: Any) -> None:
+    os.kill(actors.get(handle.pid.remote()), signal.SIGKILL)
+    assert wait_until(lambda: not handle._address.is_alive())
+
+
+def test_no_checkpoint_is_saved_without_an_actor_that_died(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved = Saved.options(name="saved").remote(3)
+    with config().build_algo() as algorithm:
+        path = algorithm.save_to_path(tmp_path / "1")
+        die(saved)
+        for _ in range(2):  # also when its end is known already
+            with pytest.raises(CheckpointWriteError, match=r"'saved'.*SIGKILL.*kill\(handle\)"):
+                algorithm.save_to_path(tmp_path / "2")
+            with pytest.raises(actors.ActorDiedError, match="SIGKILL"):
+                algorithm.get_state()
+        assert wait_until(lambda: "No checkpoint is saved from now on" in caplog.text)
+        assert not (tmp_path / "2").exists()
+        algorithm.train()  # it asks actors for nothing
+        again = Saved.options(name="saved").remote()
+        algorithm.restore_from_path(path)
+        algorithm.save_to_path(tmp_path / "2")
+        assert actors.get(again.get.remote()) == 3
+    found = read_checkpoint(tmp_path / "2", "actors").components
+    assert found == {"actors": {"": {"saved": {"count": 3}}}}
+
+
+def test_an_actor_that_was_killed_on_purpose_is_left_out(tmp_path: Path) -> None:
+    ended, dead = (Saved.options(name=name).remote() for name in ("ended", "dead"))
+    with config().build_algo() as algorithm:
+        actors.kill(ended)
+        algorithm.save_to_path(tmp_path / "1")
+        die(dead)
+        with pytest.raises(CheckpointWriteError):
+            algorithm.save_to_path(tmp_path / "2")
+        actors.kill(dead)  # no longer wanted
+        algorithm.save_to_path(tmp_path / "2")
+    assert set(read_checkpoint(tmp_path / "1").components["actors"][""]) == {"dead"}
+    assert "actors" not in read_checkpoint(tmp_path / "2").components
+
+
+def test_a_dead_actor_ends_the_run_and_the_earlier_checkpoints_stay(tmp_path: Path) -> None:
+    """Retention must not remove the last checkpoint that has its state."""
+    saved = Saved.options(name="saved").remote()
+    chosen = config().callbacks(PeriodicCheckpoint(tmp_path, every=1, keep_last=1))
+    with chosen.build_algo() as algorithm:
+        actors.get(saved.inc.remote(1))
+        algorithm.train()
+        die(saved)
+        with pytest.raises(CheckpointWriteError, match="saved before are whole"):
+            algorithm.train()
+        newest = latest_checkpoint(tmp_path)
+        assert newest is not None
+        assert read_manifest(newest).training_iteration == 1
+        again = Saved.options(name="saved").remote()
+        algorithm.restore_from_path(newest)
+        assert algorithm.train()["training_iteration"] == 2
+    assert actors.get(again.get.remote()) == 1
+
+
+def test_a_restore_does_without_actors_that_died(tmp_path: Path) -> None:
+    saved = Saved.options(name="saved").remote(3)
+    with config().build_algo() as algorithm:
+        path = algorithm.save_to_path(tmp_path / "1")
+        state = algorithm.get_state()
+        die(saved)
+        algorithm.train()
+        algorithm.restore_from_path(path)
+        assert algorithm.training_iteration == 0
+        algorithm.save_to_path(tmp_path / "2", state=state)
+    assert read_checkpoint(tmp_path / "2").components["actors"] == state["actors"]
+
+
+def test_an_actor_whose_constructor_failed_is_missed(tmp_path: Path) -> None:
+    broken = Saved.options(name="saved").remote("no", "such arguments", "at all")
+    with config().build_algo() as algorithm:
+        assert wait_until(lambda: not broken._address.is_alive())
+        with pytest.raises(CheckpointWriteError, match="its constructor raised"):
+            algorithm.save_to_path(tmp_path / "1")
+
+
+def test_states_that_nobody_took_are_carried_on(tmp_path: Path) -> None:
+    """A program that makes its actors later, or never, does not lose what they had learnt."""
+    for name in ("one", "two"):
+        Saved.options(name=name).remote(3)
+    with config().build_algo() as algorithm:
+        path = algorithm.save_to_path(tmp_path / "1")
+    actors.shutdown()
+    with config().build_algo() as algorithm:
+        algorithm.save_to_path(tmp_path / "plain")
+        algorithm.restore_from_path(path)
+        algorithm.train()
+        algorithm.save_to_path(tmp_path / "2")
+        assert read_manifest(tmp_path / "2").metadata["actors_not_here"] == ["one", "two"]
+        one = Saved.options(name="one").remote()
+        algorithm.restore_from_path(tmp_path / "2", component="actors")
+        actors.get(one.inc.remote(1))
+        algorithm.save_to_path(tmp_path / "3")
+        # Of another run: what was kept is not of it.
+        algorithm.restore_from_path(tmp_path / "plain")
+        actors.kill(one)
+        algorithm.save_to_path(tmp_path / "4")
+    for name, counts in (("2", (3, 3)), ("3", (4, 3))):
+        found = read_checkpoint(tmp_path / name, "actors").components["actors"][""]
+        assert (found["one"]["count"], found["two"]["count"]) == counts
+    assert "actors" not in read_checkpoint(tmp_path / "4").components
+    assert "actors_not_here" not in read_manifest(tmp_path / "4").metadata

@@ -251,10 +251,22 @@ def test_an_actor_that_is_made_by_several_at_once_is_made_once() -> None:
     assert actors.get(made[0].get.remote()) == 4
 
 
-def test_a_daemonic_process_says_why_it_can_make_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
-    with pytest.raises(actors.ActorError, match="daemonic"):
-        Counter.remote()
+left_behind: list[Any] = []
+
+
+def _use_actor_in_a_child() -> None:
+    left_behind.append(Counter.remote(3))  # lives until the process ends, which must not wait
+    assert actors.get(left_behind[0].get.remote()) == 3
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_an_actor_can_be_made_in_a_child_of_multiprocessing_and_ends_with_it(daemon: bool) -> None:
+    child = multiprocessing.get_context("spawn").Process(
+        target=_use_actor_in_a_child, daemon=daemon
+    )
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
 
 
 def test_a_namespace_of_init_holds_in_this_process_and_in_its_actors() -> None:

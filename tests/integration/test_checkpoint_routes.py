@@ -292,3 +292,24 @@ def test_another_env_of_the_same_spaces_is_told_and_its_episodes_are_counted_as_
     assert "saved with env 'CountdownEnv'" in caplog.text
     assert running
     assert told["num_episodes_lost"] == len(running)
+
+
+@pytest.mark.parametrize("seed", [5, 6, None])
+def test_the_local_runner_is_there_after_a_restore_and_holds_what_was_restored(
+    saved: Path, seed: int | None
+) -> None:
+    seen: list[Any] = []
+
+    def note(*, algorithm: Any, **_: Any) -> None:
+        seen.append(algorithm.env_runner)
+
+    made = config(seed=seed).callbacks(on_checkpoint_loaded=note)
+    with made.build_algo() as algo:
+        algo.restore_from_path(saved)
+        runner = algo.env_runner
+        assert runner is not None
+        assert seen == [runner]
+        assert runner is algo.env_runner_group.local_worker()
+        held, newest = runner.module.get_state(), algo.get_module().get_state()
+        assert all(np.array_equal(array, newest[name]) for name, array in held.items())
+    assert algo.env_runner is None

@@ -258,7 +258,7 @@ def test_a_checkpoint_without_buffer_says_so_and_the_run_fills_a_new_one_before_
 
 def _rounds_until_learning(algo: DQN, weights: bytes) -> tuple[int, bytes]:
     """Steps in the buffer when the first update was made, and all that is known afterwards."""
-    algo.config = algo.config.copy(copy_frozen=False).reporting(
+    algo.__dict__["config"] = algo.config.copy(copy_frozen=False).reporting(
         min_sample_timesteps_per_iteration=1
     )
     while encode(algo.get_weights()) == weights:

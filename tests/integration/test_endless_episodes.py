@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from trainer.env_runners import endless_episodes
 from trainer.env_runners.endless_episodes import EndlessEpisodes
 from trainer.env_runners.spec import Assignment, SampleRequest
 from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.waiting import wait_until
 
 
 class LongEpisodes(CountdownEnv):
@@ -79,7 +81,9 @@ def test_steps_that_are_counted_need_no_end_of_an_episode(log: pytest.LogCapture
 
 def test_a_request_is_patient_while_episodes_end() -> None:
     now = [0.0]
-    spec: Any = SimpleNamespace()  # not looked at before there is something to tell
+    spec: Any = SimpleNamespace(
+        episode_limit_s=None
+    )  # no more is looked at before there is something to tell
     request = SampleRequest((Assignment(0, num_episodes=9),))
     watch = EndlessEpisodes(spec, request, clock=lambda: now[0])
     slot: Any = SimpleNamespace(num_steps_played=10_000)
@@ -91,3 +95,66 @@ def test_a_request_is_patient_while_episodes_end() -> None:
     now[0] += 2
     with pytest.raises(AttributeError, match="in_evaluation"):
         watch.look([slot], num_ended=3)
+
+
+class SomeEpisodesNeverEnd(CountdownEnv):
+    """In evaluation, those whose length would be the greatest go on for ever."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__({"min_length": 6, "max_length": env_config["max_length"]})
+
+    def step(self, action: int) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.length == self.max_length:
+            terminated = truncated = False
+        return observation, reward, terminated, truncated, info
+
+
+def endless(max_length: int, **settings: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(CountdownEnv, env_config={"min_length": 6, "max_length": 12})
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=8)
+        .training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+        .training(model={"fcnet_hiddens": [8]})
+        .evaluation(
+            evaluation_interval=1,
+            evaluation_duration=8,
+            evaluation_sample_timeout_s=0.2,
+            evaluation_config={
+                "env": SomeEpisodesNeverEnd,
+                "env_config": {"max_length": max_length},
+            },
+        )
+        .update_from_dict(settings)
+    )
+
+
+MODES = {
+    "in the main process": {},
+    "one runner": {"evaluation_num_env_runners": 1},
+    "beside training": {"evaluation_num_env_runners": 2, "evaluation_parallel_to_training": True},
+    "asynchronous": {"evaluation_num_env_runners": 1, "enable_async_evaluation": True},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("max_length", [6, 7])
+def test_an_evaluation_of_episodes_that_never_end_ends_after_its_timeout(
+    mode: str, max_length: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With 6 none ends, with 7 about half of them do."""
+    found: list[Any] = []
+
+    def is_evaluated() -> bool:
+        found.append(algo.train().get("evaluation"))
+        return found[-1] is not None
+
+    with endless(max_length, **MODES[mode]).build_algo() as algo:
+        assert wait_until(is_evaluated, within_s=30)
+    evaluation = found[-1]
+    num_ended = evaluation["num_episodes"]
+    assert evaluation["num_episodes_missing"] == 8 - num_ended > 0
+    assert math.isnan(evaluation["env_runners/episode_return_mean"]) == (num_ended == 0)
+    assert num_ended == 0 if max_length == 6 else num_ended > 0
+    assert "evaluation_sample_timeout_s=0.2" in caplog.text

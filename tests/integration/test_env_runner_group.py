@@ -285,3 +285,26 @@ def test_an_error_in_a_callback_of_a_runner_is_not_a_failure_of_the_runner() -> 
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
         assert algo.env_runner_group.num_remote_worker_restarts() == 0
         assert algo.training_iteration == 0
+
+
+def test_every_sub_env_of_an_algorithm_has_a_number_of_its_own() -> None:
+    made = config(2).env_runners(num_envs_per_env_runner=2)
+    made.evaluation(evaluation_num_env_runners=1, evaluation_interval=1)
+    made.evaluation(evaluation_config={"num_envs_per_env_runner": 3})
+
+    def places(env_runner: Any) -> list[tuple[int, int, bool, int]]:
+        return [
+            (c.worker_index, c.vector_index, c.is_evaluation, c.unique_index)
+            for c in env_runner.env.contexts
+        ]
+
+    with made.build_algo() as algo:
+        training = algo.env_runner_group.foreach_env_runner(places)
+        evaluation = algo.eval_env_runner_group.foreach_env_runner(places)
+        os.kill(algo.env_runner_group.env_runner_pids()[2], signal.SIGKILL)
+        assert algo.env_runner_group.foreach_env_runner(places) == training
+    assert training == [
+        [(1, 0, False, 0), (1, 1, False, 2)],
+        [(2, 0, False, 4), (2, 1, False, 6)],
+    ]
+    assert evaluation == [[(1, 0, True, 1), (1, 1, True, 3), (1, 2, True, 5)]]

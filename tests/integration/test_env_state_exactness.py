@@ -9,6 +9,8 @@ import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium
+import numpy as np
 import pytest
 from gymnasium import wrappers
 
@@ -259,3 +261,118 @@ def test_a_checkpoint_tells_how_each_running_episode_would_be_put_back(
     assert [record.levelname for record in told] == ["INFO"]
     assert "'half_known'" in told[0].getMessage()
     assert "nothing is known of the state of Unknown" in told[0].getMessage()
+
+
+# ---- what wrappers carry from episode to episode, around an env of which nothing is known
+
+
+def normalised(context: Any) -> Any:
+    """An env without a state in wrappers that carry statistics from episode to episode."""
+    env = wrappers.RecordEpisodeStatistics(wrappers.TimeLimit(FailingEnv(context), 9))
+    return wrappers.NormalizeReward(wrappers.NormalizeObservation(env))
+
+
+class OwnMean(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A wrapper of the user's own with a running mean, which says so."""
+
+    env_state_attributes: Any = ("total", "count")
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.total, self.count = np.zeros(env.observation_space.shape, np.float32), 1
+
+    def observation(self, observation: Any) -> Any:
+        self.total, self.count = self.total + observation, self.count + 1
+        return (observation - self.total / self.count).astype(np.float32)
+
+
+def own_mean(context: Any) -> Any:
+    return OwnMean(FailingEnv(context))
+
+
+class SilentMean(OwnMean):
+    """The same, and it says nothing."""
+
+    env_state_attributes = None
+
+
+def silent_mean(context: Any) -> Any:
+    return SilentMean(FailingEnv(context))
+
+
+@pytest.mark.parametrize("env", [normalised, own_mean])
+def test_what_wrappers_carry_over_is_restored_with_their_episodes(env: Any, tmp_path: Path) -> None:
+    algo, results = config(0, env=env, min_length=2).build_algo(), []
+    for number in range(NUM_ITERATIONS):
+        results.append(algo.train())
+        path = algo.save_to_path(tmp_path / str(number))
+        algo.stop()
+        algo = Algorithm.from_checkpoint(path, config=config(number % 2, env=env, min_length=2))
+    with algo:
+        assert outcome(algo, results) == undisturbed(env=env, min_length=2)
+    assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
+
+
+@pytest.mark.parametrize("env", [normalised, own_mean])
+def test_what_wrappers_carry_over_survives_a_kill(env: Any) -> None:
+    with config(1, env=env, min_length=2).build_algo() as algo:
+        results = []
+        for _ in range(NUM_ITERATIONS):
+            results.append(algo.train())
+            if len(results) < NUM_ITERATIONS:
+                kill_all(algo.env_runner_group)
+        assert outcome(algo, results) == undisturbed(env=env, min_length=2)
+    assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
+
+
+class RaisingAtFirst(RLlibCallback):
+    """Raises at the end of the first iteration, in the first attempt."""
+
+    has_raised: ClassVar[bool] = True
+
+    def on_train_result(self, **_: Any) -> None:
+        if not type(self).has_raised:
+            type(self).has_raised = True
+            raise RuntimeError("again, please")
+
+
+@pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_wrappers_carry_over_is_undone_with_the_first_iteration(num_env_runners: int) -> None:
+    results = []
+    for has_raised in (True, False):
+        RaisingAtFirst.has_raised = has_raised
+        made = config(num_env_runners, env=normalised, min_length=2).callbacks(RaisingAtFirst)
+        with made.build_algo() as algo:
+            if not has_raised:
+                with pytest.raises(CallbackError):
+                    algo.train()
+            results.append(outcome(algo, [algo.train() for _ in range(2)]))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_a_sub_env_made_anew_gets_what_wrappers_carried_over(where: str, tmp_path: Path) -> None:
+    armed, fault = tmp_path / "armed", {"where": where, "at_step": 4, "min_length": 2}
+    made = config(0, env=normalised, armed_file=str(armed), **fault)
+    made.fault_tolerance(restart_failed_sub_environments=True)
+    with made.build_algo() as algo:
+        results = []
+        for number in range(NUM_ITERATIONS):
+            if number:
+                armed.touch()
+            results.append(algo.train())
+            assert not armed.exists()
+        assert outcome(algo, results) == undisturbed(env=normalised, min_length=2)
+    assert results[-1]["fault_tolerance/num_sub_environment_restarts"] == NUM_ITERATIONS - 1
+    assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
+
+
+def test_a_wrapper_that_says_nothing_of_what_it_carries_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with config(1, env=silent_mean, min_length=2).build_algo() as algo:
+        algo.train()
+        kill_all(algo.env_runner_group)
+        assert algo.train()["fault_tolerance/num_episodes_lost"] > 0
+    (told,) = [r.getMessage() for r in caplog.records if "does not repeat" in r.getMessage()]
+    assert "Nothing is known of what SilentMean around it may carry from one episode" in told

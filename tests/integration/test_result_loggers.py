@@ -27,6 +27,7 @@ from trainer import (
 from trainer.cli import main
 from trainer.metrics import comparable
 from trainer.metrics.keys import describe
+from trainer.testing.debug_envs import CountdownEnv
 
 ROOT = Path(__file__).parents[2]
 
@@ -322,3 +323,26 @@ def test_results_that_cannot_be_written_end_the_run_with_one_message(
     assert message.startswith("TrainerError: Results cannot be kept in")
     assert "no space left on device" in message
     assert "local-trainer resume run" in message
+
+
+def test_a_repeated_evaluation_is_no_point_in_tables_and_curves(tmp_path: Path) -> None:
+    made = (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+        .evaluation(
+            evaluation_interval=2,
+            evaluation_duration=1,
+            evaluation_num_env_runners=0,
+            always_attach_evaluation_results=True,
+        )
+        .callbacks([lambda: CSVLogger(tmp_path / "rows.csv")])
+    )
+    with made.build_algo() as algo:
+        shown = ["evaluation" in algo.train() for _ in range(4)]
+    with (tmp_path / "rows.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert shown == [False, True, True, True]
+    points = [row["evaluation/evaluated_at_iteration"] for row in rows]
+    assert points == ["", "2", "", "4"]

@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from callbacks import DefaultCallbacks
 from checkpoints import encode
 from trainer import PPOConfig, ResultDict
+from trainer.env_runners import episode_events, episode_player, step_loop
 from trainer.metrics import comparable
 from trainer.metrics.keys import STANDARD_KEYS, describe
 from trainer.metrics.rllib_keys import OLD_KEYS
@@ -340,3 +342,61 @@ def test_a_result_can_be_written_as_json_and_pickled() -> None:
     result.pop("config")
     assert json.loads(json.dumps(result))["training_iteration"] == 1
     assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_timers_tell_slow_steps_resets_and_callbacks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, num_resets = [0.0], [0]
+
+    class Slow(CountdownEnv):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            now[0] += 100.0
+            num_resets[0] += 1
+            return super().reset(seed=seed, options=options)
+
+        def step(self, action: int) -> Any:
+            now[0] += 1.0
+            return super().step(action)
+
+    def slow_callback(**_: Any) -> None:
+        now[0] += 1e4
+
+    clock = SimpleNamespace(perf_counter=lambda: now[0])
+    for module in (episode_events, episode_player, step_loop):
+        monkeypatch.setattr(module, "time", clock)
+    made = config(evaluation_duration=1).environment(Slow)
+    with made.callbacks(on_episode_step=slow_callback).build_algo() as algo:
+        result, resets = algo.train()["env_runners"], num_resets[0]
+        evaluation = algo.evaluate()["env_runners"]
+    assert result["env_step_timer"] == 40 * 1.0
+    assert result["env_reset_timer"] == resets * 100.0 > 0.0
+    assert result["callbacks_timer"] == 40 * 1e4
+    assert result["rlmodule_inference_timer"] == 0.0
+    assert evaluation["env_step_timer"] == evaluation["num_env_steps_sampled"]
+    assert evaluation["env_reset_timer"] == (num_resets[0] - resets) * 100.0
+
+
+def test_a_long_result_has_a_short_repr_and_all_of_it_is_there() -> None:
+    with config().build_algo() as algo:
+        result = algo.train()
+    assert len(repr(result)) < 600
+    assert "'training_iteration': 1" in repr(result)
+    assert "to_dict()" in repr(result)
+    assert len(str(result)) < 2_500
+    plain = result.to_dict()
+    assert plain == result
+    assert type(plain["env_runners"]) is dict
+    assert len(repr(plain)) > 2_000
+
+
+def test_settings_without_effect_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    made = config().resources(num_gpus=1).framework("tf2")
+    with made.build_algo():
+        pass
+    told = [record.message for record in caplog.records if "no effect" in record.message]
+    assert len(told) == 1
+    assert "num_gpus=1" in told[0]
+    assert "framework_str='tf2'" in told[0]
+    caplog.clear()
+    with config().resources(num_gpus=0).framework("torch").build_algo():
+        pass
+    assert "no effect" not in caplog.text

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from gymnasium import Wrapper
+from gymnasium import Wrapper, spaces
 
 from callbacks import RLlibCallback
 from checkpoints import encode
 from trainer import PPO, CallbackError, PPOConfig, SampleBatch, compute_advantages
 from trainer.env_runners import EnvRunnerGroup, Weights
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv, CountdownEnv
 from trainer.types import Array
 
 pytestmark = pytest.mark.process
@@ -126,7 +126,9 @@ def test_a_batch_has_all_columns_that_rllibs_has_under_its_constants() -> None:
         config(callbacks_on_postprocess_trajectory=lambda post_batch: batches.append(post_batch)),
         iterations=1,
     )
-    names = [getattr(SampleBatch, name) for name in dir(SampleBatch) if name.isupper()]
+    constants = [name for name in dir(SampleBatch) if name.isupper()]
+    constants.remove("SEQ_LENS")  # of batches of sequences only
+    names = [getattr(SampleBatch, name) for name in constants]
     assert len({*names}) == 15
     for batch in batches:
         assert {*batch} == {*names, "advantages", "value_targets"}
@@ -484,3 +486,88 @@ def test_errors_name_callback_event_and_place_and_nothing_has_happened(
     assert f"{event}[0] {callback.__name__}" in error.callback
     assert place in error.where
     assert cause in str(error.__cause__)
+
+
+class Dice(CorridorEnv):
+    """A corridor with numbers from 3 on, or with a MultiDiscrete view of the place."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self.is_multi = env_config.get("multi", False)
+        self.observation_space = (
+            spaces.MultiDiscrete(np.array([[6, 2]]), start=np.array([[0, 1]]))
+            if self.is_multi
+            else spaces.Discrete(6, start=3)
+        )
+
+    def shown(self, place: Any) -> Any:
+        return np.array([[place, place % 2 + 1]]) if self.is_multi else place + 3
+
+    def reset(self, **options: Any) -> Any:
+        place, info = super().reset(**options)
+        return self.shown(place), info
+
+    def step(self, action: Any) -> Any:
+        place, *rest = super().step(action)
+        return (self.shown(place), *rest)
+
+
+class Argmax(RLlibCallback):
+    """What is written for RLlib: pays for the number that is shown, and keeps it."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def on_postprocess_trajectory(
+        self, *, postprocessed_batch: Any, original_batches: Any, episode: Any, **_: Any
+    ) -> None:
+        ((_, _, original),) = original_batches.values()
+        batch = postprocessed_batch
+        shapes = {batch["obs"].shape, batch["new_obs"].shape, original["obs"].shape}
+        self.seen.append(
+            (batch["obs"].copy(), np.array(episode.get_observations())[:-1], batch["obs"].dtype)
+        )
+        assert len(shapes) == 1
+        batch["rewards"] += np.argmax(batch["obs"], -1)
+
+
+@pytest.mark.parametrize(("env_config", "width"), [({}, 6), ({"multi": True}, 8)])
+def test_discrete_observations_are_one_hot_as_in_rllib(env_config: Any, width: int) -> None:
+    Argmax.seen = []
+    made = config(env=Dice, env_config=env_config).callbacks(Argmax)
+    with made.build_algo() as algo:
+        algo.train()
+        rows = algo.env_runner.sample(num_timesteps=20)
+        assert rows[0].get_observations().dtype.kind == "i", "the episode keeps its numbers"
+    for codes, numbers, dtype in Argmax.seen:
+        assert (codes.shape, dtype) == ((len(numbers), width), np.float32)
+        if width == 6:
+            assert (codes.argmax(-1) + 3 == numbers).all()
+        else:
+            assert (codes[:, :6].argmax(-1) == numbers[:, 0, 0]).all()
+            assert (codes[:, 6:].argmax(-1) + 1 == numbers[:, 0, 1]).all()
+            assert (codes.sum(axis=1) == 2).all()
+
+
+@pytest.mark.parametrize("env_config", [{}, {"multi": True}])
+def test_who_only_listens_to_one_hot_codes_changes_no_byte(env_config: Any) -> None:
+    made = config(env=Dice, env_config=env_config)
+    listening = config(env=Dice, env_config=env_config)
+    listening.callbacks(on_postprocess_trajectory=lambda **_: None)
+    assert trained(made)[0] == trained(listening)[0]
+
+
+def test_rewritten_codes_become_numbers_and_what_is_no_code_is_refused() -> None:
+    def last_place(*, postprocessed_batch: Any, **_: Any) -> None:
+        postprocessed_batch["obs"][0] = np.eye(6)[5]
+
+    def half(*, postprocessed_batch: Any, **_: Any) -> None:
+        postprocessed_batch["obs"][0] = 0.5
+
+    made = config(env=Dice, env_config={}).callbacks(on_postprocess_trajectory=last_place)
+    with made.build_algo() as algo:
+        chunks = algo.env_runner.sample(num_timesteps=20)
+        assert [chunk.get_observations(0) for chunk in chunks] == [8] * len(chunks)
+        algo.train()
+    made = config(env=Dice, env_config={}).callbacks(on_postprocess_trajectory=half)
+    with made.build_algo() as algo, pytest.raises(CallbackError, match="no one-hot code"):
+        algo.train()

@@ -225,3 +225,23 @@ def test_masks_that_do_not_fit_are_refused_when_the_run_is_built() -> None:
     # It is an ordinary part of the observation if the key is another one.
     with config(WrongMask).environment(action_mask_key="other").build_algo() as algo:
         assert algo.learner.module.obs_size == 6
+
+
+def test_compute_single_action_takes_one_observation_in_the_form_of_its_space() -> None:
+    """As many numbers in another order would give an action that means nothing."""
+    made = PPOConfig().environment(TargetEnv, env_config={"size": 6, "mask": True})
+    made.env_runners(num_env_runners=0).training(model={"fcnet_hiddens": [4]})
+    with made.build_algo() as algo:
+        observation = algo.env_runner.env.single_observation_space.sample()
+        observation["action_mask"][:] = 1
+        algo.compute_single_action(observation)
+        image = observation["observations"]
+        for wrong, words in (
+            (image[None], r"\[1, 6, 6, 2\] was given where .* looks like a batch"),
+            (image.transpose(2, 0, 1), r"\[2, 6, 6\] was given where .* as the env does"),
+            (image.ravel(), r"\[72\] was given where"),
+        ):
+            with pytest.raises(EnvContractError, match=words):
+                algo.compute_single_action({**observation, "observations": wrong})
+        with pytest.raises(EnvContractError, match="expected a dict of observations by agent"):
+            algo.compute_actions(image)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from checkpoints import encode
 from trainer import PPOConfig
 from trainer.testing.debug_envs import TargetEnv
 
@@ -90,6 +91,59 @@ def test_a_target_is_found_in_an_image(seed: int, mask: bool) -> None:
     before, after = learnt_return(made, 16)
     assert before < 0.3
     assert after > 0.85
+
+
+class Shown(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A target shown in another form: channels first, or beside something else."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(TargetEnv({"size": 6}))
+        self.form = env_config["form"]
+        image = spaces.Box(0, 255, (2, 6, 6) if self.form == "first" else (6, 6, 2), np.uint8)
+        self.observation_space = image
+        if self.form == "dict":
+            self.observation_space = spaces.Dict({"image": image, "n": spaces.Discrete(3)})
+
+    def observation(self, observation: Any) -> Any:
+        if self.form == "dict":
+            return {"image": observation, "n": 1}
+        return observation.transpose(2, 0, 1) if self.form == "first" else observation
+
+
+def shown_config(form: str, seed: int) -> PPOConfig:
+    return config(
+        Shown,
+        seed,
+        env_config={"form": form},
+        num_epochs=4,
+        gamma=0.5,
+        lambda_=0.9,
+        model={
+            "conv_filters": [[8, 3, 1], [16, 3, 2]],
+            "fcnet_hiddens": [64],
+            "fcnet_activation": "relu",
+            "vf_share_layers": True,
+        },
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_image_beside_something_else_is_learnt_from(seed: int) -> None:
+    before, after = learnt_return(shown_config("dict", seed), 16)
+    assert before < 0.4
+    assert after > 0.85
+
+
+def test_wherever_channels_stand_the_same_is_learnt_byte_by_byte() -> None:
+    weights, sizes = [], []
+    for form in ("last", "first", "dict"):
+        with shown_config(form, 0).build_algo() as algo:
+            sizes.append(algo.learner.module.parameters.shapes)
+            weights.append(encode([algo.train() and algo.get_weights() for _ in range(2)]))
+    assert weights[0] == weights[1]
+    convolutions = [name for name in sizes[0] if "/conv/" in name]
+    assert all(size[name] == sizes[0][name] for size in sizes for name in convolutions)
+    assert convolutions
 
 
 @pytest.mark.parametrize("seed", SEEDS)

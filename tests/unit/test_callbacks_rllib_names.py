@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gymnasium
 import pytest
 
 from callbacks import (
@@ -16,6 +17,14 @@ from callbacks import (
     make_multi_callbacks,
 )
 from callbacks.packing import pack, unpack
+from trainer import (
+    Algorithm,
+    EnvRunner,
+    MetricsLogger,
+    PPOConfig,
+    RLModule,
+    SingleAgentEpisode,
+)
 
 Chaining = Callable[[Sequence[Any]], Any]
 
@@ -148,3 +157,41 @@ def test_chained_classes_can_be_packed(chained: Chaining) -> None:
     chain = CallbackChain(unpack(pack(CallbackSpec(chained([First, Second])))))
     chain.fire("on_train_result", algorithm=1, metrics_logger=2, result=3)
     assert len(chain.listeners("on_train_result")) == 2
+
+
+class AnnotatedAsInRLlib(RLlibCallback):
+    """Type checkers accept these; mypy runs over this file."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_algorithm_init(
+        self, *, algorithm: Algorithm, metrics_logger: MetricsLogger | None = None, **kwargs: Any
+    ) -> None:
+        self.seen.append(algorithm.iteration)
+
+    def on_episode_step(
+        self,
+        *,
+        episode: SingleAgentEpisode,
+        env_runner: EnvRunner | None = None,
+        metrics_logger: MetricsLogger | None = None,
+        env: gymnasium.Env[Any, Any] | None = None,
+        env_index: int,
+        rl_module: RLModule | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.seen.append(len(episode))
+
+    def on_episode_end(self, *, episode: SingleAgentEpisode, **kwargs: Any) -> None:
+        super().on_episode_end(episode=episode, **kwargs)
+
+    def on_train_result(self, *, algorithm: Algorithm, result: dict[str, Any]) -> None:
+        result["seen"] = len(self.seen)
+
+
+def test_events_annotated_as_in_rllib_are_called_as_they_are_written() -> None:
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+    with config.callbacks(AnnotatedAsInRLlib).build_algo() as algo:
+        assert algo.train()["seen"] == 1

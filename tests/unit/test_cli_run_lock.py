@@ -51,6 +51,17 @@ def test_a_file_left_by_a_crash_means_nothing(tmp_path: Path) -> None:
         assert (tmp_path / LOCK_FILE).read_text() == f"{os.getpid()}\n"
 
 
+def test_a_link_in_its_place_empties_no_other_file(tmp_path: Path) -> None:
+    """In a folder of somebody else's, who has put it there."""
+    precious, run = tmp_path / "precious", tmp_path / "run"
+    precious.write_text("text")
+    run.mkdir()
+    (run / LOCK_FILE).symlink_to(precious)
+    with pytest.raises(ConfigError, match="cannot be used as the directory of a run"), RunLock(run):
+        pytest.fail("an owner")
+    assert precious.read_text() == "text"
+
+
 @pytest.mark.process
 def test_the_system_gives_it_back_when_the_owner_is_killed(tmp_path: Path) -> None:
     code = (

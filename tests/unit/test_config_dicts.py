@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from typing import Any
 
 import pytest
 
+from callbacks import RLlibCallback
 from trainer.algorithms.ppo.config import PPOConfig
 from trainer.config import AlgorithmConfig
 from trainer.config.values import is_plain_data
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, UnknownSettingError
 
 
 class _Env:
@@ -168,3 +171,54 @@ def test_settings_given_to_from_state_win() -> None:
     state = PPOConfig().environment("CartPole-v1").get_state()
     again = PPOConfig.from_state(state, code={"env": _Env, "num_workers": 0})
     assert (again.env, again.num_env_runners) == (_Env, 0)
+
+
+def test_old_names_read_and_write_what_to_dict_gives() -> None:
+    given = PPOConfig().env_runners(num_env_runners=3).to_dict()
+    given["num_workers"] = 0
+    given["model"] = {"fcnet_hiddens": [8]}
+    given["vf_share_layers"] = True
+    assert given["num_env_runners"] == given["num_workers"] == given.get("num_workers") == 0
+    assert given["model"] is given["model_config"]
+    assert given["callbacks"] is None
+    assert "callbacks" in given
+    given.update(callbacks=RLlibCallback)
+    assert given["callbacks_class"] is RLlibCallback
+    assert given["multiagent"]["policies"] == {"default_policy": None}
+    given["multiagent"] = {"policies": {"a": None}}
+    assert given["policies"] == {"a": None}
+    assert given.pop("multiagent", "gone") == "gone"
+    assert given.setdefault("lr_schedule", [[0, 1.0], [1, 0.0]]) is None
+    assert given.copy()["num_workers"] == copy.deepcopy(given)["num_workers"] == 0
+    assert "policies" in given
+    del given["policies"]
+    made = PPOConfig().update_from_dict(given)
+    assert made.num_env_runners == 0
+    assert made.model_config == {"fcnet_hiddens": [8], "vf_share_layers": True}
+    plain = pickle.loads(pickle.dumps(given))
+    assert type(plain) is dict
+    assert plain == given
+    with pytest.raises(KeyError):
+        given["num_wrkers"]
+    given["num_wrkers"] = 1
+    with pytest.raises(UnknownSettingError, match="num_wrkers"):
+        PPOConfig().update_from_dict(given)
+
+
+def test_an_old_name_wins_over_a_default_that_merely_stands_in_a_whole_dict() -> None:
+    plain = dict(PPOConfig().to_dict())
+    plain["num_workers"] = 7
+    for given in (plain, dict(reversed(plain.items()))):
+        assert PPOConfig().update_from_dict(given).num_env_runners == 7
+    changed = {**PPOConfig().env_runners(num_env_runners=5).to_dict(), "num_workers": 7}
+    with pytest.raises(ConfigError, match="two names of one setting"):
+        PPOConfig().update_from_dict(changed)
+
+
+def test_two_names_of_a_setting_without_effect_may_differ() -> None:
+    config = PPOConfig().update_from_dict(
+        {"_enable_learner_api": False, "_enable_rl_module_api": True}
+    )
+    config.experimental(_enable_new_api_stack=False)
+    config.rl_module(_enable_rl_module_api=True).training(_enable_learner_api=False)
+    config.validate()

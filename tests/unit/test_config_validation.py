@@ -105,7 +105,6 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
         ("policies", {"default_policy": None, "b": None}),
         ("policies_to_train", ["b"]),
         ("policies_to_train", print),
-        ("env_to_module_connector", print),
         ("learner_class", object),
         ("checkpoint_trainable_policies_only", True),
         ("_validate_config", False),

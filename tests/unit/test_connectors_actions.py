@@ -68,19 +68,32 @@ def test_start_of_discrete_spaces_is_added() -> None:
     assert decoder.to_env(np.array([0, 2])).tolist() == [1, 2]
 
 
-def test_identity_is_known_and_returns_the_same_object() -> None:
+def test_single_integers_stay_as_they_are() -> None:
+    for space in (spaces.Discrete(3), spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])):
+        action = (1, 1)
+        assert ActionDecoder(space).is_identity
+        assert ActionDecoder(space).to_env(action) is action
+    assert not ActionDecoder(BOUNDED).is_identity
+    assert not ActionDecoder(spaces.Discrete(3, start=1)).is_identity
+
+
+def test_what_is_not_changed_is_copied_for_the_env_may_write_into_it() -> None:
     unbounded = spaces.Box(-np.inf, np.inf, (2,))
     for decoder in (
-        ActionDecoder(spaces.Discrete(3)),
         ActionDecoder(spaces.MultiDiscrete([2, 3])),
+        ActionDecoder(spaces.MultiBinary(2)),
         ActionDecoder(unbounded, normalize_actions=True, clip_actions=True),
         ActionDecoder(BOUNDED, normalize_actions=False, clip_actions=False),
     ):
         action = np.array([9.0, 9.0], np.float32)
-        assert decoder.is_identity
-        assert decoder.to_env(action) is action
-    assert not ActionDecoder(BOUNDED).is_identity
-    assert not ActionDecoder(spaces.Discrete(3, start=1)).is_identity
+        decoded = decoder.to_env(action)
+        assert decoded.tolist() == action.tolist()
+        assert decoded.dtype == action.dtype
+        assert not np.shares_memory(decoded, action)
+    given = {"a": 1, "b": 0}
+    decoded = ActionDecoder(spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2))).to_env(given)
+    assert decoded == given
+    assert decoded is not given
 
 
 def test_integers_are_counted_from_the_lower_bound() -> None:
@@ -102,9 +115,9 @@ def test_parts_of_nested_actions_are_decoded_by_themselves() -> None:
     decoded = ActionDecoder(space).to_env({"a": np.zeros(2, np.float32), "b": (2, bits)})
     assert decoded["a"].tolist() == [2.0, 0.0]
     assert decoded["b"][0] == 7
-    assert decoded["b"][1] is bits
+    assert decoded["b"][1].tolist() == [0, 1]
+    assert not np.shares_memory(decoded["b"][1], bits)
     assert space.contains(decoded)
-    assert ActionDecoder(spaces.Tuple([spaces.Discrete(2), spaces.MultiBinary(2)])).is_identity
 
 
 def multi_discrete(sizes: Any) -> spaces.Space[Any]:

@@ -67,8 +67,13 @@ KNOWN = np.array([[GAMMA**2, GAMMA], [GAMMA, 1.0]])
 
 
 def update(subject: DQNLearner, buffer: ReplayBuffer, count: int = 1, **more: Any) -> Any:
+    steps = more.pop("at", 0)
     return subject.update_from(
-        buffer, num_updates=count, num_env_steps_sampled_lifetime=more.pop("at", 0), **more
+        buffer,
+        num_updates=count,
+        num_env_steps_sampled_lifetime=steps,
+        num_env_steps_sampled_before=steps,
+        **more,
     )
 
 
@@ -331,8 +336,7 @@ def test_same_seed_same_bytes_and_every_update_draws_anew() -> None:
 
 
 def test_a_restored_learner_goes_on_with_the_same_bytes() -> None:
-    subject, other = learner(lr=0.1, target_network_update_freq=3), learner(lr=0.1)
-    other.settings = subject.settings
+    subject, other = (learner(lr=0.1, target_network_update_freq=3) for _ in range(2))
     buffer = chain()
     update(subject, buffer, 4, at=4)
     other.set_state(copy.deepcopy(subject.get_state()))

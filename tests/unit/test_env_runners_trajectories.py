@@ -290,3 +290,15 @@ def test_values_alone_cannot_be_rewritten() -> None:
 def test_steps_that_no_module_chose_have_no_probabilities() -> None:
     batch = trajectory_columns(chunk(extra_model_outputs=None), logp=logp)
     assert not {"action_logp", "action_prob", "action_dist_inputs"} & batch.keys()
+
+
+def test_the_observation_of_a_single_step_may_be_changed() -> None:
+    episode = chunk()
+    first = episode[:1]
+    batch = trajectory_columns(first, logp=logp)
+    before = sealed_copy(batch)
+    batch["obs"][0] += 1
+    rewrite = rewrite_of(batch, before=before)
+    assert rewrite is not None
+    assert rewrite.observations.shape == (2, *before["obs"].shape[1:])
+    assert (rewrite.observations[0] == before["obs"][0] + 1).all()

@@ -168,7 +168,7 @@ def test_every_sub_env_gets_a_context_of_its_own_with_its_place() -> None:
 
 
 def test_a_context_keeps_its_place_when_it_is_copied_or_pickled() -> None:
-    context = EnvContext({"a": 1}, 2, 3, True, 4, True)
+    context = EnvContext({"a": 1}, 2, 3, True, 4, True, is_evaluation=True, unique_index=5)
     for other in (context.copy_with_overrides(), pickle.loads(pickle.dumps(context))):
         assert other == {"a": 1}
         assert vars(other) == vars(context)
@@ -177,6 +177,7 @@ def test_a_context_keeps_its_place_when_it_is_copied_or_pickled() -> None:
     context.set_defaults({"a": 9, "c": 3})
     assert context == {"a": 1, "c": 3}
     assert "worker=2/4" in str(context)
+    assert "is_evaluation=True, unique_index=5" in str(context)
     with pytest.raises(TypeError, match="has no worker; it has worker_index"):
         context.copy_with_overrides(worker=1)
 

@@ -8,6 +8,7 @@ import gymnasium
 import pytest
 
 from trainer.envs import EnvContext, VectorEnv
+from trainer.errors import EnvError
 from trainer.testing.debug_envs import CorridorEnv
 
 
@@ -56,3 +57,26 @@ def test_closing_closes_every_sub_env_once_also_if_one_raises() -> None:
         env.close()
     env.close()
     assert [own.num_closed for own in inner] == [1, 1, 1]
+
+
+def test_it_is_one_of_gymnasiums_vector_envs() -> None:
+    contexts = [EnvContext({}, worker_index=0) for _ in range(3)]
+    env = VectorEnv([gymnasium.make("CartPole-v1") for _ in contexts], contexts)
+    assert isinstance(env, gymnasium.vector.VectorEnv)
+    assert isinstance(env.unwrapped, gymnasium.vector.VectorEnv)
+    assert env.num_envs == 3
+    assert env.single_observation_space.shape == (4,)
+    assert env.observation_space.shape == (3, 4)
+    assert env.action_space == gymnasium.spaces.MultiDiscrete([2, 2, 2])
+    env.set_attr("gravity", [1.0, 2.0, 3.0])
+    assert env.get_attr("gravity") == (1.0, 2.0, 3.0)
+    env.set_attr("gravity", 9.0)
+    assert [own.unwrapped.gravity for own in env.envs] == [9.0] * 3  # type: ignore[attr-defined]
+    assert env.call("get_wrapper_attr", "gravity") == (9.0, 9.0, 9.0)
+    with pytest.raises(EnvError, match="2 values for 3 sub-envs"):
+        env.set_attr("gravity", [1.0, 2.0])
+    for call in (env.reset, lambda: env.step([0, 0, 0])):
+        with pytest.raises(EnvError, match=r"env_runner\.sample"):
+            call()
+    env.close()
+    assert env.closed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import types
 from typing import Any
@@ -199,6 +200,21 @@ def test_none_and_a_class_alone_are_understood() -> None:
 )
 def test_schedules_have_the_values_of_their_formulas(schedule: Any, values: Any) -> None:
     assert [schedule.value(t) for t in values] == pytest.approx(list(values.values()))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        ConstantSchedule(0.3),
+        ConstantSchedule(value=0.3),
+        read_schedule({"type": "ConstantSchedule", "value": 0.3}, name="epsilon_schedule"),
+        read_schedule({"type": "ConstantSchedule", "constant": 0.3}, name="epsilon_schedule"),
+    ],
+)
+def test_a_constant_schedule_takes_its_value_by_position_and_by_name(made: Any) -> None:
+    assert made == ConstantSchedule(0.3)
+    assert made.value(7) == made(0) == made.constant == 0.3
+    assert pickle.loads(pickle.dumps(made)) == made
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def episodes(subject: PPOLearner, **outputs: Array) -> list[SingleAgentEpisode]:
 def update(
     subject: PPOLearner, chunks: list[SingleAgentEpisode], on_batch: BatchListener | None = None
 ) -> dict[str, Any]:
-    return subject.update(chunks, num_env_steps_sampled_lifetime=8, on_batch=on_batch)
+    return subject.update(chunks, num_env_steps_sampled_before=8, on_batch=on_batch)
 
 
 def weights(subject: PPOLearner, prefix: str = "") -> bytes:

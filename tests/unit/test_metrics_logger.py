@@ -328,6 +328,25 @@ def test_throughput_is_the_growth_per_second() -> None:
     assert logger.peek("steps") == 180
 
 
+def test_throughput_can_be_looked_at_before_there_is_a_result() -> None:
+    clock = FakeClock()
+    for root in (True, False):
+        logger = MetricsLogger(root=root, clock=clock)
+        options: dict[str, Any] = {"reduce": "sum", "with_throughput": True}
+        logger.log_value(("a", "count"), 1, **options)
+        logger.log_value("plain", 1)
+        assert math.isnan(logger.peek(("a", "count"), throughput=True))
+        clock.now_s += 0.5
+        logger.log_value(("a", "count"), 4, **options)
+        # The first amount took a time that nobody knows.
+        assert logger.peek(("a", "count"), throughput=True) == 8.0
+        assert logger.peek(throughput=True) == {"a": {"count_throughput": 8.0}}
+        assert logger.peek("a", throughput=True) == {"count_throughput": 8.0}
+        logger.reduce()
+        clock.now_s += 0.5
+        assert logger.peek(("a", "count"), throughput=True) == 8.0
+
+
 def test_times_are_logged_as_means_and_are_no_state() -> None:
     clock = FakeClock()
     logger = MetricsLogger(clock=clock)

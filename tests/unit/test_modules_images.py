@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from trainer.connectors import ObservationEncoder
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec, SACModule
+from trainer.spaces import shown_images, split_observation
 from trainer.testing.modules import check_module
 
 IMAGE = spaces.Box(0, 255, (6, 5, 2), np.uint8)
+PARTS: Any = (spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8))
 FILTERS = [[3, 2, 2], [2, [2, 1], 1, "valid"]]
 
 
@@ -70,7 +73,14 @@ def test_tensors_of_convolutions_have_names_of_their_own() -> None:
         (spaces.Box(-1.0, 1.0, (6, 5)), FILTERS, True),
         (spaces.Box(-1.0, 1.0, (6,)), None, False),
         (spaces.Dict({"image": IMAGE, "action_mask": spaces.MultiBinary(3)}), None, True),
-        (spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)}), None, False),
+        (spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)}), None, True),
+        (spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)}), [], False),
+        (spaces.Tuple([spaces.Discrete(3), spaces.Dict({"deep": IMAGE})]), None, True),
+        (
+            spaces.Dict({"table": spaces.Box(-1.0, 1.0, (6, 5)), "n": spaces.Discrete(2)}),
+            None,
+            False,
+        ),
     ],
     ids=str,
 )
@@ -115,12 +125,154 @@ def test_filters_that_cannot_be_are_refused() -> None:
         build(ActorCriticModule, conv_activation="gelu")
     with pytest.raises(ConfigError, match="do not fit images"):
         build(ActorCriticModule, conv_filters=[[4, 9, 1, "valid"]])
-    for space in (spaces.Discrete(3), spaces.Dict({"a": IMAGE, "b": IMAGE})):
-        with pytest.raises(UnsupportedSpaceError, match="need one image"):
+    table = spaces.Box(-1.0, 1.0, (6, 5))
+    for space in (spaces.Discrete(3), spaces.Dict({"a": table, "b": spaces.Discrete(2)})):
+        with pytest.raises(UnsupportedSpaceError, match="need an image"):
             build(ActorCriticModule, space)
 
 
 def test_sac_has_no_convolutions_and_says_so() -> None:
     with pytest.raises(UnsupportedSpaceError, match="conv_filters"):
         build(SACModule, conv_filters=None)
+    beside = spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)})
+    with pytest.raises(UnsupportedSpaceError, match="conv_filters"):
+        build(SACModule, beside, conv_filters=None)
     assert build(SACModule, conv_filters=[]).obs_size == 60
+
+
+# ---- channels that come first
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((4, 84, 84), (84, 84, 4)),
+        ((3, 210, 160), (210, 160, 3)),
+        ((12, 64, 64), (64, 64, 12)),
+        ((1, 28, 28), (28, 28, 1)),
+        ((2, 10, 10), (10, 10, 2)),
+        ((84, 84, 4), (84, 84, 4)),
+        ((210, 160, 3), (210, 160, 3)),
+        ((10, 10, 7), (10, 10, 7)),
+        ((7, 7, 3), (7, 7, 3)),
+        ((6, 5, 2), (6, 5, 2)),
+        ((5, 8, 16), (5, 8, 16)),
+        ((4, 12, 20), (4, 12, 20)),
+        ((3, 3, 3), (3, 3, 3)),
+        ((64, 64, 64), (64, 64, 64)),
+    ],
+    ids=str,
+)
+def test_where_channels_stand_is_told_from_the_shape(
+    shape: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    (image,) = shown_images(spaces.Box(0, 255, shape, np.uint8))
+    assert image.shape == expected
+    assert image.channels_first == (shape != expected)
+
+
+def test_where_channels_stand_can_be_said() -> None:
+    last = build(
+        ActorCriticModule, spaces.Box(0, 255, (4, 6, 6), np.uint8), conv_channels_first=False
+    )
+    assert last.parameters.shapes["encoder/conv/0/kernel"] == (2, 2, 6, 3)
+    first = build(
+        ActorCriticModule, spaces.Box(0, 255, (5, 6, 7), np.uint8), conv_channels_first=True
+    )
+    assert first.parameters.shapes["encoder/conv/0/kernel"] == (2, 2, 5, 3)
+    with pytest.raises(ConfigError, match="conv_channels_first='yes'"):
+        build(ActorCriticModule, conv_channels_first="yes")
+
+
+@pytest.mark.parametrize("module_class", [ActorCriticModule, QModule])
+def test_channels_that_come_first_give_the_same_network_with_the_same_bytes(
+    module_class: type[RLModule],
+) -> None:
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 256, (4, 6, 6, 2)).astype(np.float32)
+    outputs = []
+    for shape, axes in (((6, 6, 2), (0, 1, 2, 3)), ((2, 6, 6), (0, 3, 1, 2))):
+        module = build(module_class, spaces.Box(0, 255, shape, np.uint8))
+        rows = np.ascontiguousarray(images.transpose(axes)).reshape(4, 72)
+        outputs.append((module.parameters.shapes, module.forward_acting(rows).tobytes()))
+    assert outputs[0] == outputs[1]
+
+
+# ---- images beside other observations
+
+BESIDE = spaces.Dict(
+    {
+        "action_mask": spaces.MultiBinary(3),
+        "before": spaces.Discrete(2),
+        "image": IMAGE,
+        "later": spaces.Tuple(PARTS),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("module_class", "config"),
+    [
+        (ActorCriticModule, {"vf_share_layers": True}),
+        (ActorCriticModule, {"vf_share_layers": False, "fcnet_hiddens": []}),
+        (QModule, {}),
+    ],
+    ids=str,
+)
+def test_modules_with_images_beside_other_parts_keep_all_that_modules_promise(
+    module_class: type[RLModule], config: dict[str, Any]
+) -> None:
+    check_module(
+        module_class,
+        observation_space=BESIDE,
+        action_space=spaces.Discrete(3),
+        model_config={
+            "fcnet_hiddens": [4],
+            "conv_filters": FILTERS,
+            "conv_activation": "swish",
+            **config,
+        },
+    )
+
+
+def test_several_images_have_convolutions_each_and_the_rest_is_read_beside_their_features() -> None:
+    shapes = build(ActorCriticModule, BESIDE).parameters.shapes
+    assert shapes["encoder/image_0/conv/0/kernel"] == (2, 2, 2, 3)
+    assert shapes["encoder/image_1/conv/0/kernel"] == (2, 2, 2, 3)
+    num_features = 2 * 3 * 2 + 2 * 3 * 2
+    assert shapes["encoder/0/kernel"] == (num_features + 2 + 3, 4)
+    alone = spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)})
+    shapes = build(ActorCriticModule, alone).parameters.shapes
+    assert shapes["encoder/conv/0/kernel"] == (2, 2, 2, 3)
+    assert shapes["encoder/0/kernel"] == (2 * 3 * 2 + 3, 4)
+
+
+def test_the_features_of_an_image_in_a_dict_are_those_of_the_image_alone() -> None:
+    alone = build(ActorCriticModule, IMAGE, fcnet_hiddens=[])
+    space = spaces.Dict({"a": spaces.Discrete(2), "image": IMAGE, "z": spaces.Box(-1.0, 1.0, (2,))})
+    beside = build(ActorCriticModule, space, fcnet_hiddens=[])
+    state = alone.get_state()
+    for name in ("pi", "vf"):
+        kernel = state[f"{name}/0/kernel"]
+        state[f"{name}/0/kernel"] = np.concatenate([kernel, np.zeros((4, kernel.shape[1]), "f4")])
+    beside.set_state(state)
+    rows = np.random.default_rng(0).integers(0, 256, (4, 60)).astype(np.float32)
+    others = np.ones((4, 2), np.float32)
+    mixed = np.concatenate([others, rows, others], axis=1)
+    np.testing.assert_allclose(
+        beside.forward_acting(mixed), alone.forward_acting(rows), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_an_encoded_observation_has_its_images_where_networks_look_for_them() -> None:
+    encoder = ObservationEncoder(BESIDE)
+    observation = BESIDE.sample()
+    (row,) = encoder.encode([observation])
+    seen = split_observation(BESIDE, action_mask_key="action_mask").seen
+    first, second = shown_images(seen)
+    assert (
+        row[first.start : first.start + first.size].tolist()
+        == observation["image"].ravel().tolist()
+    )
+    expected = observation["later"][1].ravel().tolist()
+    assert row[second.start : second.start + second.size].tolist() == expected

@@ -17,8 +17,10 @@ from trainer.errors import ConfigError, ModuleError, UnknownSettingError, Unsupp
 from trainer.modules import (
     ActorCriticModule,
     DefaultModelConfig,
+    QModule,
     RLModule,
     RLModuleSpec,
+    SACModule,
     distribution_for,
     observation_size,
 )
@@ -173,3 +175,49 @@ def test_example_for_users_has_right_gradients_and_is_row_exact() -> None:
     gradient_check(weighted_sum, module.gradients.flat, start)
     together = module.forward_inference({"obs": obs})["action_dist_inputs"]
     assert module.forward_acting(obs[4:5]).tobytes() == together[4].tobytes()
+
+
+# ---- observations that are no rows
+
+ROWS = spaces.Box(-1.0, 1.0, (3,))
+TARGET = spaces.Box(0, 255, (6, 5, 2), np.uint8)
+MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(2), "seen": ROWS})
+
+
+@pytest.mark.parametrize("module_class", [ActorCriticModule, QModule, SACModule])
+@pytest.mark.parametrize("space", [ROWS, MASKED, TARGET], ids=["vector", "mask", "image"])
+def test_a_forgotten_batch_dimension_is_told(module_class: Any, space: Any) -> None:
+    config = {"fcnet_hiddens": [4]} | ({"conv_filters": []} if module_class is SACModule else {})
+    spec = RLModuleSpec(module_class, space, spaces.Discrete(2), config)
+    module = spec.build(np.random.default_rng(0))
+    width = module.obs_size + (2 if space is MASKED else 0)
+    single = np.zeros(width, np.float32)
+    calls = [module.forward_inference, module.forward_exploration, module.forward_train]
+    for call in (*calls, module.compute_values):
+        for given, words in (
+            (single, r"\[None\]"),
+            (np.zeros((2, width + 1), np.float32), "encoded first"),
+            (np.zeros((1, 2, width), np.float32), "encoded first"),
+            (np.float32(0.0), "encoded first"),
+        ):
+            with pytest.raises(ModuleError, match=words):
+                call({"obs": given})
+        with pytest.raises(ModuleError, match="has no 'obs', only"):
+            call({"observations": single[None]})
+    for call in calls:
+        assert call({"obs": single[None]})["action_dist_inputs"].shape == (1, 2)
+    with pytest.raises(ModuleError, match=r"\[None\]"):
+        module.forward_acting(single)
+
+
+def test_images_that_are_not_flat_yet_are_rows_as_well() -> None:
+    config = {"fcnet_hiddens": [4]}
+    spec = RLModuleSpec(ActorCriticModule, TARGET, spaces.Discrete(2), config)
+    module = spec.build(np.random.default_rng(0))
+    images = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 2)).astype(np.float32)
+    flat = module.forward_inference({"obs": images.reshape(4, 60)})
+    for call in (module.forward_inference, module.forward_train):
+        found = call({"obs": images})["action_dist_inputs"]
+        np.testing.assert_allclose(found, flat["action_dist_inputs"], atol=1e-6)
+    with pytest.raises(ModuleError, match="encoded first"):
+        module.forward_inference({"obs": images.transpose(0, 3, 1, 2)})

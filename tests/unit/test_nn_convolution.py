@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from trainer.nn import (
     ImageNetwork,
     ImageSpec,
     LayerSpec,
+    MixedSpec,
     Parameters,
     acting_forward,
 )
@@ -105,7 +107,9 @@ def image_spec(padding: str, activation: str = "swish", shape: Any = (5, 6, 2)) 
     return ImageSpec(shape, 0.5, (first, ConvolutionSpec(2, (2, 2), (1, 1), padding, activation)))
 
 
-def network_for(image: ImageSpec, layers: list[LayerSpec], *, dtype: Any) -> tuple[Any, ...]:
+def network_for(
+    image: ImageSpec | MixedSpec, layers: list[LayerSpec], *, dtype: Any
+) -> tuple[Any, ...]:
     parameters = Parameters(ImageNetwork.shapes("net", image=image, layers=layers), dtype=dtype)
     gradients = parameters.zeros_like()
     network = ImageNetwork(parameters, gradients, name="net", image=image, layers=layers)
@@ -143,6 +147,27 @@ def test_gradients_agree_with_differences(
     weighted_sum(start)
     network.backward(weights)
     assert gradients.flat.tobytes() == first.tobytes()
+
+
+def test_gradients_of_images_beside_other_numbers_agree_with_differences() -> None:
+    images = (
+        replace(image_spec("same"), start=2),
+        replace(image_spec("valid", shape=(4, 5, 1)), start=64, channels_first=True),
+    )
+    spec = MixedSpec(85, images)
+    assert spec.num_others == 5
+    network, parameters, gradients = network_for(spec, [LayerSpec(3, "tanh")], dtype=np.float64)
+    rng = np.random.default_rng(3)
+    rows, weights = rng.standard_normal((4, 85)), rng.standard_normal((3, 4))
+
+    def weighted_sum(flat: Array) -> float:
+        parameters.flat[:] = flat
+        return float((network.forward(rows)[:-1] * weights).sum())
+
+    start = parameters.flat.copy()
+    weighted_sum(start)
+    network.backward(weights)
+    gradient_check(weighted_sum, gradients.flat.copy(), start)
 
 
 @pytest.mark.parametrize("padding", PADDINGS)

@@ -57,7 +57,7 @@ def columns(*chunks: SingleAgentEpisode) -> Columns:
 
 
 def update(subject: PGLearner, *chunks: SingleAgentEpisode, **arguments: Any) -> dict[str, Any]:
-    return subject.update(chunks, num_env_steps_sampled_lifetime=100, **arguments)
+    return subject.update(chunks, num_env_steps_sampled_before=100, **arguments)
 
 
 def flat_bytes(subject: PGLearner) -> bytes:

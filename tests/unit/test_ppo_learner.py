@@ -74,7 +74,7 @@ def sample(
 def train(subject: PPOLearner, updates: range) -> list[dict[str, float]]:
     return [
         subject.update(
-            sample(subject.module, seed=number), num_env_steps_sampled_lifetime=40 * (number + 1)
+            sample(subject.module, seed=number), num_env_steps_sampled_before=40 * number
         )
         for number in updates
     ]
@@ -97,7 +97,7 @@ def test_another_seed_gives_other_minibatches() -> None:
     second.set_state(first.get_state())
     episodes = sample(first.module, seed=0)
     for subject in (first, second):
-        subject.update(episodes, num_env_steps_sampled_lifetime=40)
+        subject.update(episodes, num_env_steps_sampled_before=40)
     assert flat_bytes(first) != flat_bytes(second)
 
 
@@ -141,7 +141,7 @@ def test_updates_raise_the_probability_of_good_actions(actions: str) -> None:
     before = mean_reward()
     for number in range(12):
         episodes = sample(subject.module, seed=number, chunks=20)
-        subject.update(episodes, num_env_steps_sampled_lifetime=200 * (number + 1))
+        subject.update(episodes, num_env_steps_sampled_before=200 * number)
     assert mean_reward() > before + 0.25
 
 
@@ -169,7 +169,7 @@ def test_metrics_are_complete_and_say_what_was_used() -> None:
         "num_module_steps_trained",
         "num_trainable_parameters",
     }
-    assert metrics["curr_entropy_coeff"] == pytest.approx(0.05)
+    assert metrics["curr_entropy_coeff"] == 0.1
     assert metrics["default_optimizer_learning_rate"] == 0.01
     assert metrics["curr_kl_coeff"] == pytest.approx(0.1)
     assert metrics["num_module_steps_trained"] == 8 * 16  # 3 epochs of 40 rows: 7.5 minibatches
@@ -243,7 +243,7 @@ def test_update_with_nan_names_it_and_changes_nothing(column: str, place: str) -
     else:
         episodes[1].set_extra_model_outputs(key=column, new_data=bad.astype(np.float32))
     with pytest.raises(ModuleError, match=place):
-        subject.update(episodes, num_env_steps_sampled_lifetime=80)
+        subject.update(episodes, num_env_steps_sampled_before=80)
     after = subject.get_state()
     assert after["learner"] == before["learner"]
     assert after["optimizer"]["num_steps"] == before["optimizer"]["num_steps"]
@@ -299,6 +299,6 @@ def test_value_clipping_can_be_switched_off_in_two_ways() -> None:
     results = []
     for limit in (None, float("inf"), 1e-3):
         subject = learner(vf_clip_param=limit)
-        subject.update(episodes, num_env_steps_sampled_lifetime=40)
+        subject.update(episodes, num_env_steps_sampled_before=40)
         results.append(flat_bytes(subject))
     assert results[0] == results[1] != results[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import subprocess
 import sys
@@ -459,3 +460,105 @@ def test_a_relative_path_stays_where_it_was_given(
     monkeypatch.chdir(tmp_path / "elsewhere")
     train(logger, 1)
     assert (tmp_path / "results.jsonl").exists()
+
+
+# ---- rows that are lost are counted once each
+
+
+class Refusing:
+    """A sink that refuses so many rows, and takes all others."""
+
+    def __init__(self, num_refused: int) -> None:
+        self.num_refused = num_refused
+        self.rows: list[Mapping[str, Any]] = []
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        if self.num_refused:
+            self.num_refused -= 1
+            raise OSError(28, "no space left")
+        self.rows.append(row)
+
+    def start_anew(self, row: Mapping[str, Any]) -> None:
+        pass
+
+
+def train_with_early_saves(logger: ResultLogger, num_iterations: int, *, changes: bool) -> int:
+    """Somebody saves while the row is not written yet, and may change the result afterwards."""
+    for iteration in range(1, num_iterations + 1):
+        algorithm, result = Algorithm(), {"training_iteration": iteration, "fault_tolerance": {}}
+        logger.on_train_result(algorithm=algorithm, metrics_logger=None, result=result)  # type: ignore[arg-type]
+        algorithm.afterwards.append(lambda _: logger.get_state())
+        if changes:
+            algorithm.afterwards.append(lambda result: result.update(more=1))
+        algorithm.finish(result)
+    return int(result["fault_tolerance"]["num_lost_rows_lifetime"])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_row_that_is_written_twice_is_lost_once(
+    changes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = ResultLogger(Refusing(100))
+    assert train_with_early_saves(logger, 5, changes=changes) == 5
+    assert logger.num_rows_lost == 5
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_row_that_is_written_at_the_second_attempt_is_not_lost(changes: bool) -> None:
+    sink = Refusing(1)
+    logger = ResultLogger(sink)
+    assert train_with_early_saves(logger, 3, changes=changes) == 0
+    assert logger.num_rows_lost == 0
+    assert sink.rows[0]["training_iteration"] == 1
+
+
+def test_an_iteration_that_is_made_again_is_lost_again() -> None:
+    logger = ResultLogger(Refusing(100))
+    train(logger, 1)
+    state = logger.get_state()
+    train(logger, 2)
+    logger.set_state(state)
+    assert logger.num_rows_lost == 1
+    train(logger, 2, 3)
+    assert logger.num_rows_lost == 3
+
+
+FULL_DISK = """
+import logging, resource, signal, sys
+from callbacks.ready_made.csv_results import CSVResults
+from callbacks.ready_made.jsonl_results import JSONLinesResults
+
+logging.basicConfig(format="%(message)s")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for sink in (JSONLinesResults("r.jsonl"), CSVResults("r.csv")):
+    for iteration in (1, 2):
+        sink.append({"training_iteration": iteration, "text": "x" * 500})
+    size = sink.path.stat().st_size
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, unlimited[1]))
+    for iteration in (3, 4, 5):
+        try:
+            sink.append({"training_iteration": iteration, "text": "x" * 500})
+        except OSError:
+            print("lost", iteration)
+        assert sink.path.stat().st_size == size
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    sink.append({"training_iteration": 6, "text": "x"})
+"""
+
+
+def test_a_full_disk_leaves_no_half_lines_and_no_warnings_of_them(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split("\n")[:-1] == [f"lost {i}" for i in (3, 4, 5)] * 2
+    assert done.stderr == ""
+    rows = map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines())
+    assert [row["training_iteration"] for row in rows] == [1, 2, 6]

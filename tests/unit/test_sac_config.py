@@ -87,7 +87,7 @@ def test_lr_must_stay_none_and_the_three_rates_are_named() -> None:
         ({"normalize_actions": False}, "scaled to the bounds"),
         ({"_use_beta_distribution": True}, "squashed normal"),
         ({"_deterministic_loss": True}, "drawn from the policy"),
-        ({"optimization_config": {"actor_learning_rate": 1e-3}}, "`actor_lr`"),
+        ({"optimization_config": {"actor_rate": 1e-3}}, "'actor_learning_rate'"),
         ({"model_config": {"free_log_std": True}}, "free_log_std"),
         ({"model_config": {"conv_filters": [[16, 4, 2]]}}, "conv_filters"),
         ({"q_model_config": {"fcnet_hidden": [8]}}, "did you mean 'fcnet_hiddens'"),

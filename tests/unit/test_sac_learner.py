@@ -173,7 +173,10 @@ def played(
     subject: SACLearner, buffer: ReplayBuffer, count: int, *, num_env_steps: int = 0
 ) -> dict[str, Any]:
     return subject.update_from(
-        buffer, num_updates=count, num_env_steps_sampled_lifetime=num_env_steps
+        buffer,
+        num_updates=count,
+        num_env_steps_sampled_lifetime=num_env_steps,
+        num_env_steps_sampled_before=num_env_steps,
     )
 
 

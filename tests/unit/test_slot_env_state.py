@@ -101,7 +101,6 @@ def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_o
     assert whole.env_state_trouble == ""
     other = new_slot(Forgetting(LONG))
     assert other.put_back(whole, 0, unchanged)
-    assert is_same(other.first_answer, slot.observation), "it was replayed"
     play(slot, 0)
     play(other, 0)
     assert is_same(other.observation, slot.observation)

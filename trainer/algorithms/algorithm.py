@@ -18,8 +18,10 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from callbacks.ready_made.directory_claims import release_directories
 from checkpoints import CheckpointWriteError
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
 from trainer.algorithms.algorithm_inference import AlgorithmInference
+from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.algorithm_training import AlgorithmTraining
 from trainer.algorithms.building import make_callbacks, make_group, own_config
 from trainer.algorithms.counters import Counters
@@ -32,11 +34,18 @@ from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec, normalization_settings
 from trainer.connectors import NormalizationStatistics
 from trainer.env_runners import SingleAgentEnvRunner
-from trainer.errors import AlgorithmStoppedError
+from trainer.errors import (
+    AlgorithmStoppedError,
+    ConfigError,
+    FrozenConfigError,
+    ModuleError,
+    TrainerError,
+)
 from trainer.learners import Learner
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import RLModule
 from trainer.rllib_names.algorithm_names import AlgorithmNames
+from trainer.rllib_names.refused_overrides import ALGORITHM_OVERRIDES, refuse_overrides
 from trainer.runtime.blas_threads import single_threaded_blas
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.seeding import Role, draw_root_seed
@@ -44,8 +53,10 @@ from trainer.types import DEFAULT_MODULE_ID, State
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
+_Self = TypeVar("_Self", bound="Algorithm")
 
 
+@checked_methods()
 class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, AlgorithmNames):
     """Trains a module in envs, step by step.
 
@@ -57,8 +68,9 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     `train()` either returns a result or leaves the algorithm as it was: whatever is raised in the
     middle of an iteration, everything is put back to where the iteration began.
 
-    Subclasses name their `config_class` and implement `make_learner` and `training_step`. The
-    attributes are described in `AlgorithmParts`.
+    Subclasses name their `config_class` and implement `make_learner` and `training_step`. A class
+    derived from PPO or another algorithm may override `training_step`, `step`, `setup`, `evaluate`
+    and `get_default_config`, too. The attributes are described in `AlgorithmParts`.
     """
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
@@ -67,9 +79,23 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, ALGORITHM_OVERRIDES)
         if "config_class" in cls.__dict__:
             cls.config_class.default_algo_class = cls
             register_algorithm(cls)
+
+    def __new__(cls: type[_Self], *_: Any, **__: Any) -> _Self:
+        """An algorithm, unless its class is not complete."""
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        if missing:
+            raise ConfigError(
+                f"{cls.__name__} cannot be built: {' and '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} missing. Derive it from an algorithm that "
+                "learns (PPO, DQN, SAC, PG) and override what it does differently, such as "
+                "training_step(); or write them: make_learner() returns a learner for "
+                "self.module_spec, training_step() samples and learns once."
+            )
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -91,7 +117,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             EnvCreationError, EnvContractError: the env could not be made, or breaks the contract.
         """
         del logger_creator
-        self.config = own_config(self.config_class, config, env, settings)
+        self.config = own_config(type(self), config, env, settings)
         self.root_seed = draw_root_seed() if self.config.seed is None else int(self.config.seed)
         self._is_stopped = False
         self.counters = Counters()
@@ -115,16 +141,43 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             postprocessing=self._postprocessing_to_show(),
         )
         try:
-            self._set_up()
+            self.setup(self.config)
+            self._refuse_half_setup()
             self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
         except BaseException:
             self.stop()
             raise
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        config = self.__dict__.get("config")
+        if config is not None and (name == "config" or name in config):
+            is_first_time = name in AlgorithmParts.__annotations__ and name not in self.__dict__
+            if not (is_first_time or hasattr(type(self), name)):
+                raise FrozenConfigError.of_attribute(self, name, value)
+        super().__setattr__(name, value)
+
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:
         """A new config of this algorithm with all defaults."""
         return cls.config_class()
+
+    def setup(self, config: AlgorithmConfig) -> None:
+        """Builds runners, module and learner.
+
+        A subclass may add to it: `super().setup(config)`, then its own.
+
+        Args:
+            config: `self.config`, which is frozen.
+        """
+        del config
+        self._set_up()
+
+    def _refuse_half_setup(self) -> None:
+        if "normalization_statistics" not in self.__dict__:
+            raise TrainerError(
+                f"{type(self).__name__}.setup() built no env runners and no learner. Call "
+                "super().setup(config) in it, before what it adds."
+            )
 
     def _set_up(self) -> None:
         self.env_runner_group.start()
@@ -144,7 +197,9 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         self._send_weights()
         self._inference = Inference(self.learner.module, self.config, self.root_seed)
         self.normalization_statistics = NormalizationStatistics(
-            normalization_settings(self.config, num_slots=self.env_runner_group.num_slots),
+            normalization_settings(
+                self.config, num_slots=self.env_runner_group.num_slots, module=self.module_spec
+            ),
             self.learner.make_encoder(),
         )
         self.apply_normalization()
@@ -229,6 +284,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         self._refuse_if_stopped("evaluate")
         return self._all_or_nothing(self._evaluate)
 
+    @takes(root_seed=integer(0))
     def adopt_root_seed(self, root_seed: int) -> None:
         """Derives all randomness to come from another seed."""
         self.root_seed = root_seed
@@ -270,6 +326,11 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         Raises:
             ModuleError: names or shapes do not fit; nothing is changed.
         """
+        if DEFAULT_MODULE_ID not in weights:
+            raise ModuleError(
+                f"set_weights() got weights of {sorted(weights)}; expected those of "
+                f"{DEFAULT_MODULE_ID!r}. Give what get_weights() returns."
+            )
         self.learner.set_weights(dict(weights[DEFAULT_MODULE_ID]))
         self._send_weights()
 
@@ -315,7 +376,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
                 "gone. Build a new one, or restore one with from_checkpoint()."
             )
 
-    def __enter__(self) -> Algorithm:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(

@@ -5,10 +5,11 @@ What is in a checkpoint, and in which order, is in `state`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import metadata
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
@@ -27,6 +28,7 @@ from checkpoints import (
 from checkpoints.code import check_switch
 from checkpoints.component_tree import flatten
 from checkpoints.restoring import refuse_filesystem
+from checkpoints.writer import EncodedCheckpoint
 from trainer.algorithms.given_states import GivenStates
 from trainer.algorithms.model_difference import model_difference, plain_model_config
 from trainer.algorithms.registry import algorithm_class, is_registered
@@ -34,7 +36,7 @@ from trainer.algorithms.restored_config import class_of_state, config_from_state
 from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
 from trainer.rllib_names.policy_arguments import without_policy_arguments
-from trainer.runtime.actor_states import get_actor_states, set_actor_states
+from trainer.runtime.actor_states import get_actor_states, set_actor_states, with_kept
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.types import State
 
@@ -59,6 +61,11 @@ class AlgorithmCheckpoints(GivenStates):
     _restored_time_s: float
     _restores_all: bool
     _restored_component: str | None = None
+    _may_miss_actors = False
+    """Whether a state may be taken without those actors that are gone: to compare, or to undo."""
+
+    _kept_actor_states: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    """Of the checkpoint that was restored: the states of actors that nobody made here."""
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts of the algorithm, in the order in which they are restored."""
@@ -103,6 +110,8 @@ class AlgorithmCheckpoints(GivenStates):
 
     def _metadata_of(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
         metadata = super()._metadata_of(state)
+        if kept := [name for names in self._kept_actor_states.values() for name in names]:
+            metadata = {**metadata, "actors_not_here": sorted(kept)}
         if state is None:
             return metadata
         counters = state["counters"]
@@ -234,10 +243,10 @@ class AlgorithmCheckpoints(GivenStates):
 
     def _take_whole_state(self, state: State) -> None:
         """Restores from memory what `restore_from_path` restores from files."""
+        with self._missing_actors_allowed():
+            expected = list(flatten(self, self.get_state()))
         self._check_components(
-            expected=list(flatten(self, self.get_state())),
-            found=list(flatten(self, state)),
-            path="the state",
+            expected=expected, found=list(flatten(self, state)), path="the state"
         )
         self.check_state(state)
         with self._states_checked():
@@ -296,8 +305,16 @@ class AlgorithmCheckpoints(GivenStates):
     def _restore(
         self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
     ) -> None:
-        with self._states_checked():  # by restoring itself, which also undoes
-            super()._restore(path, component, large)
+        kept = self._kept_actor_states
+        if component is None:  # those of another state
+            self._kept_actor_states = {}
+        try:
+            # Restoring checks states itself, and also undoes.
+            with self._states_checked(), self._missing_actors_allowed():
+                super()._restore(path, component, large)
+        except BaseException:
+            self._kept_actor_states = kept
+            raise
 
     def get_state(
         self,
@@ -305,10 +322,16 @@ class AlgorithmCheckpoints(GivenStates):
         *,
         not_components: str | Collection[str] | None = None,
     ) -> State:
-        """See `Checkpointable`; with the states of actors, if there are any that say so."""
+        """See `Checkpointable`; with the states of actors, if there are any that say so.
+
+        Raises:
+            ActorDiedError: an actor is gone whose state belongs to it, and was not made again.
+        """
         state = super().get_state(components, not_components=not_components)
-        if is_selected(ACTORS, components, not_components) and (actors := get_actor_states()):
-            state[ACTORS] = actors
+        if is_selected(ACTORS, components, not_components):
+            found = get_actor_states(may_miss_some=self._may_miss_actors)
+            if actors := with_kept(found, self._kept_actor_states):
+                state[ACTORS] = actors
         return state
 
     def set_state(self, state: State) -> None:
@@ -323,7 +346,28 @@ class AlgorithmCheckpoints(GivenStates):
             super().set_state(state)
             self._send_weights()
         if ACTORS in state:
-            set_actor_states(state[ACTORS])
+            self._kept_actor_states = set_actor_states(state[ACTORS])
+
+    @contextlib.contextmanager
+    def _missing_actors_allowed(self) -> Iterator[None]:
+        before, self._may_miss_actors = self._may_miss_actors, True
+        try:
+            yield
+        finally:
+            self._may_miss_actors = before
+
+    def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
+        if state is None:
+            return super()._encoded(state)
+        with self._missing_actors_allowed():  # theirs are in the state that was given
+            return super()._encoded(state)
+
+    def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
+        # Which actors there are now says nothing of a state from another time.
+        super()._check_given_state(
+            expected=[name for name in expected if name != ACTORS],
+            given=[name for name in given if name != ACTORS],
+        )
 
     def _check_components(
         self, *, expected: Collection[str], found: Collection[str], path: PathLike

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints import check_shape
+from checkpoints.arguments import require_keys
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.building import evaluation_settings, make_group
 from trainer.env_runners import EnvRunnerGroup
@@ -252,10 +253,14 @@ class AlgorithmEvaluation(AlgorithmParts):
         interval = self.config.evaluation_interval
         return interval is not None and interval > 0 and iteration % interval == 0
 
+    @property
+    def has_new_evaluation(self) -> bool:
+        """Whether the newest result is the first one to show its evaluation."""
+        return self._evaluation_reported_at == self.counters.training_iteration
+
     def _evaluation_to_show(self) -> dict[str, Any]:
         """The evaluation that a result shows: the last one, or nothing if only fresh ones count."""
-        is_fresh = self._evaluation_reported_at == self.counters.training_iteration
-        if is_fresh or self.config.always_attach_evaluation_results:
+        if self.has_new_evaluation or self.config.always_attach_evaluation_results:
             return copy.deepcopy(self._last_evaluation)
         return {}
 
@@ -300,6 +305,7 @@ class AlgorithmEvaluation(AlgorithmParts):
         What is running now ends. What was running then begins again with the next iteration, with
         the weights that it had.
         """
+        require_keys("set_evaluation_state()", "state", state, ("last", "evaluator"))
         running, self._running_evaluation = self._running_evaluation, None
         if running is not None and self._evaluator is not None:
             self._evaluator.group.abandon_play()

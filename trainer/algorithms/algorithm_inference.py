@@ -7,7 +7,9 @@ from typing import Any
 
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.inference import ActionRequest
-from trainer.errors import ConfigError
+from trainer.connectors import ConnectorFactories
+from trainer.episodes import nested
+from trainer.errors import ConfigError, EnvContractError
 from trainer.types import DEFAULT_MODULE_ID
 
 _MODULE_IDS = frozenset({DEFAULT_MODULE_ID, "default_policy"})
@@ -62,6 +64,7 @@ class AlgorithmInference(AlgorithmParts):
         """
         self._refuse_if_stopped("compute_single_action")
         del prev_action, prev_reward, info, episode
+        self._refuse_with_connectors("compute_single_action")
         if policy_id not in _MODULE_IDS:
             raise ConfigError(
                 f"policy_id={policy_id!r}: there is one module, {DEFAULT_MODULE_ID!r}. Leave it "
@@ -88,6 +91,21 @@ class AlgorithmInference(AlgorithmParts):
         action, outputs = self._inference.action_with_outputs(observation, request)
         return action, [], outputs
 
+    def _refuse_with_connectors(self, what: str) -> None:
+        """Connector pieces work beside a sub-env, in its episode; there is none here.
+
+        Raises:
+            ConfigError: the config has connectors of the user's.
+        """
+        if ConnectorFactories.of(self.config) is not None:
+            raise ConfigError(
+                f"{what}() was called, and the config has an `env_to_module_connector` or a "
+                "`module_to_env_connector`: pieces see episodes, and what they would make of a "
+                "single observation is not known. Play episodes with "
+                "`EnvRunnerGroup(config=…)` or `evaluate()`, or change observations in a wrapper "
+                "of the env instead of a connector."
+            )
+
     def compute_actions(
         self,
         observations: Mapping[Any, Any],
@@ -113,8 +131,16 @@ class AlgorithmInference(AlgorithmParts):
         Returns:
             The actions; with `full_fetch` or a state: (actions, states, extra outputs), each by
             agent.
+
+        Raises:
+            EnvContractError: the observations are no dict; see also `compute_single_action`.
         """
         del episodes
+        if not isinstance(observations, Mapping):
+            raise EnvContractError(
+                f"compute_actions() got {nested.describe(observations)}; expected a dict of "
+                "observations by agent. For a single one, ask compute_single_action(observation)."
+            )
         options |= {"unsquash_action": unsquash_actions, "clip_action": clip_actions}
         if not full_fetch and state is None:
             return {

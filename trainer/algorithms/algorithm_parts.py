@@ -98,6 +98,7 @@ class AlgorithmParts:
             state,
             exploration=self.sample_exploration.strategy.runner_state(),
             timestep=self.counters.num_env_steps_sampled,
+            connectors=self.env_runner_group.connector_state(),
         )
 
     def _send_weights(self) -> None:

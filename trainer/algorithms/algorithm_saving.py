@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checkpoints import Checkpointable, PathLike, WhenOver
+from checkpoints import Checkpointable, CheckpointWriteError, PathLike, WhenOver
 from checkpoints.background import BackgroundSave
 from checkpoints.code import check_switch
+from checkpoints.writer import EncodedCheckpoint
 from trainer.algorithms.algorithm_parts import AlgorithmParts
+from trainer.errors import ActorDiedError
 from trainer.runtime.deferred_signals import signals_deferred
 
 
@@ -43,8 +45,9 @@ class AlgorithmSaving(AlgorithmParts, Checkpointable):
 
         Raises:
             StateError: something is not plain data; names the place. Nothing is written then.
-            CheckpointWriteError: the directory cannot be written; what was there before is whole.
-                Or an earlier save in the background failed; nothing else is done then.
+            CheckpointWriteError: the directory cannot be written, or an actor is gone whose state
+                belongs into the checkpoint; what was there before is whole. Or an earlier save in
+                the background failed; nothing else is done then.
         """
         check_switch("background", background)
         self._refuse_while_telling()
@@ -58,6 +61,14 @@ class AlgorithmSaving(AlgorithmParts, Checkpointable):
             background=background,
             when_over=when_over,
         )
+
+    def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
+        try:
+            return super()._encoded(state)
+        except ActorDiedError as error:
+            raise CheckpointWriteError(
+                f"No checkpoint was saved, and those that were saved before are whole. {error}"
+            ) from error
 
     def _start_save(self, save: BackgroundSave) -> None:
         with signals_deferred():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from trainer.algorithms.algorithm_evaluation import AlgorithmEvaluation
 from trainer.algorithms.iteration_result import IterationResult, merge_late_values
@@ -18,13 +19,24 @@ AfterResult = Callable[[ResultDict], object]
 class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
     """Adds the training iteration to an algorithm."""
 
-    _iteration: IterationResult
+    _iteration_under_way: IterationResult | None = None
     _after_result: list[AfterResult] | None = None
     _is_training: bool = False
 
     @abc.abstractmethod
     def training_step(self) -> None:
         """Samples and learns once."""
+
+    @property
+    def _iteration(self) -> IterationResult:
+        """What this iteration adds up to."""
+        if not self._is_training or self._iteration_under_way is None:
+            raise TrainerError(
+                f"A part of {type(self).__name__}.train() was called by itself (training_step(), "
+                "sample_env_steps() or learn()): there is no iteration that it belongs to. Call "
+                "train(); to do something else in an iteration, override training_step()."
+            )
+        return self._iteration_under_way
 
     def _refuse_within_train(self) -> None:
         """Raises a TrainerError if a callback calls `train()` while it runs."""
@@ -37,9 +49,45 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
     def _train(self) -> ResultDict:
         """Makes one iteration; whoever calls it undoes it if it raises."""
         self._note_training(is_training=True)
-        result = self._make_iteration()
+        before = self.counters.training_iteration
+        returned: Any = self.step()
+        result = self._checked_result(returned, before)
+        self._set_tasks(result)
+        self._tell_result(result)
         self._note_training(is_training=False)
         return result
+
+    def step(self) -> ResultDict:
+        """Samples, learns, evaluates when due, and puts the result together: the middle of `train`.
+
+        A subclass may add to it: `result = super().step()`, then its own entries. `env_task_fn` and
+        `on_train_result` see what it returns.
+
+        Raises:
+            TrainerError: it was called by itself; only `train()` can undo what fails.
+        """
+        if not self._is_training:
+            raise TrainerError(
+                f"{type(self).__name__}.step() was called by itself. It is a part of an iteration, "
+                "which train() completes, and undoes if it fails. Call train()."
+            )
+        return self._make_iteration()
+
+    def _checked_result(self, result: Any, iteration_before: int) -> ResultDict:
+        """What `step()` returned, if a subclass left a whole iteration in it."""
+        name = type(self).__name__
+        if self.counters.training_iteration != iteration_before + 1:
+            raise TrainerError(
+                f"{name}.step() made {self.counters.training_iteration - iteration_before} "
+                "iterations; expected one. Call super().step() once in it; what is sampled and "
+                "learnt is changed in training_step()."
+            )
+        if not isinstance(result, Mapping):
+            raise TrainerError(
+                f"{name}.step() returned {result!r:.80}; expected the result. Write `result = "
+                "super().step()`, add to it, and `return result`."
+            )
+        return result if isinstance(result, ResultDict) else ResultDict(result)
 
     def _note_training(self, *, is_training: bool) -> None:
         self._is_training = self.env_runner_group.is_training = is_training
@@ -55,7 +103,7 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
             with result.time("evaluation_iteration"):
                 self._begin_evaluation_beside_training(is_due=is_due)
         while not self._has_done_enough(result, time.monotonic() - started_at):
-            self._iteration = result
+            self._iteration_under_way = result
             self.training_step()
             self.apply_normalization()
             self._look_after_evaluation()
@@ -65,10 +113,7 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
         if is_due or self._running_evaluation is not None:
             with result.time("evaluation_iteration"):
                 self._evaluate_after_training_step(is_due=is_due)
-        result_dict = self._compile(result, time.monotonic() - started_at)
-        self._set_tasks(result_dict)
-        self._tell_result(result_dict)
-        return result_dict
+        return self._compile(result, time.monotonic() - started_at)
 
     def _set_tasks(self, result: ResultDict) -> None:
         """Lets `env_task_fn` choose the task of each training env."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
-from trainer.config import AlgorithmConfig
+from trainer.config import NO_EFFECT, AlgorithmConfig
 from trainer.config.specs import env_runner_spec, module_spec, restart_policy
 from trainer.env_runners import EnvRunnerGroup, TrajectoryPostprocessing
 from trainer.env_runners.crash_files import CrashFiles
@@ -20,14 +21,26 @@ from trainer.learners import BatchListener, Blame, TrainBatch
 from trainer.modules import RLModule
 from trainer.seeding import Role
 
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class HasConfig(Protocol):
+    """A class of algorithms."""
+
+    config_class: ClassVar[type[AlgorithmConfig]]
+
+    @classmethod
+    def get_default_config(cls) -> AlgorithmConfig:
+        """A new config of this algorithm with all defaults."""
+
 
 def own_config(
-    config_class: type[AlgorithmConfig], config: Any, env: object, settings: Mapping[str, Any]
+    algorithm: type[HasConfig], config: Any, env: object, settings: Mapping[str, Any]
 ) -> AlgorithmConfig:
     """The algorithm's own config: a validated, frozen copy of what the user gave.
 
     Args:
-        config_class: the algorithm's class of configs.
+        algorithm: its class; `get_default_config()` is what a dict of settings changes.
         config: a config, a dict of settings, or None for the defaults.
         env: the env to use instead of the config's; None keeps that.
         settings: further settings by name.
@@ -35,8 +48,9 @@ def own_config(
     Raises:
         ConfigError: lists everything that is wrong.
     """
+    config_class = algorithm.config_class
     if config is None or isinstance(config, Mapping):
-        own = config_class().update_from_dict(dict(config or {}))
+        own = _default_config(algorithm).update_from_dict(dict(config or {}))
     elif isinstance(config, config_class):
         own = config.copy(copy_frozen=False)
     elif isinstance(config, AlgorithmConfig):
@@ -56,7 +70,28 @@ def own_config(
             "config.environment('CartPole-v1'), or with a class: config.environment(MyEnv)."
         )
     own.freeze()
+    _tell_what_has_no_effect(own)
     return own
+
+
+def _tell_what_has_no_effect(config: AlgorithmConfig) -> None:
+    """Logs once per algorithm which settings were given that change nothing here."""
+    given = [name for name in config.changed_settings() if name in NO_EFFECT]
+    if given:
+        told = "; ".join(f"{name}={config[name]!r:.60} ({NO_EFFECT[name]})" for name in given)
+        _LOGGER.warning(
+            "These settings have no effect here: %s Leave them out, or see docs/settings.md.", told
+        )
+
+
+def _default_config(algorithm: type[HasConfig]) -> AlgorithmConfig:
+    default: Any = algorithm.get_default_config()
+    if not isinstance(default, AlgorithmConfig):
+        raise ConfigError(
+            f"{algorithm.__name__}.get_default_config() returned {default!r:.80}; expected a "
+            f"{algorithm.config_class.__name__} with the defaults."
+        )
+    return default.copy(copy_frozen=False)
 
 
 def make_callbacks(config: AlgorithmConfig) -> CallbackChain:
@@ -104,7 +139,11 @@ def make_group(
     limit_s = config.evaluation_sample_timeout_s if is_evaluation else config.sample_timeout_s
     spec = env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config))
     return EnvRunnerGroup(
-        replace(spec, postprocessing=postprocessing),
+        replace(
+            spec,
+            postprocessing=postprocessing,
+            episode_limit_s=limit_s if is_evaluation else None,
+        ),
         num_env_runners=config.num_env_runners,
         policy=restart_policy(config),
         stall_limit_s=limit_s,
@@ -132,4 +171,5 @@ def evaluation_settings(config: AlgorithmConfig) -> EvaluationSettings:
         ),
         has_fixed_seed=config.evaluation_seed is not None,
         waits_for_all=not config.enable_async_evaluation,
+        episode_limit_s=config.get_evaluation_config_object().evaluation_sample_timeout_s,
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec
@@ -101,6 +103,7 @@ class Inference:
     def _chosen(self, observation: Any, request: ActionRequest) -> tuple[Any, Array]:
         """The action as the module gives it, and its distribution inputs, [K]."""
         nested.map_leaves(_check_finite, observation)
+        check_single(self._acting.module.observation_space, observation)
         explore = self._config.explore if request.explore is None else request.explore
         source = self._exploring or self._acting
         noise = None
@@ -141,6 +144,36 @@ class Inference:
                 self._acting.module.action_space, normalize_actions=unsquash, clip_actions=clip
             )
         return self._decoders[unsquash, clip]
+
+
+def check_single(space: gymnasium.Space[Any], observation: Any) -> None:
+    """Refuses a batch, or an observation whose axes stand in another order.
+
+    Its numbers may be as many as those of one observation, and an action would come out.
+
+    Raises:
+        EnvContractError: a part of it has another shape than its space.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        keys: Any = space.spaces if isinstance(space, spaces.Dict) else range(len(space.spaces))
+        is_container = isinstance(observation, dict | tuple | list)
+        for key in keys if is_container else ():
+            if not isinstance(observation, dict) or key in observation:
+                check_single(space[key], observation[key])
+        return
+    found, expected = np.shape(observation), space.shape or ()
+    if found == expected or (isinstance(space, spaces.Discrete) and np.size(observation) == 1):
+        return
+    is_batch = len(found) == len(expected) + 1
+    hint = (
+        "It looks like a batch: ask for one observation at a time, such as observation[0]."
+        if is_batch
+        else "Give it as the env does."
+    )
+    raise EnvContractError(
+        f"An observation of the shape {list(found)} was given where the space {space!s:.200} has "
+        f"{list(expected)}. {hint}"
+    )
 
 
 def _check_finite(leaf: Any) -> None:

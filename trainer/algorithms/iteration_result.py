@@ -11,6 +11,7 @@ from trainer.algorithms.counters import Counters
 from trainer.algorithms.run_clock import RunClock
 from trainer.config import AlgorithmConfig
 from trainer.env_runners import EnvRunnerGroup, GroupSample
+from trainer.env_runners.spec import PlayTimes
 from trainer.metrics import ResultDict
 from trainer.metrics.result import overlaid
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
@@ -31,6 +32,7 @@ class IterationResult:
         self._num_episodes_lost = 0
         self._num_env_steps_lost = 0
         self._repair_s = 0.0
+        self._times = PlayTimes()
         self._learner: Mapping[str, Any] = {}
         self._timers: dict[str, float] = {}
         self._health: dict[str, int] = {}
@@ -51,6 +53,7 @@ class IterationResult:
         self._num_episodes_lost += sample.num_episodes_lost
         self._num_env_steps_lost += sample.num_env_steps_lost
         self._repair_s += sample.repair_s
+        self._times += sample.times
 
     def add_update(self, metrics: Mapping[str, Any], *, num_env_steps: int) -> None:
         """Keeps an update's metrics; those of the iteration's last update are shown."""
@@ -91,7 +94,7 @@ class IterationResult:
         """
         counters = self._counters
         standard = {
-            "env_runners": {**episodes, **self._steps(elapsed_s)},
+            "env_runners": {**episodes, **self._steps(elapsed_s), **self._times.entries()},
             "learners": {
                 DEFAULT_MODULE_ID: dict(self._learner),
                 "__all_modules__": {
@@ -117,7 +120,7 @@ class IterationResult:
             **clock.entries(elapsed_s),
         }
         result = ResultDict(overlaid(user_metrics, standard))
-        result["config"] = config.to_dict()
+        result["config"] = dict(config.items())
         return result
 
     def _steps(self, elapsed_s: float) -> dict[str, Any]:

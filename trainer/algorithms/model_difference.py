@@ -9,6 +9,7 @@ from typing import Any, Final
 from trainer.modules.model_config import DefaultModelConfig
 
 _OF_FIRST_WEIGHTS: Final = ("initializer", "initial_alpha")
+_OF_FIRST_WEIGHTS_TOO: Final = ("_initializer", "_initializer_kwargs")
 
 
 def plain_model_config(model_config: Any) -> Any:
@@ -19,6 +20,10 @@ def plain_model_config(model_config: Any) -> Any:
         return json.loads(json.dumps(model_config or {}))
     except (TypeError, ValueError):
         return None
+
+
+def _is_of_first_weights(name: str) -> bool:
+    return name in _OF_FIRST_WEIGHTS or name.endswith(_OF_FIRST_WEIGHTS_TOO)
 
 
 def model_difference(saved: Any, own: Any) -> str:
@@ -35,6 +40,6 @@ def model_difference(saved: Any, own: Any) -> str:
     parts = [
         f"{name}: the checkpoint has {saved.get(name)!r}, this algorithm {own.get(name)!r}"
         for name in sorted(saved.keys() | own.keys())
-        if saved.get(name) != own.get(name) and name not in _OF_FIRST_WEIGHTS
+        if saved.get(name) != own.get(name) and not _is_of_first_weights(name)
     ]
     return f"model_config: {', '.join(parts)}" if parts else ""

@@ -20,10 +20,11 @@ class OnPolicyAlgorithm(Algorithm):
     def learn(self, sample: GroupSample) -> None:
         """Makes an update from sampled episodes and hands the new weights to the runners."""
         result = self._iteration
+        before = self.counters.num_env_steps_sampled - sample.num_env_steps
         with result.time("learner_update_timer"):
             metrics = self.learner.update(
                 sample.episodes,
-                num_env_steps_sampled_lifetime=self.counters.num_env_steps_sampled,
+                num_env_steps_sampled_before=before,
                 on_batch=batch_listener(self.callbacks),
             )
         self.counters.num_env_steps_trained += sample.num_env_steps

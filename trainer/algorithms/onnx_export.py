@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import PathLike
+from checkpoints.arguments import checked_arguments
 from checkpoints.whole_file import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.onnx_graph import OnnxGraph
@@ -26,6 +27,7 @@ from trainer.modules.q_module import QModule
 from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
 
 
+@checked_arguments
 def export_onnx(algorithm: Algorithm, file: PathLike, *, overwrite: bool = False) -> Path:
     """Writes the policy as an ONNX model, and returns the absolute path of the file.
 
@@ -46,6 +48,7 @@ def export_onnx(algorithm: Algorithm, file: PathLike, *, overwrite: bool = False
         CheckpointWriteError: the file is there already, or cannot be written.
     """
     module = algorithm.learner.module
+    algorithm._refuse_with_connectors("export_onnx")
     _check_spaces(module)
     graph = OnnxGraph()
     shape = module.observation_space.shape or ()

@@ -50,3 +50,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
     raise ConfigError(
         f"There is no algorithm {name!r}.{hint} There are: {', '.join(sorted(_ALGORITHMS))}."
     )
+
+
+get_trainable_cls = algorithm_class
+"""RLlib's name of `algorithm_class`."""

@@ -21,6 +21,7 @@ from trainer.cli.arguments import count, count_or_zero, number, seconds, setting
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
 from trainer.cli.replaying import replay_episode
 from trainer.errors import TrainerError
+from trainer.interrupted_import import importing_is_over
 
 EXIT_CODES = """\
 exit codes:
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser().parse_args(arguments)
     set_up_logging()
     try:
+        importing_is_over()
         with _sigterm_like_ctrl_c(), _damages_told_once():
             code: int = parsed.command(parsed)
     except KeyboardInterrupt:

@@ -42,6 +42,7 @@ class RunLock:
         self._file = path / LOCK_FILE
         self._descriptor = -1
         self._made: list[Path] = []
+        self._pid = os.getpid()
 
     def __enter__(self) -> RunLock:
         """Takes the lock.
@@ -70,6 +71,9 @@ class RunLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if os.getpid() != self._pid:  # a forked copy leaves: the run goes on in the original
+            os.close(self._descriptor)
+            return
         # Removed while it is still locked: whoever opened it meanwhile notices, and tries again.
         self._file.unlink(missing_ok=True)
         os.close(self._descriptor)
@@ -78,7 +82,9 @@ class RunLock:
     def _locked_file(self) -> int:
         """The descriptor of the lock file, locked by this process."""
         for _ in range(_MAX_TRIES):
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
+            # No link: where it leads to, a file of this user would be emptied.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._file, flags, 0o644)
             try:
                 self._lock(descriptor)
                 if self._is_current(descriptor):

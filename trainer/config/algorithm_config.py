@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any, ClassVar, TypeVar
 
+from checkpoints.arguments import checked_methods
 from trainer.config.config_values import section_methods
 from trainer.config.description import SettingDescription, describe
 from trainer.config.dictionary import DictAccess
@@ -20,6 +21,7 @@ from trainer.config.problems import Problem, raise_problems
 from trainer.config.rule import Rule
 from trainer.config.rules import COMMON_RULES
 from trainer.config.sections import Sections
+from trainer.config.specs import direct_runners
 from trainer.config.validation import (
     callback_problems,
     in_place,
@@ -27,6 +29,7 @@ from trainer.config.validation import (
     rule_problems,
     value_problems,
 )
+from trainer.env_runners.direct_runners import DirectRunners
 from trainer.errors import ConfigError, FrozenConfigError
 from trainer.modules import ActorCriticModule, RLModule
 
@@ -36,6 +39,7 @@ _AUTO_EVALUATION_FRAGMENT = 100
 _SHAPING_EVALUATION = ("evaluation_config", "evaluation_duration", "evaluation_num_env_runners")
 
 
+@checked_methods(but=("read_value",))
 class AlgorithmConfig(Sections, DictAccess):
     """The settings of an algorithm.
 
@@ -205,6 +209,21 @@ class AlgorithmConfig(Sections, DictAccess):
     ) -> Any:
         """The same as `build_algo()`."""
         return self.build_algo(env=env, logger_creator=logger_creator, use_copy=use_copy)
+
+    def direct_runners(self) -> DirectRunners:
+        """What env runners are made from that somebody makes without an algorithm.
+
+        Raises:
+            ConfigError: the settings are wrong.
+        """
+        config = self.copy(copy_frozen=True)
+        problems = [
+            problem
+            for problem in config.find_problems()
+            if "train_batch_size" not in problem.settings  # nobody learns
+        ]
+        raise_problems(type(self).__name__, problems)
+        return direct_runners(config)
 
     # ---- documenting
 

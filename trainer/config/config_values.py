@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
-from trainer.config.checks import is_schedule
+from checkpoints.arguments import argument_error
 from trainer.config.names import NameTable, Translation, translate
 from trainer.config.problems import assignment, raise_problems
 from trainer.config.read_only import copy_value, freeze_value
 from trainer.config.setting import Merge, Setting
 from trainer.config.values import deep_merge, merge_by_type
 from trainer.errors import ConfigError, FrozenConfigError
+from trainer.rllib_names.refused_overrides import CONFIG_OVERRIDES, refuse_overrides
 
 ConfigT = TypeVar("ConfigT", bound="ConfigValues")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
@@ -55,6 +56,7 @@ def section(method: MethodT) -> MethodT:
         return method(config)
 
     setattr(set_arguments, _SECTION_MARK, arguments)
+    set_arguments.checks_arguments = True  # type: ignore[attr-defined]  # validate() judges them
     return cast(MethodT, set_arguments)
 
 
@@ -73,6 +75,7 @@ class ConfigValues:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, CONFIG_OVERRIDES)
         for name, member in list(vars(cls).items()):
             if isinstance(member, Setting):
                 setattr(cls, name, dataclasses.replace(member, name=name))
@@ -91,8 +94,12 @@ class ConfigValues:
 
     def read_value(self, name: str) -> Any:
         """The value of a setting by its present name; read-only where the config is frozen."""
-        if name in self._values:
+        if isinstance(name, str) and name in self._values:
             return self._values[name]
+        if not isinstance(name, str):
+            raise argument_error("read_value()", "name", name, "the name of a setting")
+        if name not in self._names.settings:
+            raise_problems(type(self).__name__, [self._names.unknown(name, None, "")])
         default = self._names.settings[name].default
         if not isinstance(default, (dict, list)):
             return default
@@ -116,12 +123,7 @@ class ConfigValues:
                 type(self).__name__, [self._names.unknown_attribute(name, _methods(type(self)))]
             )
             raise AttributeError(name)  # never reached; for type checkers
-        value = self.read_value(old.new)
-        if old.key:
-            return {**self._names.settings[old.new].default, **(value or {})}.get(old.key)
-        if old.beats_number and not is_schedule(value):
-            return None
-        return value
+        return self._names.read_old(old, self.read_value(old.new))
 
     # ---- writing
 
@@ -177,20 +179,12 @@ class ConfigValues:
         for name, value in translation.writes.items():
             setting = self._names.settings[name]
             if merge or name in translation.partial:
-                value = self._merged(setting, value, self.read_value(name))
+                value = merged_value(setting, value, self.read_value(name))
             elif setting.keeps_default:
-                value = self._merged(setting, value, setting.default)
+                value = merged_value(setting, value, setting.default)
             if value is None and setting.keeps_default:
                 value = copy_value(setting.default)
             self._values[name] = value
-
-    @staticmethod
-    def _merged(setting: Setting[Any], value: Any, old: Any) -> Any:
-        if setting.merge is Merge.REPLACE or not isinstance(value, dict):
-            return value
-        if not isinstance(old, dict):
-            return value
-        return (deep_merge if setting.merge is Merge.DEEP else merge_by_type)(old, value)
 
     # ---- copying and freezing
 
@@ -228,6 +222,13 @@ class ConfigValues:
     def given_settings(self) -> dict[str, Any]:
         """The settings that were set, in contrast to those that have their default; a copy."""
         return {name: copy_value(value) for name, value in self._values.items()}
+
+
+def merged_value(setting: Setting[Any], value: Any, old: Any) -> Any:
+    """A new value of a setting, merged into the old one as the setting says."""
+    if setting.merge is Merge.REPLACE or not (isinstance(value, dict) and isinstance(old, dict)):
+        return value
+    return (deep_merge if setting.merge is Merge.DEEP else merge_by_type)(old, value)
 
 
 def _methods(cls: type) -> list[str]:

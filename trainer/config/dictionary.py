@@ -3,17 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-from trainer.config.config_values import ConfigValues
+from checkpoints.arguments import require_keys
+from trainer.config.config_values import ConfigValues, merged_value
 from trainer.config.foreign_names import refuse_foreign_names
-from trainer.config.names import translate
+from trainer.config.names import MULTI_AGENT_KEY, NameTable, translate
 from trainer.config.problems import Problem, raise_problems
 from trainer.config.read_only import copy_value
 from trainer.config.setting import NotProvided
 from trainer.config.values import is_plain_data, same_value
 
 ConfigT = TypeVar("ConfigT", bound="DictAccess")
+
+
+class SettingsDict(dict[str, Any]):
+    """All settings of a config as a dict, which old names read and write like the present ones.
+
+    Only the present names are keys. Pickling gives a plain dict.
+    """
+
+    def __init__(self, names: NameTable, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._names = names
+
+    def __missing__(self, name: str) -> Any:
+        if name == MULTI_AGENT_KEY:
+            # Read-only: a change could not be noticed.
+            keys = self._names.settings_of("multi_agent")
+            return MappingProxyType({key: self[key] for key in self if key in keys})
+        old = self._names.old_name(name)
+        if old is None:
+            raise KeyError(name)
+        return self._names.read_old(old, self[old.new])
+
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name) or name == MULTI_AGENT_KEY:
+            return True
+        return isinstance(name, str) and self._names.old_name(name) is not None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if super().__contains__(name) or name not in self:
+            super().__setitem__(name, value)  # of an unknown name, update_from_dict() will tell
+            return
+        translation = translate(self._names, {name: value})
+        raise_problems(f"`{name}`", translation.problems)
+        for setting_name, new in translation.writes.items():
+            setting = self._names.settings[setting_name]
+            if setting_name in translation.partial:
+                new = merged_value(setting, new, self[setting_name])
+            super().__setitem__(setting_name, new)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a setting, or `default` when there is no such key."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def update(self, *given: Any, **settings: Any) -> None:
+        """Sets several settings, as `d[name] = value` does."""
+        for name, value in dict(*given, **settings).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The value of a setting; all are there already."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Takes a setting out of the dict, so that the dict says nothing about it."""
+        old = None if super().__contains__(name) else self._names.old_name(name)
+        if old is None:
+            return super().pop(name, *default)
+        value = self[name]
+        super().pop(old.new, None)
+        return value
+
+    def copy(self) -> SettingsDict:
+        """A shallow copy."""
+        return SettingsDict(self._names, self)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SettingsDict:
+        return SettingsDict(self._names, copy_value(dict(self)))
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
 
 
 class DictAccess(ConfigValues):
@@ -48,7 +127,14 @@ class DictAccess(ConfigValues):
         return cls().update_from_dict(config_dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings by their present names; a copy that may be changed."""
+        """All settings by their present names; a copy that may be changed.
+
+        Old names read and write it, too: `d["num_workers"] = 0` sets `num_env_runners`, and
+        `d["callbacks"]` and `d["multiagent"]` are there, as in RLlib.
+        """
+        return SettingsDict(self._names, self._copies())
+
+    def _copies(self) -> dict[str, Any]:
         return {name: copy_value(self.read_value(name)) for name in self._names.settings}
 
     @classmethod
@@ -108,15 +194,15 @@ class DictAccess(ConfigValues):
 
     def keys(self) -> KeysView[str]:
         """The present names of all settings."""
-        return self.to_dict().keys()
+        return self._copies().keys()
 
     def values(self) -> ValuesView[Any]:
         """The values of all settings, as copies."""
-        return self.to_dict().values()
+        return self._copies().values()
 
     def items(self) -> ItemsView[str, Any]:
         """Names and values of all settings, as copies."""
-        return self.to_dict().items()
+        return self._copies().items()
 
     # ---- state
 
@@ -128,14 +214,14 @@ class DictAccess(ConfigValues):
                 data; `code`: the
             names of the settings that hold something else — classes, functions, other objects.
         """
-        values = self.to_dict()
+        values = self._copies()
         code = [name for name, value in values.items() if not is_plain_data(value)]
         settings = {name: value for name, value in values.items() if name not in code}
         return {"class": type(self).__name__, "settings": settings, "code": code}
 
     def names_of_code(self) -> list[str]:
         """The settings that hold something else than plain data: classes, functions, objects."""
-        return [name for name, value in self.to_dict().items() if not is_plain_data(value)]
+        return [name for name, value in self._copies().items() if not is_plain_data(value)]
 
     @classmethod
     def from_state(
@@ -161,6 +247,7 @@ class DictAccess(ConfigValues):
             ConfigError: settings that held code are missing; all of them.
             UnknownSettingError: the state has settings that this class does not know.
         """
+        require_keys(f"{cls.__name__}.from_state()", "state", state, ("settings", "code"))
         given = cls.overrides(**(code or {}))
         missing = [name for name in state["code"] if name not in given]
         raise_problems(

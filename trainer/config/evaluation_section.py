@@ -90,7 +90,8 @@ class EvaluationSection(ConfigValues):
                 in chunks; the least env steps of one.
             evaluation_auto_duration_max_env_steps_per_sample: the most env steps of one.
             evaluation_sample_timeout_s: a runner that makes no env step for so long is replaced;
-                None waits.
+                and one in which no episode ends for so long ends its part of the evaluation with
+                the episodes that have ended (NaN if none has). None waits.
             evaluation_parallel_to_training: evaluate the previous weights while the training step
                 runs; needs evaluation runners that are processes.
             evaluation_force_reset_envs_before_iteration: start every evaluation with fresh

@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from trainer.config.checks import is_schedule
+from trainer.config.offered import NO_EFFECT
 from trainer.config.problems import Problem, assignment, nearest
-from trainer.config.read_only import copy_value
+from trainer.config.read_only import copy_value, without_numpy_scalars
 from trainer.config.setting import Merge, NotProvided, Setting
 from trainer.config.values import deep_merge, same_value
 from trainer.rllib_names.config_names import (
+    OLD_DICTS,
     OLD_NAMES,
     OLD_SECTIONS,
     REFUSED_EVEN_IF_FALSE,
     REFUSED_NAMES,
+    REFUSED_SECTIONS,
     OldName,
 )
 
-_MULTI_AGENT_KEY = "multiagent"
+_OF_THE_USERS_OWN: Final = frozenset({"env_config", "learner_config_dict"})
+"""Settings whose values are kept as they are, down to their types."""
+
+MULTI_AGENT_KEY: Final = "multiagent"
+"""The key of dict configs that holds arguments of `multi_agent()`."""
+
+_NOT_OFFERED_SECTION = "it is one of RLlib's section methods and not offered here."
+_NOT_OFFERED_SETTING = "it is one of RLlib's settings and not offered here."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +64,12 @@ class NameTable:
         old = OLD_NAMES.get(name)
         return old if old is not None and old.new in self.settings else None
 
+    def read_old(self, old: OldName, value: Any) -> Any:
+        """What an old name shows of the value of its setting."""
+        if old.key:
+            return {**self.settings[old.new].default, **(value or {})}.get(old.key)
+        return None if old.beats_number and not is_schedule(value) else value
+
     def accepts(self, section: str, name: str, setting: str) -> bool:
         """Whether the section method takes `name`, which means `setting`."""
         old = OLD_NAMES.get(name)
@@ -79,10 +95,12 @@ class NameTable:
     def unknown(self, name: str, value: Any, section: str) -> Problem:
         """The problem that nobody knows `name`, with the nearest spelling and its section."""
         what = assignment(name, value)
+        if name in REFUSED_SECTIONS:
+            return Problem(what, _NOT_OFFERED_SECTION, REFUSED_SECTIONS[name], unknown=True)
         if name in self.sections:
             advice = f"`{name}` is a section method; give its arguments: `config.{name}(...)`."
             return Problem(what, "this is not a setting.", advice, unknown=True)
-        owners = self.owners(name)
+        owners = self.owners(next(iter(OLD_DICTS.get(name, {name: name}).values())))
         if owners:
             advice = f"It belongs to {' and '.join(owners)}; leave it out."
             return Problem(what, "this algorithm has no such setting.", advice, unknown=True)
@@ -112,6 +130,11 @@ class NameTable:
             name: what was written after the dot.
             methods: the public methods of the config, sections included.
         """
+        if name in REFUSED_NAMES:
+            return Problem(f"`{name}`", _NOT_OFFERED_SETTING, REFUSED_NAMES[name], unknown=True)
+        if name in REFUSED_SECTIONS:
+            advice = REFUSED_SECTIONS[name]
+            return Problem(f"`{name}`", _NOT_OFFERED_SECTION, advice, unknown=True)
         match = nearest(name, [*methods, *self.settings], similarity=0.75)
         if match is None or match in self.settings:
             return dataclasses.replace(self.unknown(name, None, ""), what=f"`{name}`")
@@ -137,12 +160,15 @@ class Translation:
         writes: the values to set, by the present names of the settings; copies of what was given.
         partial: settings of which only some entries were given, to be merged in any case.
         problems: what was wrong; nothing may be written unless this is empty.
+        spellings: the name by which each of `writes` was given.
+        is_whole_dict: a dict config was given, which may hold all defaults by their present names.
     """
 
     writes: dict[str, Any] = dataclasses.field(default_factory=dict)
     partial: set[str] = dataclasses.field(default_factory=set)
     problems: list[Problem] = dataclasses.field(default_factory=list)
     spellings: dict[str, str] = dataclasses.field(default_factory=dict)
+    is_whole_dict: bool = False
 
     def add(self, setting: Setting[Any], spelling: str, value: Any, old: OldName | None) -> None:
         """Add one value; the order of additions makes no difference to the outcome."""
@@ -155,6 +181,12 @@ class Translation:
             return
         if _can_merge(setting, earlier, value):
             self.writes[name] = deep_merge(earlier, value)
+        elif name in NO_EFFECT:
+            return  # whichever wins, nothing follows from it
+        elif self._is_default_of_dict(setting, self.spellings[name], earlier):
+            self.writes[name], self.spellings[name] = value, spelling
+        elif self._is_default_of_dict(setting, spelling, value):
+            return
         elif self._schedule_wins(name, old) and is_schedule(value) != is_schedule(earlier):
             self.writes[name] = value if is_schedule(value) else earlier
         else:
@@ -167,6 +199,14 @@ class Translation:
                     (name,),
                 )
             )
+
+    def _is_default_of_dict(self, setting: Setting[Any], spelling: str, value: Any) -> bool:
+        """Whether a value merely stands in a dict that has all settings, as `to_dict()` gives.
+
+        An old name that was added to such a dict means another value.
+        """
+        is_present = self.is_whole_dict and spelling == setting.name
+        return is_present and same_value(value, setting.default)
 
     def _schedule_wins(self, name: str, old: OldName | None) -> bool:
         return any(
@@ -193,11 +233,11 @@ def translate(names: NameTable, given: Mapping[Any, Any], section: str = "") -> 
         given: values by name, present or old; not changed.
         section: the section method they were given to; empty for attributes and dicts.
     """
-    result = Translation()
+    result = Translation(is_whole_dict=not section)
     for name, value in given.items():
         if value is NotProvided:
             continue
-        if name == _MULTI_AGENT_KEY and isinstance(value, Mapping):
+        if name == MULTI_AGENT_KEY and isinstance(value, Mapping):
             _translate_into(result, names, value, "multi_agent")
         else:
             _translate_into(result, names, {name: value}, section)
@@ -208,6 +248,11 @@ def _translate_into(
     result: Translation, names: NameTable, given: Mapping[Any, Any], section: str
 ) -> None:
     for name, value in given.items():
+        if name in OLD_DICTS and _takes_entries(names, name, value, section):
+            known = {OLD_DICTS[name][key]: value[key] for key in value if key in OLD_DICTS[name]}
+            result.problems.extend(_unknown_entries(name, value))
+            _translate_into(result, names, known, section)
+            continue
         setting = names.resolve(name, section) if isinstance(name, str) else None
         if setting is None:
             result.problems.extend(_without_setting(names, str(name), value, section))
@@ -225,13 +270,27 @@ def _translate_into(
             _translate_one(result, names, names.settings[setting], name, value)
 
 
+def _takes_entries(names: NameTable, name: str, value: Any, section: str) -> bool:
+    """Whether an old dict was given whose entries are settings of this config today."""
+    has_settings = all(entry in names.settings for entry in OLD_DICTS[name].values())
+    return has_settings and isinstance(value, Mapping) and section in ("", "training")
+
+
+def _unknown_entries(name: str, value: Mapping[Any, Any]) -> Iterable[Problem]:
+    """The entries of an old dict that it never had."""
+    for key in value.keys() - OLD_DICTS[name].keys():
+        match = nearest(str(key), OLD_DICTS[name])
+        advice = f"Did you mean {match!r}?" if match else f"It takes {', '.join(OLD_DICTS[name])}."
+        yield Problem(f"`{name}[{key!r}]`", "there is no such entry.", advice, unknown=True)
+
+
 def _without_setting(names: NameTable, name: str, value: Any, section: str) -> Iterable[Problem]:
     if name not in REFUSED_NAMES:
         return [names.unknown(name, value, section)]
     asks_for_nothing = isinstance(value, (int, float, Mapping, list, tuple)) and not value
     if value is None or (asks_for_nothing and name not in REFUSED_EVEN_IF_FALSE):
         return []  # "horizon": None in an old dict config asks for nothing.
-    return [Problem(assignment(name, value), "this setting does not exist.", REFUSED_NAMES[name])]
+    return [Problem(assignment(name, value), _NOT_OFFERED_SETTING, REFUSED_NAMES[name])]
 
 
 def _translate_one(
@@ -252,6 +311,9 @@ def _translate_one(
     if old is not None and old.key:
         value = {old.key: value}
         result.partial.add(setting.name)
-    result.add(setting, name, copy_value(value), old)
+    value = copy_value(value)
+    if setting.name not in _OF_THE_USERS_OWN:
+        value = without_numpy_scalars(value)
+    result.add(setting, name, value, old)
     for also, also_value in old.sets.items() if old is not None else ():
         result.add(names.settings[also], name, also_value, None)

@@ -41,8 +41,14 @@ def _trains_one_module(value: Any) -> bool:
 
 
 _ONE_AGENT: Final = "Multi-agent training comes later; leave it out and train one agent."
-_CONNECTORS: Final = (
-    "Connectors of your own come later; change observations and rewards in env wrappers."
+_DEFAULT_CONNECTORS: Final = (
+    "Leave it out: encoding, and scaling or clipping of actions, belong to the networks here. "
+    "`normalize_actions=False` and `clip_actions=False` leave actions as they are."
+)
+_LEARNER_CONNECTOR: Final = (
+    "Connectors before the learner are not offered: learners read columns, not pieces. Change "
+    "rewards and advantages in the callback `on_postprocess_trajectory`, the train batch in "
+    "`on_learn_on_batch`, observations with `env_to_module_connector`."
 )
 _ONE_LEARNER: Final = "Leave it out: learning runs in the main process."
 _OWN_LEARNER: Final = "Learners of your own come later; leave it out."
@@ -55,12 +61,10 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "gym_env_vectorize_mode": NotOffered(
             'Leave it at "SYNC" and use more runners: `num_env_runners`.'
         ),
-        "env_to_module_connector": NotOffered(_CONNECTORS),
-        "module_to_env_connector": NotOffered(_CONNECTORS),
-        "add_default_connectors_to_env_to_module_pipeline": NotOffered(_CONNECTORS),
-        "add_default_connectors_to_module_to_env_pipeline": NotOffered(_CONNECTORS),
-        "learner_connector": NotOffered(_CONNECTORS),
-        "add_default_connectors_to_learner_pipeline": NotOffered(_CONNECTORS),
+        "add_default_connectors_to_env_to_module_pipeline": NotOffered(_DEFAULT_CONNECTORS),
+        "add_default_connectors_to_module_to_env_pipeline": NotOffered(_DEFAULT_CONNECTORS),
+        "learner_connector": NotOffered(_LEARNER_CONNECTOR),
+        "add_default_connectors_to_learner_pipeline": NotOffered(_LEARNER_CONNECTOR),
         "episodes_to_numpy": NotOffered("Leave it out: episodes give lists and arrays alike."),
         "remote_worker_envs": NotOffered("Use more runners: `num_env_runners`."),
         "sample_async": NotOffered("Use more runners: `num_env_runners`."),

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from trainer.errors import FrozenConfigError
+from checkpoints.arguments import shown
+from trainer.errors import ConfigError, FrozenConfigError
 
 _ADVICE = (
     "This value belongs to a frozen config, which cannot be changed because processes already "
@@ -55,18 +56,47 @@ def _rebuild_tuple(value: tuple[Any, ...], entries: list[Any]) -> tuple[Any, ...
     return type(value)(*entries) if hasattr(value, "_fields") else tuple(entries)
 
 
-def copy_value(value: Any) -> Any:
-    """A copy whose containers and arrays can be changed without changing `value`."""
+_DEEPEST = 100
+
+
+def copy_value(value: Any, depth: int = 0) -> Any:
+    """A copy whose containers and arrays can be changed without changing `value`.
+
+    Raises:
+        ConfigError: it is nested too deep, or holds itself.
+    """
+    if depth > _DEEPEST:
+        raise ConfigError(
+            f"A value is nested more than {_DEEPEST} levels deep, or holds itself: "
+            f"{shown(value)}. Settings are flat or a few levels deep; give an object of a class of "
+            "your own for more."
+        )
     if isinstance(value, dict):
-        return {key: copy_value(entry) for key, entry in value.items()}
+        return {key: copy_value(entry, depth + 1) for key, entry in value.items()}
     if isinstance(value, list):
-        return [copy_value(entry) for entry in value]
+        return [copy_value(entry, depth + 1) for entry in value]
     if isinstance(value, tuple):
-        return _rebuild_tuple(value, [copy_value(entry) for entry in value])
+        return _rebuild_tuple(value, [copy_value(entry, depth + 1) for entry in value])
     if isinstance(value, set):
         return set(value)
     if isinstance(value, np.ndarray):
         return value.copy()
+    return value
+
+
+def without_numpy_scalars(value: Any) -> Any:
+    """The value, with Python's numbers instead of NumPy's scalars, also in dicts and lists.
+
+    So `np.int64(4)` passes every check that `4` does, and is the same everywhere afterwards.
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: without_numpy_scalars(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [without_numpy_scalars(entry) for entry in value]
+    if isinstance(value, tuple):
+        return _rebuild_tuple(value, [without_numpy_scalars(entry) for entry in value])
     return value
 
 

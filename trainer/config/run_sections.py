@@ -87,12 +87,12 @@ class RunSections(ConfigValues):
             max_num_env_runner_restarts: replacements of one runner, after which its failure is
                 final.
             delay_between_env_runner_restarts_s: wait before a replacement; grows from the second
-                failure on.
+                failure without progress on.
             restart_failed_sub_environments: if `reset` or `step` of a single env raises, replace
                 that env alone; its runner only if that does not help.
-            num_consecutive_env_runner_failures_tolerance: failures of one runner that are tolerated
-                in a row, without an answer between them, and in excess of its answers; failures in
-                a row of a single env: this or 10.
+            num_consecutive_env_runner_failures_tolerance: failures of one runner without progress
+                that are tolerated in a row, and in excess of its answers (those that are not kills
+                from outside: this or 8); failures in a row of a single env: this or 10.
             env_runner_health_probe_timeout_s: how long a lost runner may take to answer a probe.
             env_runner_restore_timeout_s: how long a runner may take to be made and put to where
                 it stood, without an env step in that time.

@@ -6,16 +6,19 @@ The only place where settings become values of other rooms.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainer.config.algorithm_config import AlgorithmConfig
-from trainer.connectors import NormalizationSettings
+from trainer.connectors import ConnectorFactories, NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
+from trainer.env_runners.direct_runners import DirectRunners
 from trainer.envs import make_env_factory
 from trainer.exploration import ExplorationSpec
 from trainer.modules import DefaultModelConfig, RLModuleSpec
 from trainer.runtime.restart_policy import RestartPolicy
-from trainer.seeding import Role
+from trainer.seeding import Role, draw_root_seed
+
+if TYPE_CHECKING:
+    from trainer.config.algorithm_config import AlgorithmConfig
 
 
 def module_spec(config: AlgorithmConfig) -> RLModuleSpec:
@@ -66,6 +69,7 @@ def env_runner_spec(
         episodes_to_numpy=config.episodes_to_numpy,
         checks_env=not config.disable_env_checking,
         exploration=exploration_spec(config),
+        connectors=ConnectorFactories.of(config),
         sub_env_tolerance=(
             config.num_consecutive_env_runner_failures_tolerance
             if config.restart_failed_sub_environments
@@ -83,10 +87,25 @@ def exploration_spec(config: AlgorithmConfig) -> ExplorationSpec:
     return ExplorationSpec.from_config(config.get_exploration_config())
 
 
-def normalization_settings(config: AlgorithmConfig, *, num_slots: int) -> NormalizationSettings:
-    """What a config says about observations and rewards on their way to the networks."""
+def normalization_settings(
+    config: AlgorithmConfig, *, num_slots: int, module: RLModuleSpec
+) -> NormalizationSettings:
+    """What a config says about observations and rewards on their way to the networks.
+
+    Args:
+        config: of the algorithm.
+        num_slots: sub-envs that are sampled.
+        module: knows the spaces.
+
+    Raises:
+        ConfigError: `env_to_module_connector` cannot be called in the main process.
+    """
+    connectors = ConnectorFactories.of(config)
+    has_filter = connectors is not None and connectors.wants_mean_std_filter(
+        module.observation_space, module.action_space
+    )
     return NormalizationSettings(
-        observations=config.observation_filter == "MeanStdFilter",
+        observations=has_filter or config.observation_filter == "MeanStdFilter",
         rewards=config.normalize_rewards,
         clip_rewards=config.clip_rewards,
         gamma=config.gamma,
@@ -114,4 +133,18 @@ def restart_policy(config: AlgorithmConfig) -> RestartPolicy:
         max_restarts=config.max_num_env_runner_restarts,
         delay_s=config.delay_between_env_runner_restarts_s,
         tolerance=config.num_consecutive_env_runner_failures_tolerance,
+    )
+
+
+def direct_runners(config: AlgorithmConfig) -> DirectRunners:
+    """What makes env runners without an algorithm: `SingleAgentEnvRunner(config=config)`."""
+    root_seed = draw_root_seed() if config.seed is None else int(config.seed)
+    role = Role.EVALUATION if config.in_evaluation else Role.TRAINING
+    spec = env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config))
+    return DirectRunners(
+        spec=spec,
+        num_env_runners=config.num_env_runners,
+        policy=restart_policy(config),
+        stall_limit_s=config.sample_timeout_s,
+        start_limit_s=config.env_runner_restore_timeout_s,
     )

@@ -24,7 +24,7 @@ from trainer.config.checks import (
 )
 from trainer.config.config_values import ConfigValues, section
 from trainer.config.setting import Merge, NotProvided, Setting
-from trainer.modules import RLModuleSpec
+from trainer.modules import RLModuleSpec, plain_names
 
 ConfigT = TypeVar("ConfigT", bound="TrainingSections")
 
@@ -33,10 +33,10 @@ Schedule = float | list[list[float]]
 
 
 def _model_config(value: Any) -> Any:
-    """Accept a dataclass such as RLlib's `DefaultModelConfig` for a dict."""
+    """Accept a dataclass such as RLlib's `DefaultModelConfig`, and functions for their names."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return value
+        value = dataclasses.asdict(value)
+    return {**value, **plain_names(value)} if isinstance(value, dict) else value
 
 
 _MODULE_SPEC = Check(

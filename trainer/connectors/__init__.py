@@ -11,6 +11,7 @@ from trainer.connectors.advantages import (
     generalized_advantages,
     standardize,
 )
+from trainer.connectors.connected_env import ConnectedEnv, ConnectorFactories
 from trainer.connectors.normalization import (
     Normalization,
     ObservationNormalizer,
@@ -22,12 +23,27 @@ from trainer.connectors.normalization_statistics import (
     NormalizationStatistics,
 )
 from trainer.connectors.observations import ObservationEncoder
+from trainer.connectors.pieces import (
+    ConnectorPipelineV2,
+    ConnectorV2,
+    FlattenObservations,
+    FrameStacking,
+    MeanStdFilter,
+    SingleAgentObservationPreprocessor,
+)
 from trainer.connectors.sample_batch import SampleBatch
 
 __all__ = [
     "ActionDecoder",
     "AdvantageEstimate",
     "Chunks",
+    "ConnectedEnv",
+    "ConnectorFactories",
+    "ConnectorPipelineV2",
+    "ConnectorV2",
+    "FlattenObservations",
+    "FrameStacking",
+    "MeanStdFilter",
     "Normalization",
     "NormalizationSettings",
     "NormalizationStatistics",
@@ -36,6 +52,7 @@ __all__ = [
     "RewardTransform",
     "RunningMoments",
     "SampleBatch",
+    "SingleAgentObservationPreprocessor",
     "before_decoding",
     "compute_advantages",
     "discounted_returns",

@@ -30,8 +30,12 @@ class ActionDecoder:
     clipped. Dimensions without bounds stay unchanged.
     Dict and Tuple: part by part.
 
+    What the env gets is in memory of its own: an env that writes into its action changes nothing
+    else.
+
     Attributes:
-        is_identity: `to_env` returns every action unchanged, so that callers may skip it.
+        is_identity: actions are single integers that `to_env` returns unchanged, so that callers
+            may skip it.
     """
 
     def __init__(
@@ -85,13 +89,15 @@ def before_decoding(space: gym.Space[Any], *, normalize_actions: bool) -> gym.Sp
 
 
 def _decoder(space: gym.Space[Any], normalize_actions: bool, clip_actions: bool) -> _Decode | None:
-    """The function that decodes actions of a space; None if they stay as they are."""
+    """The function that decodes actions of a space; None if they stay as they are: integers."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return _nested_decoder(space, normalize_actions, clip_actions)
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return _shift(space.start) if np.any(space.start) else None
-    if isinstance(space, spaces.MultiBinary):
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
+        return _shift(space.start)
+    if isinstance(space, spaces.Discrete):
         return None
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return np.array
     if isinstance(space, spaces.Box) and is_integer_box(space):
         return _integers_from(space)
     if isinstance(space, spaces.Box) and is_float_box(space):
@@ -99,7 +105,7 @@ def _decoder(space: gym.Space[Any], normalize_actions: bool, clip_actions: bool)
         has_bounds = bool(np.isfinite(space.low).any() or np.isfinite(space.high).any())
         if has_bounds and (normalize_actions or clip_actions):
             return decoder
-        return None if space.shape else np.asarray  # a single number is an array for the env, too
+        return np.array  # a single number is an array for the env, too
     raise UnsupportedSpaceError(
         f"Actions for the space {space} cannot be chosen: possible are {ACTION_SPACES}. Change the "
         "action space with a wrapper around the env."
@@ -112,8 +118,8 @@ def _nested_decoder(
     """Decodes part by part."""
     pairs: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
     decoders = {key: _decoder(part, normalize_actions, clip_actions) for key, part in pairs}
-    if all(decode is None for decode in decoders.values()):
-        return None
+    if isinstance(space, spaces.Tuple) and all(decode is None for decode in decoders.values()):
+        return None  # a tuple of integers cannot be written into
 
     def decode_parts(action: Any) -> Any:
         decoded = {

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints.arguments import checked_arguments, require_keys
 from trainer.episodes.columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
 from trainer.errors import EpisodeError
 from trainer.types import Array
@@ -101,6 +102,7 @@ def estimate_advantages(
     return discounted_returns(chunks, gamma=gamma, use_critic=use_critic)
 
 
+@checked_arguments
 def compute_advantages(
     rollout: MutableMapping[str, Any],
     last_r: float,
@@ -132,6 +134,7 @@ def compute_advantages(
     Raises:
         EpisodeError: `vf_preds` is needed and not there, or the columns are not [T] each.
     """
+    require_keys("compute_advantages()", "rollout", rollout, (rewards,))
     numbers = np.asarray(rollout[rewards], np.float64)
     needs_values = use_gae or use_critic
     if needs_values and vf_preds not in rollout:

@@ -13,7 +13,7 @@ import gymnasium
 
 from trainer.curriculum.task_settable_env import TaskSettableEnv
 
-_GYMNASIUM_WRAPPERS = "gymnasium.wrappers"
+_WRAPPERS_OF_OTHERS = ("gymnasium.wrappers.", "trainer.connectors.")
 
 
 def layers(env: Any) -> Iterator[Any]:
@@ -25,9 +25,9 @@ def layers(env: Any) -> Iterator[Any]:
 
 
 def user_layer(env: Any) -> Any:
-    """The user's own object: the outermost layer that is not one of gymnasium's own wrappers."""
+    """The user's own object: the outermost layer that is no wrapper of gymnasium's or of ours."""
     for layer in layers(env):
-        if not f"{type(layer).__module__}.".startswith(f"{_GYMNASIUM_WRAPPERS}."):
+        if not f"{type(layer).__module__}.".startswith(_WRAPPERS_OF_OTHERS):
             return layer
     return env.unwrapped
 

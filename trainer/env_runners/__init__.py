@@ -7,6 +7,7 @@ from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.env_runner_group import EnvRunnerGroup
 from trainer.env_runners.global_worker import get_global_worker
 from trainer.env_runners.group_sample import GroupSample
+from trainer.env_runners.rollout_worker import RolloutWorker
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.spec import (
     Assignment,
@@ -22,6 +23,7 @@ __all__ = [
     "EnvRunnerGroup",
     "EnvRunnerSpec",
     "GroupSample",
+    "RolloutWorker",
     "SingleAgentEnvRunner",
     "TicketPlay",
     "TrajectoryPostprocessing",

@@ -96,8 +96,8 @@ class Acting:
         else:
             inputs = self.module.forward_inference(batch)[ACTION_DIST_INPUTS]
             actions = self.distribution.deterministic(inputs)
-        rows = nested.unstack(actions, len(inputs)) if self._is_nested else list(actions)
-        return rows, list(inputs)
+        # A copy: a module of the user's may write its outputs into the same memory again.
+        return self.rows(actions, len(inputs)), list(inputs.copy())
 
     def encoded(
         self, observations: list[Any], where: Callable[[int], str]

@@ -28,6 +28,14 @@ class ConfigView(Mapping[str, Any]):
         # Pickle and copy ask for special names before the object has its slot.
         if not name.startswith("_") and name in self._settings:
             return self._settings[name]
+        if name == "environment":
+            raise AttributeError(
+                "config.environment() was called on the config of an env runner, which is a copy "
+                "to read: a change would be lost when the process is replaced. To give envs "
+                "something else to do in the middle of a run, set a task: "
+                "`algorithm.env_runner_group.set_task(task)` for an env with `set_task` and "
+                "`get_task` (docs/curriculum.md)."
+            )
         near = () if name.startswith("_") else difflib.get_close_matches(name, self._settings, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"The config of an env runner has no setting {name!r}.{hint}")

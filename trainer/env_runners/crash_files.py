@@ -27,6 +27,7 @@ from checkpoints import (
     decode,
     encode,
 )
+from checkpoints.arguments import require_keys
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
@@ -293,6 +294,8 @@ def replay(record: State, spec: EnvRunnerSpec, module_spec: RLModuleSpec) -> Sam
     Raises:
         Exception: what the user's code raised.
     """
+    parts = ("place", "role", "positions", "weights", "callbacks", "normalization", "evaluation")
+    require_keys("replay()", "record", record, parts)
     _check(record["positions"], slots_of(module_spec), source="The crash file")
     _check(
         record["positions"],

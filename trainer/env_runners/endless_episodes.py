@@ -1,7 +1,8 @@
-"""Says so when whole episodes were asked for and none comes to its end.
+"""Says so when whole episodes were asked for and none comes to its end; ends an evaluation then.
 
 An env whose episodes never end makes such a request run for ever, without a sign of what it waits
-for. It may also just have long episodes, so the request goes on.
+for. It may also just have long episodes, so the request goes on; that of an evaluation only as long
+as `evaluation_sample_timeout_s` says.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class EndlessEpisodes:
     """Watches one request.
 
     watch = EndlessEpisodes(spec, request)
-    watch.look(slots, num_ended=…)         after each step of all slots; costs 0.1 µs
+    if watch.look(slots, num_ended=…):     after each step of all slots; costs 0.1 µs
+        end the request
     """
 
     def __init__(
@@ -47,27 +49,38 @@ class EndlessEpisodes:
         self._clock = clock
         self._num_ended = 0
         self._ended_at = clock()
-        self._is_silent = not any(
+        is_watched = any(
             assignment.whole_episodes or assignment.num_episodes
             for assignment in request.assignments
         )
+        self._limit_s = spec.episode_limit_s if is_watched else None
+        self._is_off = not is_watched
+        self._is_silent = False
 
-    def look(self, slots: Sequence[EnvSlot], *, num_ended: int) -> None:
+    def look(self, slots: Sequence[EnvSlot], *, num_ended: int) -> bool:
         """Logs a warning, once, when no episode has ended for too long.
 
         Args:
             slots: those that play.
             num_ended: episodes that have ended so far.
+
+        Returns:
+            whether the request is to end as it is.
         """
-        if self._is_silent:
-            return
+        if self._is_off:
+            return False
         if num_ended != self._num_ended:
             self._num_ended, self._ended_at = num_ended, self._clock()
-        elif self._clock() - self._ended_at >= PATIENCE_S:
+            return False
+        waited_s = self._clock() - self._ended_at
+        if self._limit_s is not None and waited_s >= self._limit_s:
+            return True
+        if waited_s >= PATIENCE_S and not self._is_silent:
             longest = max(slots, key=lambda slot: slot.num_steps_played)
             if longest.num_steps_played >= PATIENCE_STEPS:
                 self._is_silent = True
                 self._tell(longest)
+        return False
 
     def _tell(self, slot: EnvSlot) -> None:
         setting = (
@@ -77,7 +90,7 @@ class EndlessEpisodes:
         )
         _LOGGER.warning(
             "Env %r: no episode has ended for %.0f s; the one of sub-env %d of env runner %d has "
-            "%d steps so far. Whole episodes were asked for, so this goes on until they end. If "
+            "%d steps so far. Whole episodes were asked for, so this goes on until %s. If "
             "they never do, limit them with gymnasium.wrappers.TimeLimit(env, max_episode_steps=…) "
             "or ask for steps: %s.",
             self._spec.env_factory.name,
@@ -85,5 +98,8 @@ class EndlessEpisodes:
             slot.index,
             self._spec.worker_index,
             slot.num_steps_played,
+            "they end"
+            if self._limit_s is None
+            else f"they end, or none does within evaluation_sample_timeout_s={self._limit_s}",
             setting,
         )

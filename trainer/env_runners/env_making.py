@@ -53,6 +53,8 @@ def _make_sub_env(
         vector_index=index,
         num_workers=spec.num_workers,
         recreated_worker=is_recreated,
+        is_evaluation=spec.in_evaluation,
+        unique_index=2 * (spec.first_slot + index) + spec.in_evaluation,
     )
     if index == 0:
         check_spaces(env, name=spec.env_factory.name)
@@ -65,4 +67,9 @@ def _make_sub_env(
         env_context=context,
         env_index=index,
     )
+    if spec.connectors is not None:
+        connected = spec.connectors.connected(env)
+        if spec.in_evaluation:
+            connected.begin_every_episode_from(None)
+        env = connected
     return env, context

@@ -17,6 +17,7 @@ from trainer.env_runners.config_view import ConfigView
 from trainer.env_runners.spec import EnvRunnerSpec
 from trainer.envs import VectorEnv
 from trainer.episodes import SingleAgentEpisode
+from trainer.errors import EnvError, FrozenConfigError
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.rllib_names.env_runner_names import EnvRunnerNames
@@ -53,6 +54,13 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
     metrics: MetricsLogger
     callbacks: CallbackChain
     weights_version: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        config = self.__dict__.get("config")
+        is_setting = config is not None and name in config and name not in EnvRunner.__annotations__
+        if is_setting or (name == "config" and config is not None):
+            raise FrozenConfigError.of_attribute(self, name, value)
+        super().__setattr__(name, value)
 
     @property
     def worker_index(self) -> int:
@@ -116,6 +124,21 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
     def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Replaces the module's weights, until the next ones arrive from the learner."""
         self.module.set_state(dict(weights))
+
+    def make_env(self) -> None:
+        """Refused: RLlib's way to give a runner another env in the middle of a run.
+
+        Raises:
+            EnvError: always; says how a curriculum is written instead.
+        """
+        raise EnvError(
+            f"env_runner.make_env() was called in env runner {self.worker_index}: an env that is "
+            "made anew in one process would be gone when the process is replaced, and a "
+            "checkpoint would not know it. Give the env `set_task(task)` and `get_task()` "
+            "(`trainer.TaskSettableEnv`), which may build another env inside, and call "
+            "`algorithm.env_runner_group.set_task(task)` or give an `env_task_fn`: tasks are "
+            "saved, and set again wherever an env is made. See docs/curriculum.md."
+        )
 
     def ping(self) -> str:
         """Answers "pong"."""

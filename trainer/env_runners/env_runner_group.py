@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.env_runners.crash_files import CrashFiles
+from trainer.env_runners.direct_runners import DirectRunners
 from trainer.env_runners.group_async_calls import GroupAsyncCalls
 from trainer.env_runners.group_crashes import GroupCrashes
 from trainer.env_runners.group_functions import GroupFunctions, OnMetrics
@@ -46,6 +48,7 @@ _CLOSING_S: Final = 2.0
 _PRELOADED = ("numpy", "gymnasium", "trainer.env_runners.servant", "trainer.runtime.worker_main")
 
 
+@checked_methods()
 class EnvRunnerGroup(
     GroupFunctions,
     GroupAsyncCalls,
@@ -66,28 +69,45 @@ class EnvRunnerGroup(
 
     def __init__(
         self,
-        spec: EnvRunnerSpec,
+        spec: EnvRunnerSpec | None = None,
         *,
-        num_env_runners: int,
-        policy: RestartPolicy,
-        stall_limit_s: float | None,
+        config: Any = None,
+        num_env_runners: int | None = None,
+        policy: RestartPolicy | None = None,
+        stall_limit_s: float | None = None,
         start_limit_s: float | None = None,
         crash_files: CrashFiles | None = None,
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
+        setup: bool = True,
+        **rllib_arguments: Any,
     ) -> None:
         """Prepares the places; `start` makes the runners.
 
         Args:
-            spec: of any runner; indices and slots are filled in for each.
-            num_env_runners: remote runners, ≥ 0.
-            policy: what to do about failures.
+            spec: of any runner; indices and slots are filled in for each. None makes what a config
+                asks for.
+            config: an `AlgorithmConfig`, instead of a spec and all that follows: for a group of the
+                user's own, apart from any algorithm. It is started at once.
+            num_env_runners: remote runners, ≥ 0; None with a config: as configured.
+            policy: what to do about failures; None replaces runners as by default.
             stall_limit_s: a runner without an env step for so long is replaced; None waits.
             start_limit_s: the same while a runner is made and put to its position.
             crash_files: where requests that failed are kept; None keeps none.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
+            setup: with a config: False leaves it to `start()` to make the runners.
+            rllib_arguments: further arguments of RLlib's, with a config.
+
+        Raises:
+            ConfigError: the config is wrong.
         """
+        is_direct = spec is None
+        if spec is None:
+            rllib_arguments["num_env_runners"] = num_env_runners
+            direct = DirectRunners.of(config, rllib_arguments)
+            spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
+            stall_limit_s, start_limit_s = direct.stall_limit_s, direct.start_limit_s
         self.num_restarts = self.num_sub_env_restarts = self.num_recorded = 0
         self.is_training = False
         self._num_episodes_lost = self._num_env_steps_lost = 0
@@ -102,12 +122,17 @@ class EnvRunnerGroup(
         self._crash_files = crash_files or CrashFiles()
         self._on_recreated = on_recreated
         self._on_metrics = on_metrics
-        self._policy = policy
+        self._policy = policy or RestartPolicy()
         self._stall_limit_s = stall_limit_s
+        self._limited_by = (
+            "evaluation_sample_timeout_s" if spec.in_evaluation else "sample_timeout_s"
+        )
         self._start_limit_s = start_limit_s
         self._weights: Weights | None = None
         self.module_spec = spec.module_spec
-        self._make_places(spec, num_env_runners)
+        self._make_places(spec, num_env_runners or 0)
+        if is_direct and setup:
+            self.start()
 
     def _make_places(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
         indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
@@ -150,6 +175,7 @@ class EnvRunnerGroup(
 
     # ---- sampling
 
+    @takes(num_env_steps=integer(0, 2**53))
     def sample_env_steps(
         self, num_env_steps: int, *, whole_episodes: bool = False, **options: Any
     ) -> GroupSample:
@@ -227,6 +253,7 @@ class EnvRunnerGroup(
                 returns_episodes=False,
             ),
             stall_limit_s=self._stall_limit_s,
+            limited_by=self._limited_by,
             waits_for_all=waits_for_all,
         )
         return self._open
@@ -263,6 +290,7 @@ class EnvRunnerGroup(
                 (request,),
                 max_new_episodes,
                 stall_limit_s=self._stall_limit_s,
+                limited_by=self._limited_by,
             )
             for index, request in requests.items()
         }

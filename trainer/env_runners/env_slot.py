@@ -10,7 +10,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from trainer.connectors import ConnectedEnv
 from trainer.curriculum import TaskInForce
+from trainer.env_runners.observations import copied
 from trainer.env_runners.replay import Replay
 from trainer.env_runners.slot_env_state import SlotEnvState
 from trainer.env_runners.slot_tasks import SlotTasks
@@ -33,12 +35,12 @@ class EnvSlot:
         noise: the random numbers of its actions.
         episode: the running chunk; None between two episodes.
         record: appends a step to it (`SingleAgentEpisode.step_recorder`).
-        observation: the newest observation.
-        first_answer: the newest observation as the env gave it, when an episode begins or goes on.
+        observation: the newest observation, as the env gave it; its memory belongs to the slot.
         episode_number: of the running episode, or else of the next one.
         env_seed: seed of the running episode; None if none runs.
         steps_left: env steps that the assignment still asks for; infinite if it counts episodes.
         episodes_left: episodes that it still asks for; infinite if it counts steps.
+        connected: the sub-env if it has connector pieces beside it, else None.
         earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
         tasks: of the sub-env; None if it has none.
     """
@@ -57,17 +59,18 @@ class EnvSlot:
         self._where = f"sub-env {index} of {runner}"
         self.tasks = SlotTasks.of(env, where=self._where)
         self._env_state = SlotEnvState(env)
+        self.connected = env if isinstance(env, ConnectedEnv) else None
         self.noise = noise
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
         self.observation: Any = None
-        self.first_answer: Any = None
         self.episode_number = 0
         self.env_seed: int | None = None
         self.assignment = Assignment(stream=0, num_env_steps=0)
         self.steps_left: float = 0
         self.episodes_left: float = 0
         self.earlier_chunks: list[SingleAgentEpisode] = []
+        self._actions_apart: list[Any] = []
         self._new_actions: list[Any] = []
         self._new_chunks: list[SingleAgentEpisode] = []
         # Of the running episode's finished chunks, if it may have to be played again in here.
@@ -136,6 +139,15 @@ class EnvSlot:
         self.episode.extra_model_outputs.clear()
         self.episode.append_step(observation, action, reward, info, False, False, None)
 
+    def keep_apart(self, observation: Any, action: Any) -> None:
+        """Keeps copies of what was seen and done, for callbacks may write into what is recorded."""
+        self.observation = copied(observation)
+        self._actions_apart.append(copied(action))
+
+    def _played_in(self, chunk: SingleAgentEpisode) -> Any:
+        """The actions of the running chunk as they were played: callbacks may rewrite its own."""
+        return nested.batch_copy(self._actions_apart or chunk.get_actions(), name=ACTIONS)
+
     def finish(self) -> None:
         """Closes the running episode; the next one gets the next number."""
         self.drop()
@@ -147,6 +159,7 @@ class EnvSlot:
         self.episode = None
         self.env_seed = None
         self.earlier_chunks = []
+        self._actions_apart = []
         self._new_actions = []
         self._new_chunks = []
         if self._old_actions:
@@ -169,8 +182,7 @@ class EnvSlot:
 
     def reset(self) -> Any:
         """Resets the env with the episode's seed; gives what it answers."""
-        if self._old_actions is not None:
-            self._env_state.before_reset()
+        self._env_state.before_reset(keeps_state=self._old_actions is not None)
         self._env_state.episode_begins()
         if self.tasks is not None:
             self.tasks.begin_episode()
@@ -216,8 +228,8 @@ class EnvSlot:
             chunk: as it will be handed out.
             keep_chunk: `on_episode_end` will want to see it.
         """
-        # A copy, because `on_sample_end` may rewrite actions, and a replay needs those played.
-        actions = nested.batch_copy(chunk.get_actions(), name=ACTIONS)
+        actions = self._played_in(chunk)
+        self._actions_apart = []
         self._new_actions.append(actions)
         if self._old_actions is not None:
             self._old_actions.append(actions)
@@ -237,11 +249,14 @@ class EnvSlot:
         """
         self.notice_task()
         env_state = self._env_state.take(is_of_episode=self.episode is not None)
+        carried_state = self._env_state.take_carried(is_of_episode=self.episode is not None)
         position = SlotPosition(
             self.episode_number,
             tasks=() if self.tasks is None else self.tasks.in_force,
             env_state=env_state,
+            carried_state=carried_state,
             env_state_trouble=self._env_state.take_trouble(),
+            connectors=self._carried_by_connectors(),
         )
         if self.episode is None:
             return position
@@ -258,6 +273,11 @@ class EnvSlot:
         self._new_chunks = []
         self._continues = True
         return position
+
+    def _carried_by_connectors(self) -> State | None:
+        if self.connected is None:
+            return None
+        return self.connected.carried(is_running=self.episode is not None)
 
     def put_back(
         self,
@@ -280,8 +300,10 @@ class EnvSlot:
         """
         self.drop()
         self.episode_number = position.episode_number
+        if self.connected is not None:
+            self.connected.go_on_from(position.connectors)
         if position.env_seed is None or position.episode is None:
-            self._env_state.bring_back(position.env_state)
+            self._env_state.bring_back(position.env_state, position.carried_state)
             self._put_tasks_back(position.task_now)
             return True
         is_back = self._env_state.put_back(Replay(self.env, self.tasks, to_env, on_step), position)
@@ -292,7 +314,6 @@ class EnvSlot:
             return False
         self.episode = self._episode_from(position.episode)
         self.env_seed = position.env_seed
-        self.first_answer = self._env_state.first_answer
         self.observation = position.observation
         self.earlier_chunks = [self._episode_from(state) for state in position.earlier_chunks]
         self.noise.start(stream, position.episode_number)
@@ -305,6 +326,10 @@ class EnvSlot:
     def take_env(self, env: gymnasium.Env[Any, Any]) -> None:
         """Gets another env in place of one that failed; it has the task of that one."""
         before, self.env = self.tasks, env
+        if self.connected is not None and isinstance(env, ConnectedEnv):
+            env.go_on_from(self._carried_by_connectors())
+            env.starts_from = self.connected.starts_from
+            self.connected = env
         self._env_state.take_env(env)
         self.tasks = SlotTasks.of(env, where=self._where)
         if before is not None:
@@ -317,7 +342,7 @@ class EnvSlot:
         episode, old = self.episode, self._old_actions
         if episode is None or old is None:
             raise RuntimeError("There is no episode to play again, or its actions were not kept.")
-        new = [nested.batch_copy(episode.get_actions(), name=ACTIONS)] if len(episode) else []
+        new = [self._played_in(episode)] if len(episode) else []
         position = SlotPosition(
             env_seed=self.env_seed,
             actions=(*old, *new),
@@ -327,7 +352,6 @@ class EnvSlot:
         replay = Replay(self.env, self.tasks, to_env, on_step)
         since = (*self._new_actions, *new)
         is_back = self._env_state.put_back_running(replay, position, since=since)
-        self.first_answer = self._env_state.first_answer
         self._put_tasks_back(position.tasks, self.num_steps_played)
         return is_back
 

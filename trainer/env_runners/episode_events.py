@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,11 +18,13 @@ class EpisodeEvents:
 
     Attributes:
         listens_to_steps, listens_to_ends: whether somebody does.
+        seconds: spent in callbacks so far.
     """
 
     def __init__(
         self, runner: RunnerParts, slots: Sequence[EnvSlot], whereabouts: Whereabouts
     ) -> None:
+        self.seconds = 0.0
         self._runner = runner
         self._whereabouts = whereabouts
         self._slots_with_tasks = [slot for slot in slots if slot.tasks is not None]
@@ -35,7 +38,7 @@ class EpisodeEvents:
         emit = self._emitters.get(event)
         if emit is None:
             return
-        runner = self._runner
+        runner, begun = self._runner, time.perf_counter()
         self._whereabouts.doing(event)
         emit(
             episode=slot.episode,
@@ -47,6 +50,7 @@ class EpisodeEvents:
             **more,
         )
         self.notice_tasks()
+        self.seconds += time.perf_counter() - begun
 
     def notice_tasks(self) -> None:
         """Notes tasks that somebody changed: a callback may reach every sub-env of its runner."""

@@ -7,8 +7,10 @@ rows are. So it makes no difference how slots are spread over runners.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from trainer.connectors import Normalization
 from trainer.env_runners.endless_episodes import EndlessEpisodes
@@ -16,9 +18,9 @@ from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.episode_events import EpisodeEvents
 from trainer.env_runners.finished_records import FinishedRecords
 from trainer.env_runners.misshapen_answers import parts_of_reset
-from trainer.env_runners.observations import copied
+from trainer.env_runners.observations import copied, copied_info
 from trainer.env_runners.runner_parts import RunnerParts
-from trainer.env_runners.spec import Assignment, SampleRequest, SlotPosition
+from trainer.env_runners.spec import Assignment, PlayTimes, SampleRequest, SlotPosition
 from trainer.env_runners.step_loop import StepLoop
 from trainer.env_runners.trajectories import Rewrite
 from trainer.env_runners.trajectory_event import EVENT as TRAJECTORY_EVENT
@@ -56,6 +58,7 @@ class EpisodePlayer(StepLoop):
         super().__init__(runner, signals=signals)
         self.finished = FinishedRecords()
         self.evaluation = 0
+        self._inference_s = self._stepping_s = self._callbacks_s = 0.0
         self._seeds = EnvSeeds(runner.spec.root_seed)
         self._events = EpisodeEvents(runner, self.slots, self.whereabouts)
         self._fire, self.notice_tasks = self._events.fire, self._events.notice_tasks
@@ -71,7 +74,7 @@ class EpisodePlayer(StepLoop):
         is_back = self.repair.put_back(
             slot,
             position,
-            lambda: slot.put_back(position, stream, self.to_env, on_step=self.tick),
+            lambda on_step: slot.put_back(position, stream, self.to_env, on_step=on_step),
         )
         if slot.episode is not None and self.actions.exploring is not None:
             slot.noise.start(stream, slot.episode_number)
@@ -99,6 +102,28 @@ class EpisodePlayer(StepLoop):
         self.finished = FinishedRecords()
         self.num_env_steps = 0
 
+    def take_times(self) -> PlayTimes:
+        """Where the time went since this was last called."""
+        events = self._events
+        times = PlayTimes(
+            env_step=self._stepping_s,
+            env_reset=self.resetting_s,
+            inference=self._inference_s,
+            callbacks=self._callbacks_s + events.seconds,
+        )
+        self._inference_s = self._stepping_s = self._callbacks_s = 0.0
+        self.resetting_s = events.seconds = 0.0
+        return times
+
+    @contextlib.contextmanager
+    def timing_callbacks(self) -> Iterator[None]:
+        """Counts the seconds of the block as time of callbacks."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._callbacks_s += time.perf_counter() - begun
+
     def play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
         """Plays what is asked.
 
@@ -115,15 +140,23 @@ class EpisodePlayer(StepLoop):
         waiting = deque(request.assignments)
         active = self._take_up(self.slots, waiting)
         watch = EndlessEpisodes(self._spec, request)
+        clock = time.perf_counter
         while active:
+            begun = clock()
             actions, outputs = (
                 source.draw_uniformly(active)
                 if request.random_actions
                 else source.act(active, explore=explore, timestep=request.timestep)
             )
-            if self._step(active, actions, outputs) or self._listens_to_steps:
+            acted = clock()
+            needs_attention = self._step(active, actions, outputs)
+            self._inference_s += acted - begun
+            self._stepping_s += clock() - acted
+            if needs_attention or self._listens_to_steps:
                 active = self._after_step(active, waiting, samples)
-            watch.look(active, num_ended=len(self.finished))
+            if watch.look(active, num_ended=len(self.finished)):
+                self._give_up_episodes()  # those that have ended are handed out
+                break
         return self._hand_out(samples)
 
     def _hand_out(self, samples: list[list[SingleAgentEpisode]]) -> list[SingleAgentEpisode]:
@@ -155,7 +188,8 @@ class EpisodePlayer(StepLoop):
             return None
         self._slot_at_work = slot
         self.whereabouts.doing(TRAJECTORY_EVENT)
-        return self._trajectories.fire(episode)
+        with self.timing_callbacks():
+            return self._trajectories.fire(episode)
 
     # ---- between two steps
 
@@ -236,9 +270,9 @@ class EpisodePlayer(StepLoop):
             check_reset(answer, env.single_observation_space, name=spec.env_factory.name)
             self._must_check_reset = False
         observation, infos = parts_of_reset(answer, slot, name=spec.env_factory.name)
-        slot.first_answer = observation
-        slot.observation = copied(observation)  # whether the env reuses its memory shows later
-        episode.add_env_reset(slot.observation, infos)
+        slot.observation = copied(observation)
+        # Another copy: listeners may write into what is recorded.
+        episode.add_env_reset(copied(observation), copied_info(infos))
         slot.record = episode.step_recorder(*self.actions.outputs)
         self.tick()
         slot.notice_task()

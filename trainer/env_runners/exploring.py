@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainer.env_runners.acting import Acting
+from trainer.env_runners.observations import copied
 from trainer.env_runners.perturbed_modules import PerturbedModules
 from trainer.errors import ConfigError
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
@@ -91,6 +92,8 @@ class Exploring:
         actions, logp = self.strategy.get_exploration_action(
             action_distribution=choice, timestep=timestep, explore=explore
         )
+        # Copies: a strategy or module of the user's may write into the same memory again.
+        inputs, actions, logp = copied(inputs), copied(actions), copied(logp)
         rows = acting.rows(actions, len(slots))
         if len(rows) != len(slots) or (logp is not None and len(logp) != len(slots)):
             raise ConfigError(

@@ -118,6 +118,7 @@ class GroupFunctions(GroupParts):
                 (function, dict(kwargs or {})),
                 is_repeatable=False,
                 stall_limit_s=stall_limit_s,
+                limited_by="timeout_seconds",
             )
             for index, function in zip(indices, functions, strict=True)
         }

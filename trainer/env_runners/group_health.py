@@ -13,9 +13,17 @@ class GroupHealth(GroupParts):
 
     @property
     def local_env_runner(self) -> SingleAgentEnvRunner | None:
-        """The runner of the main process; None if the runners are remote."""
+        """The runner of the main process; None if the runners are remote, or were stopped.
+
+        It holds the newest weights and positions: what it would get with the next request, such as
+        a restored state, it gets here. A runner that a restore closed is made anew.
+        """
         place = self._places.get(0)
-        return place.runner if place is not None else None
+        if place is None:
+            return None
+        if place.lacks_something(self._weights) and not self._is_stopped:
+            self._bring_up_to_date([0])
+        return place.runner
 
     def healthy_env_runner_ids(self) -> list[int]:
         """Numbers of the runners that can be asked; 0 is the local one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from trainer.env_runners.async_calls import AsyncCalls
@@ -34,6 +34,7 @@ class GroupParts:
     is_training: bool
     module_spec: RLModuleSpec
     _stall_limit_s: float | None
+    _limited_by: str
     _places: dict[int, RunnerPlace]
     _pool: WorkerPool | None
     _is_stopped: bool
@@ -62,6 +63,10 @@ class GroupParts:
 
     def _run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         """Carries a round through."""
+        raise NotImplementedError
+
+    def _bring_up_to_date(self, indices: Collection[int]) -> None:
+        """Lets some runners hold at once what they are to hold."""
         raise NotImplementedError
 
     def _take_over(self, result: RoundResult) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.env_runners.spec import SampleReply
+from trainer.env_runners.spec import PlayTimes, SampleReply
 from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import EpisodeRecord
 
@@ -24,6 +24,7 @@ class GroupSample:
         num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
         repair_s: seconds spent on replacing runners and sub-envs.
         num_sub_env_restarts: sub-envs that were made anew because they failed.
+        times: where the time of the runners went, summed over them.
     """
 
     episodes: list[SingleAgentEpisode]
@@ -35,6 +36,7 @@ class GroupSample:
     num_env_steps_lost: int = 0
     repair_s: float = 0.0
     num_sub_env_restarts: int = 0
+    times: PlayTimes = field(default_factory=PlayTimes)
 
     @classmethod
     def of(cls, replies: Sequence[SampleReply], *, repair_s: float) -> GroupSample:
@@ -49,4 +51,5 @@ class GroupSample:
             num_env_steps_lost=sum(reply.num_env_steps_lost for reply in replies),
             repair_s=repair_s + sum(reply.restarts.repair_s for reply in replies),
             num_sub_env_restarts=sum(reply.restarts.count for reply in replies),
+            times=sum((reply.times for reply in replies), PlayTimes()),
         )

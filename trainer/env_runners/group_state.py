@@ -76,6 +76,8 @@ class GroupState(GroupParts):
         is one, else the first one of their env. Callback state goes to the runner of the same
         number; a warning names the numbers that there is no runner for.
         """
+        if not {"slots", "callbacks", "is_continued"} <= state.keys():
+            self.check_state(state)
         if isinstance(self._open, AsyncCalls):
             self._abandon_open()
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]

@@ -102,6 +102,7 @@ class GroupTasks(GroupParts):
         Raises:
             TaskError: the function raised, or `set_task` did; names the runner and the sub-env.
         """
+        self.require_tasks(name)
         asks = self._asks(TaskFunction(function, results), None, list(self._places))
         result = self._run(asks)
         self._commit_applied(result.answers)

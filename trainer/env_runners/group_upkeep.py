@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from checkpoints.arguments import integer, takes
 from trainer.connectors import Normalization
 from trainer.env_runners.async_calls import AsyncCalls
 from trainer.env_runners.group_parts import GroupParts
 from trainer.env_runners.rounds import Ask
 from trainer.env_runners.spec import Weights
 from trainer.errors import ConfigError, TrainerError
-from trainer.types import DEFAULT_MODULE_ID
+from trainer.types import DEFAULT_MODULE_ID, State
+
+_MOST_WORKERS: Final = 4096
+"""More processes than any machine runs."""
 
 
 class GroupUpkeep(GroupParts):
@@ -32,6 +36,10 @@ class GroupUpkeep(GroupParts):
         return known.keys() == weights.state.keys() and all(
             np.array_equal(known[name], array) for name, array in weights.state.items()
         )
+
+    def connector_state(self) -> State | None:
+        """What the connector pieces of the first slot remember; None for nothing."""
+        return self._places[min(self._places)].positions[0].connectors
 
     def set_normalization(self, normalization: Normalization) -> None:
         """Says what is done to observations and rewards from the next request on.
@@ -81,7 +89,13 @@ class GroupUpkeep(GroupParts):
         self._bring_up_to_date(self._places)
 
     def _bring_up_to_date(self, indices: Collection[int]) -> None:
-        ask = Ask("apply", ("ping", {}), is_repeatable=False, stall_limit_s=self._stall_limit_s)
+        ask = Ask(
+            "apply",
+            ("ping", {}),
+            is_repeatable=False,
+            stall_limit_s=self._stall_limit_s,
+            limited_by=self._limited_by,
+        )
         result = self._run(dict.fromkeys(indices, ask))
         self._commit_applied(result.answers)
         self._tell_recreated()
@@ -118,6 +132,7 @@ class GroupUpkeep(GroupParts):
         self._tell_recreated()
         return [index for index in given_up if not self._places[index].is_given_up]
 
+    @takes(num_workers=integer(maximum=_MOST_WORKERS))
     def add_workers(self, num_workers: int, **_: Any) -> None:
         """Adds runners, as processes; the running episodes of the others go on.
 

@@ -58,13 +58,20 @@ class LocalRound(Round):
 
     def _do(self, index: int, ask: Ask | None) -> None:
         place = self._places[index]
-        if place.runner is None:
-            runner = place.bootstrap(self._weights).make_runner()
-            with signals_deferred():
-                self._result.add_report(index, report_of(runner), place=place)
-                place.runner = runner
-        if ask is not None:
-            self._result.answers[index] = self._answer(place, place.runner, ask)
+        place.is_busy = True
+        try:
+            runner = self._make(index, place) if place.runner is None else place.runner
+            if ask is not None:
+                self._result.answers[index] = self._answer(place, runner, ask)
+        finally:
+            place.is_busy = False
+
+    def _make(self, index: int, place: RunnerPlace) -> SingleAgentEnvRunner:
+        runner = place.bootstrap(self._weights).make_runner()
+        with signals_deferred():
+            self._result.add_report(index, report_of(runner), place=place)
+            place.runner = runner
+        return runner
 
     def _answer(self, place: RunnerPlace, runner: SingleAgentEnvRunner, ask: Ask) -> Any:
         try:

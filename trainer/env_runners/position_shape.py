@@ -44,7 +44,12 @@ _PLAYED: Final = fields(
         "episode": one_of(EPISODE_STATE, NOTHING),
         "earlier_chunks": list_of(EPISODE_STATE),
     },
-    optional={"tasks": list_of(of_type(list)), "env_state": anything},
+    optional={
+        "tasks": list_of(of_type(list)),
+        "env_state": anything,
+        "carried_state": anything,
+        "connectors": of_type(dict),
+    },
 )
 
 CALLBACK_STATES: Final = dict_of(CHAIN_STATE)

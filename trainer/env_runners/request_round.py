@@ -20,12 +20,14 @@ from trainer.env_runners.last_words import traceback_below, what_happened
 from trainer.env_runners.rounds import Ask, Round, RoundResult, raise_original
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import Weights
-from trainer.env_runners.trouble import Trouble
-from trainer.errors import EnvContractError, RunnerLostError
+from trainer.env_runners.trouble import Trouble, attempt_of, is_raised_by_env
+from trainer.env_runners.whereabouts import is_putting_back
+from trainer.errors import DebuggerError, EnvContractError, RunnerLostError
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import describe_shadows
 from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
-from trainer.runtime.restart_policy import RestartPolicy
+from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
+from trainer.runtime.worker_main import NO_DEBUGGER_HERE
 from trainer.runtime.worker_pool import WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
@@ -170,14 +172,21 @@ class RequestRound(Round):
     def _start(self, index: int) -> None:
         self._starting.add(index)
         bootstrap = self._places[index].bootstrap(self._weights)
-        self._pool.slots[index].start(bootstrap.packed(), stall_limit_s=self._start_limit_s)
+        self._pool.slots[index].start(
+            bootstrap.packed(),
+            stall_limit_s=self._start_limit_s,
+            limited_by="env_runner_restore_timeout_s",
+        )
 
     def _submit(self, index: int, ask: Ask) -> None:
         place = self._places[index]
         try:
             sync = place.sync(self._weights)
             self._pool.slots[index].submit(
-                ask.method, (sync, *ask.arguments), stall_limit_s=ask.stall_limit_s
+                ask.method,
+                (sync, *ask.arguments),
+                stall_limit_s=ask.stall_limit_s,
+                limited_by=ask.limited_by,
             )
         except BaseException:
             # The arguments could not be pickled: the weights beside them have not arrived either.
@@ -202,58 +211,107 @@ class RequestRound(Round):
             self._submit(index, ask)
 
     def _mend(self, index: int, outcome: Failed | Lost) -> None:
-        place, ask = self._places[index], self._asks[index]
+        was_starting, place = index in self._starting, self._places[index]
         trouble = self._troubles.setdefault(index, Trouble())
-        was_starting = index in self._starting
-        if ask is not None and not ask.is_repeatable and not was_starting:
+        attempt = attempt_of(
+            outcome, was_starting=was_starting, num_signs=self._pool.slots[index].num_signs
+        )
+        if not was_starting and self._is_end_of_function(index, outcome, attempt):
+            self._result.failures[index] = outcome
             if isinstance(outcome, Failed):
-                self._result.failures[index] = outcome
                 place.is_ahead = True
                 return
-            if trouble.while_asked or outcome.stalled_s is not None:
-                # It may have been killed from outside once; now the function itself is to blame.
-                self._result.failures[index] = outcome
-                ask = self._asks[index] = None
-        happened = what_happened(outcome, place)
-        num_signs = self._pool.slots[index].num_signs
-        trouble.add(outcome, was_starting=was_starting, num_signs=num_signs)
-        failures = trouble.failures
+            self._asks[index] = None
         self._raise_what_is_no_fault(index, outcome, was_starting=was_starting)
-        place.num_excess_failures += 1
-        is_tolerated = ask is None or ask.tolerance is None or failures <= ask.tolerance
-        has_answered = place.has_answered
-        if ask is not None and ask.can_be_left_out and not is_tolerated:
-            self._result.failures[index] = outcome
-            ask = self._asks[index] = None
-            is_tolerated = True
-            if not was_starting:
-                # The request is to blame, and is given up: the runner begins with a clean slate.
-                failures = trouble.failures = 1
-                place.num_excess_failures -= 1
-                has_answered = True
-        if not is_tolerated or not self._policy.may_restart(
-            num_restarts=place.num_restarts,
-            num_failures_in_a_row=failures,
-            num_excess_failures=place.num_excess_failures,
-            has_ever_answered=has_answered,
-        ):
-            self._give_up(index, outcome, failures, is_last_of=ask if not is_tolerated else None)
+        has_progressed = trouble.add(attempt)
+        place.has_progressed |= has_progressed
+        # Kills from outside, and steps that have to be made again, say nothing against the env.
+        place.num_excess_failures += not has_progressed and not attempt.was_killed
+        self._hand_back(index, outcome, attempt, has_progressed=has_progressed)
+        why = self._why_given_up(index)
+        if why:
+            self._give_up(index, outcome, why)
+        else:
+            self._replace(index, outcome, self._give_up_episodes(index, outcome))
+
+    def _is_end_of_function(self, index: int, outcome: Failed | Lost, attempt: Attempt) -> bool:
+        """Whether a user's function failed that is not to be called again."""
+        ask = self._asks[index]
+        if ask is None or ask.is_repeatable:
+            return False
+        if isinstance(outcome, Failed):
+            is_its_own = not is_raised_by_env(outcome, outcome.failure.unpack_error())
+        else:
+            is_its_own = attempt.was_stalled
+        return is_its_own or not self._troubles[index].may_call_again(attempt)
+
+    def _hand_back(
+        self, index: int, outcome: Failed | Lost, attempt: Attempt, *, has_progressed: bool
+    ) -> None:
+        """Notes a request as failed if whoever asked wants to decide what next."""
+        ask, trouble = self._asks[index], self._troubles[index]
+        if ask is None or ask.handed_back_after is None:
             return
-        kept = ""
-        if trouble.blames_episodes and ask is not None:
-            kept = self._keep(index, outcome, ask)
-            episodes, steps = place.give_up_episodes(ask.max_new_episodes)
-            self._result.num_episodes_lost += episodes
-            self._result.num_env_steps_lost += steps
-        delay_s = self._policy.back_off_s(failures)
+        if trouble.attempts.num_failures < ask.handed_back_after:
+            return
+        if ask.must_be_played and not has_progressed:
+            return
+        self._result.failures[index] = outcome
+        self._result.attempts[index] = attempt
+        self._asks[index] = None
+        if attempt.was_starting:
+            return
+        # The request is to blame, and is given up: the runner begins with a clean slate.
+        place = self._places[index]
+        place.num_excess_failures -= not has_progressed and not attempt.was_killed
+        place.has_progressed = True
+        trouble.attempts = Attempts()
+        trouble.attempts.add(attempt)
+
+    def _why_given_up(self, index: int) -> str:
+        """Why a runner that failed is not replaced; empty if it is."""
+        place, ask = self._places[index], self._asks[index]
+        attempts = self._troubles[index].attempts
+        why = self._policy.why_given_up(
+            attempts,
+            num_restarts=place.num_restarts,
+            num_excess_failures=place.num_excess_failures,
+            has_ever_progressed=place.has_answered or place.has_progressed,
+        )
+        if not why and ask is not None and ask.must_be_played and attempts.comes_again:
+            return (
+                "An episode of an evaluation cannot be left out for another one, and it fails at "
+                "the same place each time."
+            )
+        return why
+
+    def _give_up_episodes(self, index: int, outcome: Failed | Lost) -> str:
+        """Gives up running episodes that are to blame; what is to be said of the file kept."""
+        place, ask, attempts = (
+            self._places[index],
+            self._asks[index],
+            self._troubles[index].attempts,
+        )
+        if ask is None or not attempts.comes_again:
+            return ""
+        kept = self._keep(index, outcome, ask)
+        episodes, steps = place.give_up_episodes(ask.max_new_episodes)
+        self._result.num_episodes_lost += episodes
+        self._result.num_env_steps_lost += steps
+        attempts.play_other()
+        return kept
+
+    def _replace(self, index: int, outcome: Failed | Lost, kept: str) -> None:
+        place, attempts = self._places[index], self._troubles[index].attempts
+        delay_s = self._policy.back_off_s(attempts.num_without_progress)
         place.num_restarts += 1
         if _is_told(place):
             _LOGGER.warning(
                 "%s %s; it is replaced%s.%s%s%s%s",
                 place.name.capitalize(),
-                happened,
+                what_happened(outcome, place),
                 f" in {delay_s:.2f} s" if delay_s else "",
-                self._policy.outlook(failures),
+                self._policy.outlook(attempts, num_restarts=place.num_restarts),
                 _rarely_told(place),
                 kept,
                 traceback_below(outcome),
@@ -280,47 +338,43 @@ class RequestRound(Round):
         """
         if not isinstance(outcome, Failed):
             return
+        place, notes = self._places[index], self._pool.slots[index].notes
         error = outcome.failure.unpack_error()
-        is_first_start = was_starting and self._places[index].num_starts == 1
+        if outcome.failure.type_name == "bdb.BdbQuit":  # pdb.set_trace() finds no input to read
+            where = place.name.capitalize()
+            raise DebuggerError(f"{where} called the debugger pdb {NO_DEBUGGER_HERE}")
+        if isinstance(error, DebuggerError):
+            raise error from None  # the text says all: where it was called, and what to do
+        is_first_start = was_starting and place.num_starts == 1
+        if is_first_start and place.has_running_episodes and is_putting_back(notes):
+            is_first_start = False  # it was made; an env step failed, as others may
         if isinstance(error, (CallbackError, EnvContractError)) or is_first_start:
             kept = "" if is_first_start else self._keep(index, outcome, self._asks[index])
             if kept:
-                _LOGGER.warning("%s failed.%s", self._places[index].name.capitalize(), kept)
+                _LOGGER.warning("%s failed.%s", place.name.capitalize(), kept)
             raise error
 
-    def _give_up(
-        self, index: int, outcome: Failed | Lost, failures: int, *, is_last_of: Ask | None
-    ) -> None:
-        place = self._places[index]
+    def _give_up(self, index: int, outcome: Failed | Lost, why: str) -> None:
+        place, failures = self._places[index], self._troubles[index].attempts.num_failures
         kept = self._keep(index, outcome, self._asks[index])
-        excess, place.num_excess_failures = place.num_excess_failures, 0  # told; it may begin anew
+        place.num_excess_failures = 0  # told; it may begin anew
         if self._policy.should_ignore:
             place.is_given_up = True
             self._pool.slots[index].kill()
             _LOGGER.error(
-                "%s %s; it is not replaced, training goes on without it.%s%s",
+                "%s %s; it is not replaced, training goes on without it. %s%s%s",
                 place.name.capitalize(),
                 what_happened(outcome, place),
+                why,
                 kept,
                 traceback_below(outcome),
             )
             return
         times = "once" if failures == 1 else f"{failures} times in a row"
-        rule = self._policy.describe(
-            num_restarts=place.num_restarts,
-            num_failures_in_a_row=failures,
-            num_excess_failures=excess,
-            has_ever_answered=place.has_answered,
-        )
-        if is_last_of is not None:
-            rule = (
-                "Episodes of an evaluation cannot be left out, so they are tried "
-                f"{failures} times at most, whatever the tolerance. {rule}"
-            )
         summary = (
             f"{place.name.capitalize()} failed {times}; the last time it "
             f"{what_happened(outcome, place)}. "
-            f"{rule}{kept}{'' if place.has_answered else describe_shadows()}"
+            f"{why}{kept}{'' if place.has_answered else describe_shadows()}"
         )
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)

@@ -12,6 +12,7 @@ from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import RunnerReport
 from trainer.errors import RunnerFailedError, RunnerLostError
 from trainer.runtime.outcomes import Failed, Lost
+from trainer.runtime.restart_policy import Attempt
 
 OnRecreated = Callable[[list[int]], None]
 """Told the numbers of runners that were made again."""
@@ -29,8 +30,12 @@ class Ask:
         is_repeatable: it may be asked again and again; else once more if the process died, and not
             at all if the user's code raised.
         stall_limit_s: how long it may go without an env step; None is for ever.
-        tolerance: how many failures in a row it may see at most; None is as the policy says.
-        can_be_left_out: after so many failures it is noted as failed, and nothing is raised.
+        limited_by: the setting that says so, for messages.
+        must_be_played: its episodes cannot be given up for others: a failure that comes again at
+            the same place is raised.
+        handed_back_after: after so many failures it is noted as failed, and nothing is raised;
+            whoever asked decides what next. Where it must be played, only if it still makes
+            progress. None never hands it back.
     """
 
     method: str
@@ -38,8 +43,9 @@ class Ask:
     max_new_episodes: int = 1
     is_repeatable: bool = True
     stall_limit_s: float | None = None
-    tolerance: int | None = None
-    can_be_left_out: bool = False
+    limited_by: str = ""
+    must_be_played: bool = False
+    handed_back_after: int | None = None
 
 
 @dataclass
@@ -50,6 +56,7 @@ class RoundResult:
         answers: by runner number.
         reports: of the runners that were made in this round, by number.
         failures: by runner number: calls that failed and are not repeated.
+        attempts: by runner number: the last attempts at calls that were handed back.
         recreated: numbers of the runners that replace others, ascending; also those made in an
             earlier round that was cut short before it could tell.
         num_restarts: how often a runner was made again.
@@ -60,6 +67,7 @@ class RoundResult:
     answers: dict[int, Any] = field(default_factory=dict)
     reports: dict[int, RunnerReport] = field(default_factory=dict)
     failures: dict[int, Failed | Lost] = field(default_factory=dict)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
     recreated: list[int] = field(default_factory=list)
     num_restarts: int = 0
     num_episodes_lost: int = 0
@@ -89,7 +97,10 @@ class RoundResult:
         for index, outcome in sorted(self.failures.items()):
             summary = f"Env runner {index} {outcome.describe()} while it {doing}."
             if isinstance(outcome, Lost):
-                raise RunnerLostError(f"{summary} That happened twice; it is replaced once more.")
+                raise RunnerLostError(
+                    f"{summary} That happened twice without env steps in between; the runner is "
+                    "replaced, and the function not called again."
+                )
             raise_original(outcome, summary)
 
 
@@ -166,7 +177,8 @@ class Round(abc.ABC):
         answers, self._result.answers = self._result.answers, {}
         return answers
 
-    def take_failures(self) -> dict[int, Failed | Lost]:
-        """Likewise what failed and is not repeated."""
-        failures, self._result.failures = self._result.failures, {}
-        return failures
+    def take_handed_back(self) -> dict[int, Attempt]:
+        """Likewise the last attempts at requests that failed and are not repeated."""
+        attempts, self._result.attempts = self._result.attempts, {}
+        self._result.failures = {}
+        return attempts

@@ -45,12 +45,15 @@ class RunnerPlace:
         evaluation: evaluation runners: the stream of randomness of what they play on their own.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
+        has_progressed: some runner in this place made some env steps in one go.
         is_continued: what runners log while they are made was reported already.
         creation_metrics: what the first runner logged while it was made.
         num_starts: how often a runner was made here.
         num_restarts: how often it was made again after a failure.
-        num_excess_failures: failures that no answer has made good; an answer does so for one.
+        num_excess_failures: failures without progress that no answer has made good; an answer does
+            so for one.
         is_given_up: it failed and may not be replaced.
+        is_busy: the runner of this process is being made or asked.
         had_runner: a runner was complete here; who comes after it replaces it.
         is_replacement_untold: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
@@ -59,6 +62,7 @@ class RunnerPlace:
         untold_tasks: sub-env → task that was set here since the live runner was last asked.
         told_env_states: names of the envs of which it was said that their state is not used;
             shared by all places of a group.
+        silent_wrappers: see `RunnerReport`.
     """
 
     spec: EnvRunnerSpec
@@ -71,12 +75,14 @@ class RunnerPlace:
     evaluation: int = 0
     is_ahead: bool = False
     has_answered: bool = False
+    has_progressed: bool = False
     is_continued: bool = False
     creation_metrics: Any = None
     num_starts: int = 0
     num_restarts: int = 0
     num_excess_failures: int = 0
     is_given_up: bool = False
+    is_busy: bool = False
     had_runner: bool = False
     is_replacement_untold: bool = False
     first_callbacks: State | None = None
@@ -84,6 +90,7 @@ class RunnerPlace:
     why_no_tasks: str = ""
     untold_tasks: dict[int, Any] = field(default_factory=dict)
     told_env_states: set[str] = field(default_factory=set)
+    silent_wrappers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -95,6 +102,21 @@ class RunnerPlace:
         return (
             f"{'evaluation ' if self.spec.in_evaluation else ''}env runner {self.spec.worker_index}"
         )
+
+    @property
+    def has_running_episodes(self) -> bool:
+        """Whether a runner made here has to put an episode back."""
+        return any(position.env_seed is not None for position in self.positions)
+
+    def lacks_something(self, weights: Weights | None) -> bool:
+        """Whether the runner of this process waits for its next request to get what it is to hold.
+
+        Never before it was first made, nor while it is made or asked.
+        """
+        if self.num_starts == 0 or self.is_busy:
+            return False
+        is_current = self.weights is weights and self.sent_normalization is self.normalization
+        return self.runner is None or self.is_ahead or not is_current
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
@@ -206,6 +228,7 @@ class RunnerPlace:
         What it tells counts only from the first one in a place: later ones repeat it.
         """
         self.had_runner = True
+        self.silent_wrappers = report.silent_wrappers
         self._tell_no_env_state(logging.INFO, report.why_no_env_state)
         if self.callbacks is None:
             self.callbacks = self.first_callbacks = report.callbacks
@@ -252,12 +275,23 @@ class RunnerPlace:
         """Says that running episodes could not be put back."""
         _LOGGER.warning(
             "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
-            "%s start anew (counted in num_episodes_lost). Make reset(seed=…) determine "
+            "%s start anew (counted in num_episodes_lost). %sake reset(seed=…) determine "
             "everything, or see docs/fault-tolerance.md. If it was restored with another "
             "env_config, that is why.",
             self.spec.env_factory.name,
             count,
             self.name,
+            self._suspicion(),
+        )
+
+    def _suspicion(self) -> str:
+        if not self.silent_wrappers:
+            return "M"
+        names = " and ".join(self.silent_wrappers)
+        return (
+            f"Nothing is known of what {names} around it may carry from one episode to the "
+            "next, such as running statistics: give such a wrapper env_state_attributes "
+            "(docs/env-state.md), or m"
         )
 
     def give_up_episodes(self, skip: int) -> tuple[int, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,8 +22,13 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Sync,
 )
-from trainer.envs import why_no_env_state
-from trainer.errors import SerializationError
+from trainer.envs import (
+    packed_registrations,
+    silent_wrappers,
+    take_over_registrations,
+    why_no_env_state,
+)
+from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import Role, position_rng
@@ -39,12 +44,15 @@ class RunnerBootstrap:
         sync: where to start from.
         is_recreated: whether it replaces a runner that failed or was interrupted.
         number: how many runners were made in this place before.
+        registrations: what is registered with gymnasium in the main process; empty if the runner is
+            made there.
     """
 
     spec: EnvRunnerSpec
     sync: Sync
     is_recreated: bool = False
     number: int = 0
+    registrations: bytes = b""
 
     def packed(self) -> bytes:
         """The bootstrap as bytes for a worker process.
@@ -54,7 +62,8 @@ class RunnerBootstrap:
                 config.
         """
         try:
-            return pack_object(self, name="the env runner's bootstrap")
+            travelling = replace(self, registrations=packed_registrations())
+            return pack_object(travelling, name="the env runner's bootstrap")
         except PackingError as error:
             raise self._named(error) from error
 
@@ -99,6 +108,7 @@ class RunnerBootstrap:
 
     def __call__(self, signals: CallSignals | None) -> RunnerServant:
         """Makes the servant that a worker process keeps."""
+        take_over_registrations(self.registrations)
         self._seed_global_generators()
         return RunnerServant(self.make_runner(signals))
 
@@ -163,6 +173,7 @@ def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
         tasks=runner.first_tasks,
         why_no_tasks=why_no_tasks(runner.env.envs[0]),
         why_no_env_state=why_no_env_state(runner.env.envs[0]),
+        silent_wrappers=silent_wrappers(runner.env.envs[0]),
     )
 
 
@@ -180,11 +191,8 @@ def apply_to_runner(
     """
     runner.synchronize(sync)
     with at_work(runner):
-        value = (
-            getattr(runner, function)(**arguments)
-            if isinstance(function, str)
-            else function(runner, **arguments)
-        )
+        called = _method_of(runner, function) if isinstance(function, str) else function
+        value = called(**arguments) if isinstance(function, str) else called(runner, **arguments)
     has_played = runner.has_played
     has_moved = runner.notice_tasks() or has_played
     records = runner.take_records() if has_played else []
@@ -195,3 +203,13 @@ def apply_to_runner(
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
         records=tuple(records) if runner.spec.in_evaluation else (),
     )
+
+
+def _method_of(runner: SingleAgentEnvRunner, name: str) -> Callable[..., Any]:
+    method = getattr(runner, name, None)
+    if not callable(method):
+        raise ConfigError(
+            f"An env runner has no method {name!r}; expected the name of one, such as 'sample', or "
+            "a function that takes the runner. Give that as `func`."
+        )
+    return cast("Callable[..., Any]", method)

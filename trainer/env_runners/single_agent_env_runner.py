@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from callbacks import CallbackChain
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
+from trainer.env_runners.direct_runners import DirectRunners
 from trainer.env_runners.env_making import make_vector_env
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.episode_player import EpisodePlayer
@@ -27,7 +29,7 @@ from trainer.env_runners.spec import (
     SlotPosition,
     Sync,
 )
-from trainer.env_runners.whereabouts import MAKING, Whereabouts
+from trainer.env_runners.whereabouts import MAKING, NOTHING, Whereabouts
 from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
@@ -36,9 +38,10 @@ from trainer.modules import RLModule, RLModuleSpec
 from trainer.runtime.garbage import sparing_old_objects
 from trainer.runtime.worker_main import CallSignals
 from trainer.seeding import weights_rng
-from trainer.types import DEFAULT_MODULE_ID
+from trainer.types import DEFAULT_MODULE_ID, State
 
 
+@checked_methods()
 class SingleAgentEnvRunner(EnvRunner):
     """Steps its sub-envs side by side and hands out episodes.
 
@@ -53,23 +56,36 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def __init__(
         self,
-        spec: EnvRunnerSpec,
+        spec: EnvRunnerSpec | None = None,
         *,
-        sync: Sync,
+        config: Any = None,
+        worker_index: int = 0,
+        num_workers: int | None = None,
+        sync: Sync | None = None,
         is_recreated: bool = False,
         signals: CallSignals | None = None,
+        **rllib_arguments: Any,
     ) -> None:
         """Makes envs and module and brings them to the given position.
 
         Args:
-            spec: what to make.
-            sync: weights, positions and callback state to start from.
+            spec: what to make; None makes what a config asks for.
+            config: an `AlgorithmConfig`, instead of a spec: for a runner of the user's own, which
+                lives in this process, apart from any algorithm.
+            worker_index: with a config: the number of the runner.
+            num_workers: with a config: the number of runners; None as configured.
+            sync: weights, positions and callback state to start from; None begins anew.
             is_recreated: whether it replaces a runner that failed.
             signals: shared with the main process: progress is shown there, and the end told.
+            rllib_arguments: further arguments of RLlib's, with a config.
 
         Raises:
+            ConfigError: the config is wrong.
             EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
         """
+        if spec is None:
+            runners = DirectRunners.of(config, rllib_arguments)
+            spec = runners.at(worker_index, num_workers)
         self.spec = spec
         self.config = ConfigView({**spec.config, "worker_index": spec.worker_index})
         self.metrics = MetricsLogger()
@@ -85,7 +101,7 @@ class SingleAgentEnvRunner(EnvRunner):
             self.module = self._make_module()
             self._player = EpisodePlayer(self, signals=signals)
             self.first_tasks = self._tasks()
-            self._take_over(sync)
+            self._take_over(sync or Sync())
         note_made(self)
 
     # ---- making
@@ -114,6 +130,7 @@ class SingleAgentEnvRunner(EnvRunner):
         if sync.positions is not None:
             self._player.forget_unreported()
             self._player.repair.take_report()
+            self._player.take_times()
             self.metrics.drain()
         with at_work(self):
             self._take_over(sync)
@@ -124,6 +141,8 @@ class SingleAgentEnvRunner(EnvRunner):
             self.weights_version = sync.weights.version
             self._player.actions.set_state(sync.weights.exploration)
             self._timestep = sync.weights.timestep
+            if self.spec.in_evaluation:
+                self._begin_episodes_from(sync.weights.connectors)
         if sync.normalization is not None:
             self._player.normalize_with(sync.normalization)
         self._player.evaluation = sync.evaluation
@@ -133,10 +152,16 @@ class SingleAgentEnvRunner(EnvRunner):
             for slot, position in zip(self._player.slots, sync.positions, strict=True):
                 if not self._player.put_back(slot, position):
                     self._lost[slot.index] = position.num_steps
+            self._player.whereabouts.doing(NOTHING)
         if sync.tasks is not None:
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:
                     slot.set_task(change.task)
+
+    def _begin_episodes_from(self, connectors: State | None) -> None:
+        for slot in self._player.slots:
+            if slot.connected is not None:
+                slot.connected.begin_every_episode_from(connectors)
 
     def _tasks(self) -> tuple[TaskInForce, ...] | None:
         slots = self._player.slots
@@ -231,6 +256,7 @@ class SingleAgentEnvRunner(EnvRunner):
             num_episodes_lost=len(lost) + restarts.num_episodes_lost,
             num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
             restarts=restarts,
+            times=player.take_times(),
         )
         player.forget_unreported()
         return reply
@@ -278,12 +304,14 @@ class SingleAgentEnvRunner(EnvRunner):
             check_finite(episodes, name=spec.env_factory.name)
         if self.callbacks.listens_to(SAMPLE_EVENT):
             player.whereabouts.doing(SAMPLE_EVENT)
-        fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
+        with player.timing_callbacks():
+            fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
         self._player.notice_tasks()
         return episodes
 
     # ---- telling, ending
 
+    @takes(env_index=integer(-(2**31), 2**31))
     def env_seed(self, env_index: int) -> int | None:
         """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
         return self._player.slots[env_index].env_seed

@@ -11,7 +11,7 @@ from typing import Any
 
 from callbacks import CallbackSpec
 from checkpoints import decode, encode
-from trainer.connectors import Normalization
+from trainer.connectors import ConnectorFactories, Normalization
 from trainer.curriculum import TaskInForce, followed_by
 from trainer.env_runners.env_restarts import EnvRestarts
 from trainer.env_runners.trajectory_postprocessing import TrajectoryPostprocessing
@@ -49,8 +49,11 @@ class EnvRunnerSpec:
         exploration: the strategy that chooses actions.
         postprocessing: what trajectories get before callbacks see them; None if the algorithm adds
             nothing or nobody listens.
+        connectors: what makes the connector pieces beside each sub-env; None if there are none.
         sub_env_tolerance: a sub-env that fails is made anew alone, after so many failures in a row
             at most; None leaves it to the repair of its runner.
+        episode_limit_s: a request for whole episodes ends early, with those that have ended, when
+            none ended for so long; None waits.
     """
 
     env_factory: EnvFactory
@@ -73,6 +76,8 @@ class EnvRunnerSpec:
     exploration: ExplorationSpec = field(default_factory=ExplorationSpec)
     postprocessing: TrajectoryPostprocessing | None = None
     sub_env_tolerance: int | None = None
+    connectors: ConnectorFactories | None = None
+    episode_limit_s: float | None = None
 
     @property
     def title(self) -> str:
@@ -117,6 +122,11 @@ class SlotPosition:
             or nobody knows them.
         env_state: of the env, encoded, to go on from without a replay; also between two episodes,
             for what an env carries over. None if it cannot be had, or the env was never reset.
+        carried_state: where the state of the env as a whole is not known: what its wrappers carried
+            over into the running episode, or carry if none runs, encoded. None if they carry
+            nothing yet.
+        connectors: what the connector pieces beside the env remembered before the running episode,
+            or now if none runs; None for nothing.
         env_state_trouble: in answers: why the state of the env is used no longer; else empty.
     """
 
@@ -129,7 +139,9 @@ class SlotPosition:
     continues: bool = False
     tasks: tuple[TaskInForce, ...] = ()
     env_state: bytes | None = None
+    carried_state: bytes | None = None
     env_state_trouble: str = ""
+    connectors: State | None = None
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -145,7 +157,7 @@ class SlotPosition:
     def to_state(self) -> State:
         """Plain data, for a checkpoint, if the tasks are."""
         tasks = [[entry.step, entry.task] for entry in self.tasks]
-        env_state = {} if self.env_state is None else {"env_state": decode(self.env_state)}
+        env_states = {"env_state": self.env_state, "carried_state": self.carried_state}
         return {
             "episode_number": self.episode_number,
             "env_seed": self.env_seed,
@@ -154,20 +166,25 @@ class SlotPosition:
             "episode": self.episode,
             "earlier_chunks": list(self.earlier_chunks),
             **({"tasks": tasks} if tasks else {}),
-            **env_state,
+            **({} if self.connectors is None else {"connectors": self.connectors}),
+            **{key: decode(saved) for key, saved in env_states.items() if saved is not None},
         }
 
     @classmethod
     def from_state(cls, state: State) -> SlotPosition:
         """The position that `to_state` was called on."""
-        env_state = state.get("env_state")
+        env_states = {
+            key: encode(state[key])
+            for key in ("env_state", "carried_state")
+            if state.get(key) is not None
+        }
         return cls(
             **{
                 **state,
                 "actions": tuple(state["actions"]),
                 "earlier_chunks": tuple(state["earlier_chunks"]),
                 "tasks": tuple(TaskInForce(step, task) for step, task in state.get("tasks", ())),
-                "env_state": None if env_state is None else encode(env_state),
+                **env_states,
             }
         )
 
@@ -182,7 +199,12 @@ class SlotPosition:
         Args:
             skip: how much further on the number of the next episode is.
         """
-        return SlotPosition(self.episode_number + skip, tasks=self.task_now)
+        return SlotPosition(
+            self.episode_number + skip,
+            tasks=self.task_now,
+            carried_state=self.carried_state,
+            connectors=self.connectors,
+        )
 
     @property
     def task_now(self) -> tuple[TaskInForce, ...]:
@@ -209,12 +231,14 @@ class Weights:
         state: the module's arrays by name.
         exploration: what the runners' strategies must know of that of the main process.
         timestep: env steps sampled in the whole run when they were sent.
+        connectors: what the connector pieces of the first training slot remember, for evaluation.
     """
 
     version: int
     state: Mapping[str, Array]
     exploration: Mapping[str, Any] = field(default_factory=dict)
     timestep: int = 0
+    connectors: State | None = None
 
 
 @dataclass(frozen=True)
@@ -290,6 +314,40 @@ class SampleRequest:
 
 
 @dataclass(frozen=True)
+class PlayTimes:
+    """Where the time of a request went, in seconds.
+
+    Attributes:
+        env_step: in steps of the sub-envs, recording them included.
+        env_reset: in their resets.
+        inference: in choosing actions: the network's forward pass and what is around it.
+        callbacks: in events of the runner.
+    """
+
+    env_step: float = 0.0
+    env_reset: float = 0.0
+    inference: float = 0.0
+    callbacks: float = 0.0
+
+    def __add__(self, other: PlayTimes) -> PlayTimes:
+        return PlayTimes(
+            self.env_step + other.env_step,
+            self.env_reset + other.env_reset,
+            self.inference + other.inference,
+            self.callbacks + other.callbacks,
+        )
+
+    def entries(self) -> dict[str, float]:
+        """The entries of a result, under RLlib's names where it has them."""
+        return {
+            "env_step_timer": self.env_step,
+            "env_reset_timer": self.env_reset,
+            "rlmodule_inference_timer": self.inference,
+            "callbacks_timer": self.callbacks,
+        }
+
+
+@dataclass(frozen=True)
 class SampleReply:
     """The answer: what the main process commits when it has arrived, and nothing it had before.
 
@@ -305,6 +363,7 @@ class SampleReply:
         num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
             answer, or were given up with their sub-env.
         restarts: what was done about sub-envs that failed since then.
+        times: where the time went.
     """
 
     episodes: tuple[SingleAgentEpisode, ...]
@@ -318,6 +377,7 @@ class SampleReply:
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     restarts: EnvRestarts = field(default_factory=EnvRestarts)
+    times: PlayTimes = field(default_factory=PlayTimes)
 
 
 @dataclass(frozen=True)
@@ -332,6 +392,8 @@ class RunnerReport:
         tasks: of its sub-envs as they were made, before anything was put back; None if they cannot
             be given tasks.
         why_no_tasks: what they lack for it.
+        silent_wrappers: of its sub-envs: those of which nobody knows what they carry from episode
+            to episode.
         why_no_env_state: what keeps the state of its sub-envs from being used; empty if it is used,
             or if they say nothing about it.
     """
@@ -343,3 +405,4 @@ class RunnerReport:
     tasks: tuple[TaskInForce, ...] | None = None
     why_no_tasks: str = ""
     why_no_env_state: str = ""
+    silent_wrappers: tuple[str, ...] = ()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from trainer.env_runners.action_source import ActionSource
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.misshapen_answers import blame_step
-from trainer.env_runners.observations import copied, shares_memory
+from trainer.env_runners.observations import copied, copied_info
 from trainer.env_runners.runner_parts import RunnerParts
 from trainer.env_runners.sub_env_repair import SubEnvRepair
 from trainer.env_runners.whereabouts import STEPPING, Whereabouts
@@ -23,6 +26,7 @@ class StepLoop:
         slots: one per sub-env.
         actions: where actions come from.
         num_env_steps: steps made.
+        resetting_s: seconds spent in resets so far.
         repair: mends sub-envs that fail.
         whereabouts: what it is doing.
     """
@@ -30,7 +34,7 @@ class StepLoop:
     def __init__(self, runner: RunnerParts, *, signals: CallSignals | None) -> None:
         """Prepares the slots; see `EpisodePlayer`."""
         spec = runner.spec
-        self.num_env_steps = 0
+        self.num_env_steps, self.resetting_s = 0, 0.0
         self._runner, self._spec = runner, spec
         self._signals = signals
         self.actions = ActionSource(runner.module, spec, where=self._place_of_row)
@@ -48,7 +52,9 @@ class StepLoop:
         self.whereabouts = Whereabouts(signals)
         self.repair = SubEnvRepair(runner, self.whereabouts, to_env=self.to_env, on_step=self.tick)
         self._slot_at_work: EnvSlot | None = None
-        self._must_check_step, self._must_copy = True, False
+        self._must_check_step = True
+        # Who listens to steps may write into the running episode: only its record changes then.
+        self._keeps_apart = runner.callbacks.emitter("on_episode_step") is not None
 
     @property
     def to_env(self) -> Callable[[Any], Any]:
@@ -68,18 +74,25 @@ class StepLoop:
         """
         needs_attention = False
         to_env = self._acting.to_env if self._acting.needs_decoding else None
-        must_check, must_copy = self._must_check_step, self._must_copy
+        must_check, keeps_apart = self._must_check_step, self._keeps_apart
         slot, answer, failure = active[0], None, None
         try:
             for row, slot in enumerate(active):
                 action = actions[row]
                 answer = slot.env.step(action if to_env is None else to_env(action))
                 if must_check:
-                    must_copy |= self._check_step(answer, slot)
+                    self._check_step(answer)
                 observation, reward, terminated, truncated, info = answer
-                if must_copy:
-                    observation = copied(observation)
-                slot.observation = observation
+                # Copied, for the env may reuse its memory. The usual kinds first: 0.2 µs in all.
+                if type(observation) is np.ndarray:
+                    slot.observation = observation = observation.copy()
+                else:
+                    slot.observation = observation = copied(observation)
+                if type(reward) is np.ndarray:
+                    reward = reward.copy()
+                info = copied_info(info) if info else {}
+                if keeps_apart:
+                    slot.keep_apart(observation, action)
                 if outputs is not None:
                     slot.record(observation, action, reward, info, outputs[row])
                 else:
@@ -97,9 +110,8 @@ class StepLoop:
                 raise
             failure = error
         if failure is not None:
-            self._must_copy = must_copy
             return self._step_on(row, failure, active, actions, outputs) or needs_attention
-        self._must_check_step, self._must_copy = False, must_copy
+        self._must_check_step = False
         self.num_env_steps += len(active)
         self.tick()
         return needs_attention
@@ -145,19 +157,21 @@ class StepLoop:
     def _reset(self, slot: EnvSlot) -> Any:
         """What the env answers to the reset of the slot's episode, which may be given up."""
         while slot.episode is not None:
+            begun = time.perf_counter()
             try:
                 return slot.reset()
             except Exception as error:  # noqa: BLE001 - raised again unless it is mended
                 failure = error
+            finally:
+                self.resetting_s += time.perf_counter() - begun
             self._mend(slot, failure)
         return None
 
-    def _check_step(self, answer: Any, slot: EnvSlot) -> bool:
-        """Checks a slot's first answer; whether its observations must be copied (one buffer)."""
+    def _check_step(self, answer: Any) -> None:
+        """Checks the first answer."""
         if self._spec.checks_env:
             space = self._runner.env.single_observation_space
             check_step(answer, space, name=self._spec.env_factory.name)
-        return shares_memory(slot.first_answer, answer[0])
 
     def failure_context(self) -> dict[str, Any]:
         """Where an error happened: what a user needs to play that episode again."""

@@ -2,7 +2,8 @@
 
     step or reset raised    the sub-env is closed and made again, its running episode is played
                             again without any event, and the failed call is made once more
-    the same place again    the episode is given up, counted, and the next one gets a fresh number
+    while it is played      likewise, again and again, as long as that gets somewhere
+    three times there       the episode is given up, counted, and the next one gets a fresh number
     too often in a row      the failure is the runner's, and what it raised comes out
 
 What happens to one sub-env depends on that sub-env alone, so it makes no difference how they are
@@ -25,9 +26,16 @@ from trainer.env_runners.spec import SlotPosition
 from trainer.env_runners.whereabouts import MENDING, Whereabouts
 from trainer.envs.episode_checks import explain_failure
 from trainer.errors import EnvContractError, EnvCreationError
+from trainer.runtime.restart_policy import Attempt, Attempts
 
 _MOST_FAILURES_IN_A_ROW: Final = 10
-"""Five episodes in a row, each tried twice: it is not the episodes' fault."""
+"""Three episodes in a row, each tried three times: it is not the episodes' fault."""
+
+_MOST_FAILURES_AT_ALL: Final = 100
+"""An episode so long that the env never lasts through it cannot be played again."""
+
+OnStep = Callable[[], None]
+"""Called after a step that is played again."""
 
 _MOST_TEXTS: Final = 20
 """Messages per answer: an env that fails all the time tells the same again and again."""
@@ -37,7 +45,8 @@ class SubEnvRepair:
     """Mends the sub-envs of one runner.
 
     Failures are in a row if the sub-env has since neither got past the failed place, nor ended an
-    episode, nor answered a request.
+    episode, nor answered a request, nor made progress while its episode was played again; see
+    `Attempts`.
 
     Attributes:
         is_on: whether it does anything; it does nothing but raise otherwise.
@@ -49,7 +58,7 @@ class SubEnvRepair:
         whereabouts: Whereabouts,
         *,
         to_env: Callable[[Any], Any],
-        on_step: Callable[[], None],
+        on_step: OnStep,
     ) -> None:
         """Prepares for failures.
 
@@ -64,8 +73,7 @@ class SubEnvRepair:
         self._most = min(tolerance or 0, _MOST_FAILURES_IN_A_ROW)
         self._runner, self._whereabouts = runner, whereabouts
         self._to_env, self._on_step = to_env, on_step
-        self._failures: dict[int, int] = {}
-        self._places: dict[int, tuple[int, int]] = {}
+        self._attempts: dict[int, Attempts] = {}
         self._begin_report()
 
     def _begin_report(self) -> None:
@@ -92,13 +100,12 @@ class SubEnvRepair:
 
     def forget_failures(self) -> None:
         """Whatever fails next is the first failure in a row."""
-        self._failures.clear()
-        self._places.clear()
+        self._attempts.clear()
 
     def note_progress(self, slot: EnvSlot) -> None:
         """Notes that a sub-env got past a failure, or ended an episode."""
-        if self._failures:
-            self._failures.pop(slot.index, None)
+        if self._attempts:
+            self._attempts.pop(slot.index, None)
 
     # ---- mending
 
@@ -114,36 +121,46 @@ class SubEnvRepair:
         """
         self._raise_what_is_no_fault(slot, error)
         began, where = time.perf_counter(), _place_of(slot)
-        place = slot.episode_number, slot.num_steps_played
-        is_second = self._places.get(slot.index) == place
-        self._count(slot, error, place)
+        comes_again = self._count(slot, error, slot.num_steps_played)
         self._make_again(slot)
-        is_back = not is_second and self._is_put_back(slot)
-        loss = "" if is_back else self._give_up(slot, is_second=is_second)
+        is_back = not comes_again and self._is_put_back(
+            slot, lambda on_step: _replay_running(slot, self._to_env, on_step)
+        )
+        loss = "" if is_back else self._give_up(slot)
         self._note(slot, error, where, loss, began)
         return is_back
 
-    def put_back(self, slot: EnvSlot, position: SlotPosition, attempt: Callable[[], bool]) -> bool:
-        """Makes an attempt to put a slot back, and another with a new env if its env raises.
+    def put_back(
+        self,
+        slot: EnvSlot,
+        position: SlotPosition,
+        attempt: Callable[[OnStep], bool],
+    ) -> bool:
+        """Makes an attempt to put a slot back, and others with a new env while its env raises.
+
+        Args:
+            slot: which one.
+            position: where it is to go.
+            attempt: does it; is given what to call after every step.
 
         Returns:
-            what the attempt gives; False if both raised: the episode is lost then.
+            what the attempt gives; False if it raises at the same place each time: the episode is
+            lost then.
         """
+        steps = _Steps(self._on_step)
         try:
-            return attempt()
+            return attempt(steps)
         except Exception as error:  # noqa: BLE001 - raised again unless it is mended
             self._raise_what_is_no_fault(slot, error)
             began, first = time.perf_counter(), error
-        self._count(slot, first, None)
-        self._make_again(slot)
         where = f"while episode {position.episode_number} (seed {position.env_seed}) was put back"
-        try:
-            is_back = attempt()
-        except Exception as error:  # noqa: BLE001 - raised again if it comes too often
-            self._count(slot, error, None)
-            self._make_again(slot)
+        comes_again = self._count(slot, first, steps.count)
+        self._make_again(slot)
+        is_back = not comes_again and self._is_put_back(slot, attempt)
+        if not is_back and self._attempts[slot.index].comes_again:
+            self._attempts[slot.index].play_other()
             slot.episode_number = position.episode_number + 1
-            self._note(slot, error, where, "twice; the episode is given up", began)
+            self._note(slot, first, where, "again and again; the episode is given up", began)
             return False
         self._note(slot, first, where, "", began)
         return is_back
@@ -157,15 +174,19 @@ class SubEnvRepair:
         if spec.checks_env and slot.episode is not None:
             explain_failure([slot.episode], error, name=spec.env_factory.name)
 
-    def _count(self, slot: EnvSlot, error: Exception, place: tuple[int, int] | None) -> None:
-        failures = self._failures[slot.index] = self._failures.get(slot.index, 0) + 1
+    def _count(self, slot: EnvSlot, error: Exception, num_steps: int) -> bool:
+        """Counts a failure; whether its episode is to be given up. Raises it if it is too much."""
+        attempts = self._attempts.setdefault(slot.index, Attempts())
+        attempts.add(Attempt(num_steps=num_steps, has_raised=True))
         # An episode of an evaluation that is asked for cannot be left out for another one.
         is_owed = slot.assignment.ticket is not None and slot.assignment.num_episodes is not None
-        is_second = place is not None and self._places.get(slot.index) == place
-        if failures > self._most or (is_second and is_owed):
+        if (
+            attempts.num_without_progress > self._most
+            or attempts.num_failures > _MOST_FAILURES_AT_ALL
+            or (attempts.comes_again and is_owed)
+        ):
             raise error
-        if place is not None:
-            self._places[slot.index] = place
+        return attempts.comes_again
 
     def _make_again(self, slot: EnvSlot) -> None:
         self._whereabouts.doing(MENDING)
@@ -179,22 +200,25 @@ class SubEnvRepair:
         slot.take_env(make_again(self._runner, slot.index))
         self._on_step()
 
-    def _is_put_back(self, slot: EnvSlot) -> bool:
-        """Plays the running episode again in a new env; whether it came to the same place."""
-        if slot.episode is None or not slot.episode.is_reset:
-            return True  # the reset comes next
-        try:
-            return slot.replay_running(self._to_env, on_step=self._on_step)
-        except Exception as error:  # noqa: BLE001 - raised again unless it is mended
-            self._raise_what_is_no_fault(slot, error)
-            self._count(slot, error, (slot.episode_number, slot.num_steps_played))
+    def _is_put_back(self, slot: EnvSlot, attempt: Callable[[OnStep], bool]) -> bool:
+        """Brings new envs to where an episode stood until one comes there; whether one did."""
+        while True:
+            steps = _Steps(self._on_step)
+            try:
+                return attempt(steps)
+            except Exception as error:  # noqa: BLE001 - raised again unless it is mended
+                self._raise_what_is_no_fault(slot, error)
+                comes_again = self._count(slot, error, steps.count)
             self._make_again(slot)
-            return False
+            if comes_again:
+                return False
 
-    def _give_up(self, slot: EnvSlot, *, is_second: bool) -> str:
+    def _give_up(self, slot: EnvSlot) -> str:
+        attempts = self._attempts[slot.index]
+        why = "failed there again" if attempts.comes_again else "could not be put back"
+        attempts.play_other()
         self._num_episodes_lost += 1
         self._num_env_steps_lost += slot.num_steps_played
-        why = "failed there again" if is_second else "could not be put back"
         return f"its episode, which {why}, is given up"
 
     def _note(self, slot: EnvSlot, error: Exception, where: str, loss: str, began: float) -> None:
@@ -206,6 +230,25 @@ class SubEnvRepair:
             f"sub-env {slot.index} raised {name}: {error} ({where}); it was made anew in "
             f"{took_s:.3f} s, and {loss or 'its episode goes on'}.\n{''.join(lines).rstrip()}"
         )
+
+
+class _Steps:
+    """Counts steps that are made, and passes them on."""
+
+    def __init__(self, on_step: OnStep) -> None:
+        self._on_step = on_step
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._on_step()
+
+
+def _replay_running(slot: EnvSlot, to_env: Callable[[Any], Any], on_step: OnStep) -> bool:
+    """Plays the running episode again in a new env; whether it came to the same place."""
+    if slot.episode is None or not slot.episode.is_reset:
+        return True  # the reset comes next
+    return slot.replay_running(to_env, on_step=on_step)
 
 
 def _place_of(slot: EnvSlot) -> str:

@@ -3,6 +3,7 @@
 shares   of a runner: tickets k, k + n, … ; its sub-envs take them in turn
 taken    by the first who answers; a ticket fixes its episodes, so it makes no difference who
 handed   on if a runner is given up, and, where nobody is to be waited for, if it is stuck
+divided  into single tickets if runners fail again and again, so that what was played stays
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from trainer.env_runners.group_sample import GroupSample
@@ -18,16 +19,20 @@ from trainer.env_runners.request_round import RequestRound
 from trainer.env_runners.rounds import Ask, Round, RoundResult
 from trainer.env_runners.runner_place import RunnerPlace
 from trainer.env_runners.spec import Assignment, SampleReply, SampleRequest, SlotPosition
+from trainer.runtime.restart_policy import Attempts
 
 _LOGGER = logging.getLogger(__name__)
 
 _STUCK_AFTER_S: Final = 1.0
 _STUCK_AT_THE_END_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.1
-_MOST_TRIES: Final = 2
+_MOST_HOLDERS: Final = 2
+_TRIES_WITHOUT_PROGRESS: Final = 2
+_MOST_FAILURES: Final = 20
 
-# A ticket cannot be skipped as a training episode can: what kills thrice, kills always.
-_TOLERANCE: Final = 2
+# Single tickets find what all together find, but for callbacks: those hear of them one by one.
+_FAILURES_BEFORE_DIVIDING: Final = 3
+_FAILURES_BEFORE_DIVIDING_FOR_CALLBACKS: Final = 10
 
 Healthy = Callable[[], list[int]]
 """The numbers of the runners that can be asked; raises if there are none."""
@@ -43,20 +48,32 @@ class _Share:
     Attributes:
         tickets: at least one.
         tries: how often they were asked for.
+        failed: the attempts that failed.
         num_holders: runners that play them now.
         is_done: somebody has answered.
     """
 
     tickets: tuple[Assignment, ...]
     tries: int = 0
+    failed: Attempts = field(default_factory=Attempts)
     num_holders: int = 0
     is_done: bool = False
+
+    @property
+    def may_be_tried_again(self) -> bool:
+        """Whether it is worth another try where nobody waits for it."""
+        failed = self.failed
+        return (
+            failed.num_without_progress < _TRIES_WITHOUT_PROGRESS
+            and failed.num_failures < _MOST_FAILURES
+        )
 
 
 class TicketPlay:
     """Plays tickets until each has an answer, at once (`finish`) or bit by bit (`advance`).
 
     Attributes:
+        tickets: all of them.
         missing: tickets that nobody could play; only where not all are waited for.
         is_abandoned: it was ended, or an error ended it; there is no outcome.
     """
@@ -71,6 +88,7 @@ class TicketPlay:
         tickets: Sequence[Assignment],
         request: SampleRequest,
         stall_limit_s: float | None,
+        limited_by: str,
         waits_for_all: bool,
     ) -> None:
         """Asks every runner for its share of the tickets.
@@ -83,10 +101,12 @@ class TicketPlay:
             tickets: what to play.
             request: what to ask, tickets aside.
             stall_limit_s: a runner without progress for so long is replaced; None waits.
+            limited_by: the setting that says so.
             waits_for_all: every ticket is played, whatever it takes, or an error is raised. Else
                 the share of a runner that is stuck or has failed is handed to an idle one, and a
                 ticket that fails there as well is missing.
         """
+        self.tickets = tuple(tickets)
         self.missing: list[Assignment] = []
         self.is_abandoned = False
         self._is_told_to_end = False
@@ -95,7 +115,7 @@ class TicketPlay:
         self._healthy = healthy
         self._on_over = on_over
         self._request = request
-        self._stall_limit_s = stall_limit_s
+        self._stall_limit_s, self._limited_by = stall_limit_s, limited_by
         self._waits_for_all = waits_for_all
         self._waiting: deque[_Share] = deque()
         self._hands: dict[int, _Share] = {}
@@ -202,7 +222,7 @@ class TicketPlay:
         if self._waits_for_all or not isinstance(self._round, RequestRound):
             return None
         for index, share in self._hands.items():
-            is_free = not share.is_done and share.num_holders == 1 and share.tries < _MOST_TRIES
+            is_free = not share.is_done and share.num_holders == 1 and share.tries < _MOST_HOLDERS
             if is_free and self._round.is_stuck(index, for_s=_STUCK_AFTER_S):
                 return share
         return None
@@ -221,10 +241,21 @@ class TicketPlay:
                 "sample",
                 (replace(self._request, assignments=share.tickets),),
                 stall_limit_s=self._stall_limit_s,
-                tolerance=_TOLERANCE if self._waits_for_all else 0,
-                can_be_left_out=not self._waits_for_all,
+                limited_by=self._limited_by,
+                must_be_played=self._waits_for_all,
+                handed_back_after=self._failures_before_hand_back(place, share),
             ),
         )
+
+    def _failures_before_hand_back(self, place: RunnerPlace, share: _Share) -> int | None:
+        if not self._waits_for_all:
+            return 1
+        if len(share.tickets) == 1 or self._request.steps_per_chunk is not None:
+            return None
+        callbacks = place.spec.callbacks
+        if callbacks.classes or callbacks.functions:
+            return _FAILURES_BEFORE_DIVIDING_FOR_CALLBACKS
+        return _FAILURES_BEFORE_DIVIDING
 
     # ---- taking
 
@@ -241,8 +272,10 @@ class TicketPlay:
             self._replies.append((index, share.tickets[0].ticket or 0, reply))
 
     def _take_failures(self) -> None:
-        for index in self._round.take_failures():
-            self._give_back(self._hands.pop(index))
+        for index, attempt in self._round.take_handed_back().items():
+            share = self._hands.pop(index)
+            share.failed.add(attempt)
+            self._give_back(share)
         for index in [index for index in self._hands if self._places[index].is_given_up]:
             share = self._hands.pop(index)
             if self._waits_for_all:
@@ -273,7 +306,7 @@ class TicketPlay:
         elif len(share.tickets) > 1:
             # One of them is to blame: the others get as many tries as they need.
             self._waiting.extend(_Share((ticket,)) for ticket in share.tickets)
-        elif share.tries < _MOST_TRIES:
+        elif share.may_be_tried_again:
             self._waiting.append(share)
         else:
             self.missing.append(share.tickets[0])

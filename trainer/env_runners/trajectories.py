@@ -13,12 +13,14 @@ with what the env really showed. Nothing here fires an event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 
-from trainer.connectors import SampleBatch
+from trainer.connectors import ObservationEncoder, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.columns import (
@@ -52,17 +54,68 @@ _BASE: Final = FIXED | {OBS, NEW_OBS, ACTIONS, REWARDS, INFOS}
 """Columns that are not extra outputs of the chunk."""
 
 
+class ObservationCodes:
+    """Discrete and MultiDiscrete observations as callbacks see them: one-hot, as in RLlib.
+
+    Callbacks written for RLlib take `argmax(obs, -1)`, which would be silently wrong of integers;
+    and one-hot rows are what modules read.
+    """
+
+    @classmethod
+    def of(cls, space: gymnasium.Space[Any]) -> ObservationCodes | None:
+        """None for all other spaces: their observations are shown as they are."""
+        if isinstance(space, spaces.Discrete):
+            return cls(space, sizes=np.array([space.n]), starts=np.array([space.start]))
+        if isinstance(space, spaces.MultiDiscrete):
+            return cls(space, sizes=space.nvec.ravel(), starts=np.ravel(space.start))
+        return None
+
+    def __init__(self, space: gymnasium.Space[Any], *, sizes: Array, starts: Array) -> None:
+        self._encoder = ObservationEncoder(space)
+        self._shape = space.shape or ()
+        self._borders, self._starts = np.cumsum(sizes)[:-1], starts
+
+    def encode(self, observations: Array) -> Array:
+        """One-hot codes, float32 [T, n], of a batch of observations."""
+        return self._encoder.encode(observations)
+
+    def decode(self, codes: Array) -> Array:
+        """The observations that codes stand for, int64 [T, ...].
+
+        Raises:
+            EpisodeError: a row is no one-hot code.
+        """
+        parts = np.split(codes, self._borders, axis=1)
+        observations = np.stack([part.argmax(axis=1) for part in parts], axis=1) + self._starts
+        observations = observations.reshape(len(codes), *self._shape)
+        is_wrong = (self.encode(observations) != codes).any(axis=1)
+        if is_wrong.any():
+            row = int(np.argmax(is_wrong))
+            raise EpisodeError(
+                f"An observation was changed to {codes[row].tolist()}, which is no one-hot code; "
+                "observations of Discrete and MultiDiscrete spaces are shown as such codes. Write "
+                "a row with a single 1, or one for each number."
+            )
+        return observations
+
+
 def trajectory_columns(
-    episode: SingleAgentEpisode, *, logp: Callable[[Array, Array], Array]
+    episode: SingleAgentEpisode,
+    *,
+    logp: Callable[[Array, Array], Array],
+    codes: ObservationCodes | None = None,
 ) -> SampleBatch:
     """The steps of a chunk as columns with T rows each, in memory of their own.
 
     Args:
         episode: the running chunk, or one that has just ended; at least one step.
         logp: log-likelihood of actions, from distribution inputs and actions.
+        codes: of the observations, if they are to be shown as such.
     """
     steps = len(episode)
     observations = _batch(episode.get_observations(), OBS)
+    if codes is not None:
+        observations = codes.encode(observations)
     ends = np.zeros((2, steps), np.bool_)
     ends[:, -1] = episode.is_terminated, episode.is_truncated
     batch = SampleBatch(
@@ -120,6 +173,16 @@ class Rewrite:
     actions: Array | None
     rewards: Array | None
     outputs: Mapping[str, Array]
+
+    def decoded(self, codes: ObservationCodes | None) -> Rewrite:
+        """The same with observations as the episode has them.
+
+        Raises:
+            EpisodeError: one of them is no code.
+        """
+        if codes is None or self.observations is None:
+            return self
+        return replace(self, observations=codes.decode(self.observations))
 
     def write_to(self, chunk: SingleAgentEpisode) -> None:
         """Writes the changes into the chunk; `get_return()` stays what the env paid."""
@@ -255,7 +318,7 @@ def _is_same(column: Any, before: Any) -> bool:
 
 def _changed_rows(rows: Array, before: Array) -> Array:
     differs = (rows != before) & ((rows == rows) | (before == before))  # NaN stays NaN
-    changed: Array = differs.reshape(len(rows), -1).any(axis=1)
+    changed: Array = differs.any(axis=tuple(range(1, differs.ndim)))  # also of no row at all
     return changed
 
 

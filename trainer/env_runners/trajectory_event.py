@@ -9,6 +9,7 @@ from trainer.connectors import Normalization, ObservationEncoder, SampleBatch
 from trainer.connectors.sample_batch import read_only
 from trainer.env_runners.runner_parts import RunnerParts
 from trainer.env_runners.trajectories import (
+    ObservationCodes,
     Rewrite,
     all_observations,
     rewrite_of,
@@ -58,6 +59,7 @@ class TrajectoryEvent:
         self._emit = emit
         self._normalization = Normalization()
         module = runner.module
+        self._codes = ObservationCodes.of(module.observation_space)
         self._encoder = ObservationEncoder(
             module.observation_space, action_mask_key=module.action_mask_key
         )
@@ -80,7 +82,7 @@ class TrajectoryEvent:
             CallbackError: a callback raised, or left what cannot be learnt from.
         """
         runner, module = self._runner, self._runner.module
-        batch = trajectory_columns(episode, logp=self._logp)
+        batch = trajectory_columns(episode, logp=self._logp, codes=self._codes)
         before = sealed_copy(batch)
         original = before.copy(shallow=True)
         self._add_columns(batch, before)
@@ -97,7 +99,8 @@ class TrajectoryEvent:
         }
         self._emit(**arguments)
         try:
-            return rewrite_of(batch, before=before)
+            rewrite = rewrite_of(batch, before=before)
+            return None if rewrite is None else rewrite.decoded(self._codes)
         except EpisodeError as error:
             raise runner.callbacks.blame(EVENT, arguments, error) from error
 
@@ -106,7 +109,8 @@ class TrajectoryEvent:
         postprocessing = self._runner.spec.postprocessing
         if postprocessing is None:
             return
-        obs = self._encoder.encode(all_observations(batch))
+        obs = all_observations(batch)
+        obs = self._encoder.encode(obs if self._codes is None else self._codes.decode(obs))
         # Advantages follow from what the learner will make of the rewards; callbacks see those of
         # the env, for they may rewrite them.
         paid = batch[REWARDS]

@@ -1,54 +1,65 @@
-"""What went wrong with a runner while it was asked, and whether its episodes are to blame."""
+"""What went wrong with a runner while it was asked, and since when."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
 
+from trainer.env_runners.whereabouts import PUTTING_BACK, RESETTING, STEPPING
+from trainer.errors import EnvContractError
 from trainer.runtime.outcomes import Failed, Lost
-
-_STRAY_FAILURES: Final = 5
+from trainer.runtime.restart_policy import Attempt, Attempts
 
 
 @dataclass
 class Trouble:
-    """What went wrong with one runner in this round.
+    """What went wrong with one runner since its last answer.
 
     Attributes:
-        failures: in a row, of any kind.
-        while_asked: those that came while it did what it was asked.
-        places: how far it was each time: whether it was being made, and its signs of progress.
-        blames_episodes: its running episodes are why, as far as one can tell.
+        attempts: those that failed, of any kind.
+        calls: of these, those that failed in a function of the user's.
         noticed_at: when the first failure came that is not repaired; seconds, None if all are.
     """
 
-    failures: int = 0
-    while_asked: int = 0
-    places: Counter[tuple[bool, int]] = field(default_factory=Counter)
-    blames_episodes: bool = False
+    attempts: Attempts = field(default_factory=Attempts)
+    calls: Attempts = field(default_factory=Attempts)
     noticed_at: float | None = None
 
-    def add(self, outcome: Failed | Lost, *, was_starting: bool, num_signs: int) -> None:
-        """Notes a failure.
-
-        Sampling is pure, so what an episode does to its runner comes again at the very same step,
-        while a process that is killed from outside dies anywhere. Some faults of an env depend on
-        the clock or the memory: after a few failures at different places the episodes are blamed,
-        too.
-        """
-        self.failures += 1
-        self.while_asked += not was_starting
+    def add(self, attempt: Attempt) -> bool:
+        """Notes a failed attempt; returns whether it made progress."""
         if self.noticed_at is None:
             self.noticed_at = time.monotonic()
-        if num_signs or isinstance(outcome, Failed):
-            self.places[was_starting, num_signs] += 1
-            has_come_again = self.places[was_starting, num_signs] > 1
-            is_enough = self.places.total() >= _STRAY_FAILURES
-            self.blames_episodes |= has_come_again or is_enough
+        return self.attempts.add(attempt)
+
+    def may_call_again(self, attempt: Attempt) -> bool:
+        """Notes a failure in a function of the user's; whether it is to be called once more.
+
+        A process may be killed from outside once; after that the function is to blame, unless the
+        envs that it steps get somewhere.
+        """
+        return self.calls.add(attempt) or self.calls.num_without_progress < 2
 
     def end(self) -> float:
         """Notes that the runner is back; returns the seconds that it took, waiting included."""
         begun, self.noticed_at = self.noticed_at, None
         return 0.0 if begun is None else time.monotonic() - begun
+
+
+def attempt_of(outcome: Failed | Lost, *, was_starting: bool, num_signs: int) -> Attempt:
+    """What is known of an attempt from how the call ended, and its signs of progress."""
+    if isinstance(outcome, Failed):
+        return Attempt(was_starting=was_starting, num_steps=num_signs, has_raised=True)
+    return Attempt(
+        was_starting=was_starting,
+        num_steps=num_signs,
+        was_stalled=outcome.stalled_s is not None,
+        was_killed=outcome.was_killed,
+    )
+
+
+def is_raised_by_env(failed: Failed, error: BaseException) -> bool:
+    """Whether what a function of the user's raised comes from a sub-env that it let play."""
+    context = failed.failure.context
+    doing = context.get("during")
+    is_at_env = doing == PUTTING_BACK or ("sub-env" in context and doing in (STEPPING, RESETTING))
+    return is_at_env and not isinstance(error, EnvContractError)

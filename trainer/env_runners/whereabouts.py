@@ -6,10 +6,12 @@ main       `last_words` of a process that was lost
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from trainer.runtime.worker_main import CallSignals
 
+NOTHING: Final = ""
 STEPPING: Final = "step()"
 RESETTING: Final = "reset()"
 MAKING: Final = "making its envs"
@@ -17,7 +19,7 @@ PUTTING_BACK: Final = "putting its episodes back"
 MENDING: Final = "making a sub-env anew"
 
 DOINGS: Final = (
-    "",
+    NOTHING,
     STEPPING,
     RESETTING,
     MAKING,
@@ -34,6 +36,11 @@ _CODES: Final = {doing: code for code, doing in enumerate(DOINGS)}
 
 # What the numbers in `CallSignals.notes` mean.
 DOING, ENV_INDEX, STREAM, EPISODE, SEED, SIGNS = range(6)
+
+
+def is_putting_back(notes: Sequence[int]) -> bool:
+    """Whether a runner was last putting its episodes back, as `CallSignals.notes` say."""
+    return notes[DOING] == _CODES[PUTTING_BACK]
 
 
 class Whereabouts:

@@ -1,8 +1,13 @@
 """Environments: how they are named and made, what an env is told, several of them side by side."""
 
 from trainer.envs.env_context import EnvContext
-from trainer.envs.env_factory import EnvFactory, make_env_factory
-from trainer.envs.env_state import EnvState, StatefulEnv, why_no_env_state
+from trainer.envs.env_factory import (
+    EnvFactory,
+    make_env_factory,
+    packed_registrations,
+    take_over_registrations,
+)
+from trainer.envs.env_state import EnvState, StatefulEnv, silent_wrappers, why_no_env_state
 from trainer.envs.registry import register_env
 from trainer.envs.vector_env import VectorEnv
 
@@ -13,6 +18,9 @@ __all__ = [
     "StatefulEnv",
     "VectorEnv",
     "make_env_factory",
+    "packed_registrations",
     "register_env",
+    "silent_wrappers",
+    "take_over_registrations",
     "why_no_env_state",
 ]

@@ -7,12 +7,14 @@ import copy
 import difflib
 import importlib
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
+import cloudpickle
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
@@ -20,6 +22,8 @@ from callbacks.importable import module_not_importable
 from trainer.envs.env_context import EnvContext
 from trainer.envs.registry import registered_creator, registered_names
 from trainer.errors import EnvCreationError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,19 @@ class EnvFactory:
     env_config: Mapping[str, Any] = field(default_factory=dict)
 
     def make(
-        self, *, worker_index: int, vector_index: int, num_workers: int, recreated_worker: bool
+        self, *, worker_index: int, vector_index: int, **place: Any
     ) -> tuple[gymnasium.Env[Any, Any], EnvContext]:
         """Makes one env, with a context of its own.
+
+        Args:
+            worker_index: of its runner.
+            vector_index: its own in the runner.
+            place: the other attributes of its `EnvContext`.
 
         Raises:
             EnvCreationError: the creator raised, or did not return a gymnasium env.
         """
-        context = EnvContext({}, worker_index, vector_index, False, num_workers, recreated_worker)
+        context = EnvContext({}, worker_index, vector_index, **place)
         context = context.copy_with_overrides(self.env_config)
         where = f"env {self.name!r} of env runner {worker_index}, sub-env {vector_index}"
         create: Callable[..., Any] = self.create
@@ -107,6 +116,42 @@ def _travelling(spec: EnvSpec) -> EnvSpec:
     spec = copy.copy(spec)
     spec.entry_point = creator
     return spec
+
+
+def packed_registrations() -> bytes:
+    """What is registered with gymnasium in this process, for `take_over_registrations`."""
+    specs: list[EnvSpec] = []
+    for spec in list(gymnasium.registry.values()):
+        with contextlib.suppress(EnvCreationError, KeyError):  # it names nothing here either
+            specs.append(_travelling(spec))
+    try:
+        return cloudpickle.dumps(specs)  # type: ignore[no-any-return]
+    except Exception:  # noqa: BLE001 - pickling runs users' code; the culprits are looked for
+        return cloudpickle.dumps([spec for spec in specs if _can_travel(spec)])  # type: ignore[no-any-return]
+
+
+def _can_travel(spec: EnvSpec) -> bool:
+    try:
+        cloudpickle.dumps(spec)
+    except Exception as error:  # noqa: BLE001 - pickling runs users' code
+        _LOGGER.info(
+            "The env %r, registered with gymnasium, cannot be made by its id in env runner "
+            "processes: its registration cannot travel (%s: %s).",
+            spec.id,
+            type(error).__name__,
+            error,
+        )
+        return False
+    return True
+
+
+def take_over_registrations(packed: bytes) -> None:
+    """Registers with gymnasium what another process had registered, under the same ids.
+
+    So `gymnasium.make` finds in a runner what it finds in the program, wherever that registers it.
+    """
+    for spec in cloudpickle.loads(packed):
+        gymnasium.registry[spec.id] = spec
 
 
 def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:

@@ -8,6 +8,10 @@
 A layer of another kind makes the state unknown, unless it is inside of a layer with `get_state`:
 that one answers for all that is inside of it and does not answer for itself. What is taken is bytes
 of plain data, so the env can go on without changing it.
+
+Where the state as a whole is unknown, an episode follows from its seed, its actions, and what
+layers carried over from the episodes before: `EnvState.carried` is the state of those that are
+known.
 """
 
 from __future__ import annotations
@@ -22,7 +26,13 @@ import numpy as np
 
 from checkpoints import StateError, decode, encode
 from trainer.curriculum.layers import layers
-from trainer.envs.wrapper_states import attributes_of, remembered_by, set_attributes
+from trainer.envs.wrapper_states import (
+    attributes_of,
+    is_carrying,
+    is_of_gymnasium,
+    remembered_by,
+    set_attributes,
+)
 
 _GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 _MOST_TEXT: Final = 300
@@ -67,6 +77,13 @@ class _Part:
         """What messages and states call the layer."""
         return type(self.layer).__qualname__
 
+    @property
+    def carries(self) -> bool:
+        """Whether the state may outlast a reset."""
+        return is_carrying(self.layer) or (
+            self.attributes != () and not is_of_gymnasium(self.layer)
+        )
+
     def take(self) -> Any:
         """The state, which may still change with the layer."""
         if self.attributes is None:
@@ -87,10 +104,15 @@ class EnvState:
     Attributes:
         trouble: why that did not work; empty as long as it does.
         fits: the state that was to be given back is one of an env with the same layers.
+        needs_reset: whether it can be taken and given back only after a reset.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], parts: Sequence[_Part]) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], parts: Sequence[_Part], *, is_whole: bool = True
+    ) -> None:
         *_, self._innermost = layers(env)
+        self._is_whole = is_whole
+        self.needs_reset = is_whole or not all(is_of_gymnasium(part.layer) for part in parts)
         self._parts = [part for part in parts if part.attributes != ()]
         self.trouble = ""
         self.fits = True
@@ -101,6 +123,12 @@ class EnvState:
         parts, unknown = _parts_of(env)
         return None if unknown is not None else cls(env, parts)
 
+    @classmethod
+    def carried(cls, env: gymnasium.Env[Any, Any]) -> EnvState | None:
+        """What known layers carry from episode to episode; None if they carry nothing."""
+        known = [part for part in map(_part_of, layers(env)) if part is not None and part.carries]
+        return cls(env, known, is_whole=False) if known else None
+
     def take(self) -> bytes | None:
         """The state now; None if it cannot be taken, and `trouble` says why."""
         taken = []
@@ -110,7 +138,9 @@ class EnvState:
             except Exception as error:  # noqa: BLE001 - told, and the episode is replayed instead
                 self.trouble = f"{_call(part, 'get_state')} raised {_described(error)}"
                 return None
-        state = {"layers": taken, "np_random": self._generator_state()}
+        # A reset with a seed follows where the state is not whole: it makes the generator anew.
+        generator = self._generator_state() if self._is_whole else None
+        state = {"layers": taken, "np_random": generator}
         try:
             return encode(state, name=f"what {self._names()} gave")
         except StateError as error:
@@ -192,6 +222,12 @@ def why_no_env_state(env: gymnasium.Env[Any, Any]) -> str:
     if problem:
         return f"{name}.{problem}"
     return f"nothing is known of the state of {name}, which has no get_state and set_state"
+
+
+def silent_wrappers(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
+    """Names of the wrappers of which nothing is known: what they carry from episode to episode."""
+    wrappers = [layer for layer in layers(env) if isinstance(layer, gymnasium.Wrapper)]
+    return tuple(type(layer).__qualname__ for layer in wrappers if _part_of(layer) is None)
 
 
 def _parts_of(env: gymnasium.Env[Any, Any]) -> tuple[list[_Part], Any | None]:

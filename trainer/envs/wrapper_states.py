@@ -51,13 +51,26 @@ _REMEMBERED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 
+_CARRYING: Final = frozenset({"NormalizeObservation", "NormalizeReward", "RecordEpisodeStatistics"})
+"""Those whose `reset` does not set anew what they remember."""
+
+
+def is_carrying(layer: Any) -> bool:
+    """Whether one of gymnasium's wrappers carries something from one episode to the next."""
+    return is_of_gymnasium(layer) and type(layer).__name__ in _CARRYING
+
+
+def is_of_gymnasium(layer: Any) -> bool:
+    """Whether a layer is one of gymnasium's own wrappers."""
+    return type(layer).__module__.startswith("gymnasium.wrappers.")
+
 
 def remembered_by(layer: Any) -> tuple[str, ...] | None:
     """The attributes that one of gymnasium's wrappers remembers; None if it is none of those.
 
     Releases of gymnasium differ in a few: those are named that this one has.
     """
-    if not type(layer).__module__.startswith("gymnasium.wrappers."):
+    if not is_of_gymnasium(layer):
         return None
     names = _REMEMBERED.get(type(layer).__name__)
     return None if names is None else tuple(name for name in names if _has(layer, name))

@@ -44,6 +44,11 @@ class RllibEpisodeNames(EpisodeColumns):
 
     def note_player(self, worker: Any, env_id: int) -> None:
         """Tells the episode who plays it; the runner is not kept alive by that."""
+        if isinstance(worker, str | bytes | int | float | list | dict | tuple | None):
+            raise EpisodeError(
+                f"note_player() got worker={worker!r:.60}; expected the env runner that plays. "
+                "Give the runner itself."
+            )
         self._worker = weakref.ref(worker)
         self.env_id = env_id
 
@@ -144,7 +149,7 @@ class RllibEpisodeNames(EpisodeColumns):
 
     def _check_agent(self, agent_id: Any) -> None:
         known = {None, self.agent_id, DEFAULT_AGENT_ID, _OLD_DEFAULT_AGENT_ID}
-        if agent_id not in known:
+        if not isinstance(agent_id, str | None) or agent_id not in known:
             raise EpisodeError(
                 f"There is no agent {agent_id!r} in this episode. It is a single-agent episode of "
                 f"the agent {self.get_agents()[0]!r}. Leave the agent id out, or write "

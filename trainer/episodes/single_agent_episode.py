@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
 from trainer.episodes.episode_state import (
     MOVED_BY_CUT,
@@ -27,7 +28,13 @@ from trainer.episodes.stopwatch import Stopwatch
 from trainer.errors import EpisodeError
 from trainer.types import State
 
+_JUDGE_THEMSELVES: Final = (
+    *("__init__", "append_step"),
+    *("get_observations", "get_infos", "get_actions", "get_rewards", "get_extra_model_outputs"),
+)
 
+
+@checked_methods(but=_JUDGE_THEMSELVES)
 class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
     """What one agent saw, did and got in one episode, or in one chunk of it.
 

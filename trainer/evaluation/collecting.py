@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from checkpoints.arguments import checked_arguments
 from trainer.env_runners import EnvRunnerGroup
 from trainer.metrics import EpisodeRecord, EpisodeStatistics
 
@@ -24,6 +25,7 @@ _OLD_NAMES: Final = {
 }
 
 
+@checked_arguments
 def collect_episodes(
     workers: EnvRunnerGroup,
     remote_worker_ids: Sequence[int] | None = None,
@@ -43,6 +45,7 @@ def collect_episodes(
     return workers.take_records()
 
 
+@checked_arguments
 def summarize_episodes(
     episodes: Iterable[EpisodeRecord],
     new_episodes: Iterable[EpisodeRecord] | None = None,

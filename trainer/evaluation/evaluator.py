@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,6 +53,7 @@ class EvaluationSettings:
     steps_per_chunk: tuple[int, int] = (100, 2000)
     has_fixed_seed: bool = False
     waits_for_all: bool = True
+    episode_limit_s: float | None = None
 
     @property
     def is_auto(self) -> bool:
@@ -162,19 +163,22 @@ class Evaluator:
         """
         play = evaluation.play
         sample = self.group.end_play(play)
+        self._tell_failed(play.missing)
         self._metrics.aggregate(sample.metrics)
         # By ticket, so that sums and windows do not depend on who played what.
         by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=_first)
+        missing = self._without_end(play, ended={number for number, _ in by_number}) + play.missing
         records = [record for _, record in by_number]
         self.num_evaluations += 1
         return {
             "env_runners": {
                 **self._take_logged(),
                 **self._statistics(records, sample.num_env_steps),
+                **sample.times.entries(),
             },
             "num_episodes": len(records),
             **self._date(evaluation.subject),
-            **({} if self.settings.waits_for_all else self._missing(play.missing)),
+            **(self._missing(missing) if missing or not self.settings.waits_for_all else {}),
         }
 
     def end_function(self, subject: Subject, metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +244,33 @@ class Evaluator:
             "evaluated_at_iteration": subject.iteration,
         }
 
+    def _without_end(self, play: TicketPlay, *, ended: Collection[int]) -> list[Assignment]:
+        """The tickets whose episodes did not end in time; says so."""
+        tickets = [
+            ticket
+            for ticket in play.tickets
+            if ticket.num_episodes and ticket.ticket not in ended and ticket not in play.missing
+        ]
+        if tickets:
+            _LOGGER.warning(
+                "%d of the %d episodes of an evaluation are missing in its result: no episode "
+                "ended within evaluation_sample_timeout_s=%s. Limit them with "
+                "gymnasium.wrappers.TimeLimit(env, max_episode_steps=…), set more time, or ask for "
+                'steps: evaluation(evaluation_duration_unit="timesteps").',
+                len(tickets),
+                len(play.tickets),
+                self.settings.episode_limit_s,
+            )
+        return tickets
+
     def _missing(self, tickets: Sequence[Assignment]) -> dict[str, int]:
+        return {
+            "num_episodes_missing": sum(ticket.num_episodes or 0 for ticket in tickets),
+            "num_env_steps_missing": sum(ticket.num_env_steps or 0 for ticket in tickets),
+            "num_evaluations_left_out": self.num_left_out,
+        }
+
+    def _tell_failed(self, tickets: Sequence[Assignment]) -> None:
         if tickets and not self.settings.is_auto and self._num_told_missing < _TIMES_TOLD:
             self._num_told_missing += 1
             is_last = self._num_told_missing == _TIMES_TOLD
@@ -251,11 +281,6 @@ class Evaluator:
                 ", ".join(str(ticket.ticket) for ticket in tickets),
                 _NOT_TOLD_AGAIN if is_last else "",
             )
-        return {
-            "num_episodes_missing": sum(ticket.num_episodes or 0 for ticket in tickets),
-            "num_env_steps_missing": sum(ticket.num_env_steps or 0 for ticket in tickets),
-            "num_evaluations_left_out": self.num_left_out,
-        }
 
     def add_metrics(self, metrics: Sequence[Any]) -> None:
         """Adds what users' functions logged in the runners; the next evaluation reports it.

@@ -57,8 +57,10 @@ def evaluation_state(subject: State) -> ShapeCheck:
         subject: `Subject.get_state()` of the newest weights, which those of an evaluation under way
             have to be like.
     """
-    parts = {name: like(part) for name, part in subject["weights"].items()}
-    weights = fields({**parts, "exploration": anything})  # a strategy's own, of any kind
+    parts = {name: like(part) for name, part in subject["weights"].items() if name != "connectors"}
+    weights = fields(  # a strategy's own, of any kind
+        {**parts, "exploration": anything}, optional={"connectors": of_type(dict)}
+    )
     of_now = subject["normalization"]
     observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
     normalization = fields(observations, optional={"rewards": _REWARDS})

@@ -34,6 +34,7 @@ class Subject:
                 "state": {name: state_array(array) for name, array in weights.state.items()},
                 "exploration": dict(weights.exploration),
                 "timestep": weights.timestep,
+                **({} if weights.connectors is None else {"connectors": weights.connectors}),
             },
             "normalization": _normalization_state(self.normalization),
         }

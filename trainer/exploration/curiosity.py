@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
+from checkpoints.arguments import checked_methods
 from checkpoints.state_shapes import ShapeCheck, anything, fields
 from trainer.errors import ConfigError, ModuleError
 from trainer.exploration.explored_sample import ExploredSample
@@ -35,6 +36,7 @@ _STREAM: Final = 1_001
 """Tells the weights of these networks from other uses of the exploration role."""
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class Curiosity(WithSubExploration):
     """Adds η · ½‖φ̂(s') - φ(s')‖² to the rewards (ibid., equation 6).
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.exploration.action_choice import ActionChoice, valid_parts
 from trainer.exploration.exploration import Exploration
 from trainer.exploration.schedules import ConstantSchedule, ExplorationSchedule
@@ -19,6 +20,7 @@ _EXPONENT: Final = 7.0
 _SMALLEST: Final = float(np.finfo(np.float32).tiny)
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class EpsilonGreedy(Exploration):
     """With probability ε a uniformly random allowed action, otherwise the best one.
 
@@ -110,6 +112,7 @@ class EpsilonGreedy(Exploration):
         }
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class PerWorkerEpsilonGreedy(EpsilonGreedy):
     """A constant ε of its own for each env runner (Horgan et al. 2018, section 4).
 

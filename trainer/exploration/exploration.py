@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from trainer.errors import UnsupportedSpaceError
+from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration.action_choice import ActionChoice
 from trainer.exploration.explored_sample import ExploredSample
 from trainer.nn import ActionDistribution
@@ -83,7 +83,7 @@ class Exploration(ABC):
         self,
         action_space: spaces.Space[Any],
         *,
-        distribution: ActionDistribution,
+        distribution: ActionDistribution | None = None,
         num_workers: int = 0,
         worker_index: int = 0,
     ) -> None:
@@ -91,8 +91,15 @@ class Exploration(ABC):
 
         Raises:
             UnsupportedSpaceError: the strategy cannot serve this action space.
+            ConfigError: it is made by hand, without the context that an algorithm gives.
         """
         self.check_space(action_space)
+        if distribution is None:
+            raise ConfigError(
+                f"{type(self).__name__}() got no `distribution`: a strategy is made by its "
+                "algorithm, which knows the network. Name it in the config: "
+                f'config.exploration(exploration_config={{"type": "{type(self).__name__}"}}).'
+            )
         self.action_space = action_space
         self.distribution = distribution
         self.num_workers = num_workers

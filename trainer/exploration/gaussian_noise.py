@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.exploration.action_choice import ActionChoice
 from trainer.exploration.epsilon_greedy import constant_per_worker
 from trainer.exploration.exploration import Exploration
@@ -18,6 +19,7 @@ from trainer.exploration.uniform_actions import UniformActions
 from trainer.types import Array, State
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class GaussianNoise(Exploration):
     """Uniform actions at first, then the best action plus scale(t) · N(0, stddev), clipped.
 
@@ -116,6 +118,7 @@ class GaussianNoise(Exploration):
         return {"cur_scale": self.scale(self.last_timestep), "last_timestep": self.last_timestep}
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class PerWorkerGaussianNoise(GaussianNoise):
     """A constant scale of its own for each env runner (after Horgan et al. 2018, section 4).
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from checkpoints.arguments import checked_arguments
 from trainer.nn import ActionDistribution
 from trainer.nn.noise import from_uniform, uniform_width
 from trainer.seeding import NoiseKind
 from trainer.types import Array
 
 
+@checked_arguments
 def uniforms_per_row(distribution: ActionDistribution) -> int:
     """How many uniform numbers one draw from a distribution takes."""
     return uniform_width(distribution.noise_kind, distribution.noise_width)

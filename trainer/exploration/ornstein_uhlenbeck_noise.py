@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.exploration.gaussian_noise import GaussianNoise, scale_per_worker
 from trainer.exploration.noise_numbers import normal_numbers
 from trainer.exploration.settings import checked_number
 from trainer.types import Array
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class OrnsteinUhlenbeckNoise(GaussianNoise):
     """Uniform actions at first, then the best action plus an Ornstein-Uhlenbeck process, clipped.
 
@@ -75,6 +77,7 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         return added
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
     """A constant scale of its own for each env runner; see `PerWorkerGaussianNoise`."""
 

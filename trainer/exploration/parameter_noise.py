@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape
+from checkpoints.arguments import checked_methods
 from checkpoints.state_shapes import anything, fields, number
 from trainer.errors import ConfigError
 from trainer.exploration.epsilon_greedy import EpsilonGreedy
@@ -28,6 +29,7 @@ _SIGMA_OF_OTHERS: Final = 0.2
 _SMALLEST: Final = 1e-10
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class ParameterNoise(WithSubExploration):
     """Acts with weights to which normal noise was added, once per episode.
 

@@ -6,12 +6,14 @@ from typing import Any
 
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.exploration.action_choice import ActionChoice, valid_parts
 from trainer.exploration.exploration import Exploration
 from trainer.exploration.uniform_actions import UniformActions
 from trainer.types import Array
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class Random(Exploration):
     """Uniform over the (allowed) actions; without exploration the most likely one."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
+from checkpoints.arguments import checked_methods
 from checkpoints.state_shapes import ShapeCheck, anything, array, fields, list_of, number
 from trainer.errors import ConfigError
 from trainer.exploration.explored_sample import ExploredSample
@@ -25,6 +26,7 @@ _STREAM: Final = 1_002
 _SMALLEST_STD: Final = 1e-6
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class RE3(WithSubExploration):
     """Adds β_t · log(1 + ‖y - y_kNN‖) to the rewards (ibid., equations 4 and 5).
 

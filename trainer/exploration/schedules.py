@@ -31,15 +31,18 @@ class ExplorationSchedule(ABC):
         return self.value(t)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ConstantSchedule(ExplorationSchedule):
-    """Always the same value.
+    """Always the same value: `ConstantSchedule(0.1)` or `ConstantSchedule(value=0.1)`.
 
     Attributes:
-        constant: the value; RLlib calls it `value` as an argument.
+        constant: the value; `value` is the method, as in RLlib.
     """
 
     constant: float
+
+    def __init__(self, value: float) -> None:
+        object.__setattr__(self, "constant", value)
 
     def value(self, t: float) -> float:
         """The constant."""
@@ -156,7 +159,7 @@ SCHEDULES: Final[Mapping[str, type[ExplorationSchedule]]] = MappingProxyType(
 )
 """Every schedule by its name."""
 
-_OTHER_NAMES: Final = MappingProxyType({"value": "constant"})
+_OTHER_NAMES: Final = MappingProxyType({"constant": "value"})
 _WITHOUT_MEANING: Final = frozenset({"framework", "interpolation"})
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.exploration.action_choice import ActionChoice
 from trainer.exploration.exploration import Exploration
 from trainer.exploration.noise_numbers import numbers_for, uniforms_per_row
@@ -16,6 +17,7 @@ from trainer.types import Array
 _LARGEST_GAP: Final = 1e20
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class SoftQ(Exploration):
     """Draws from softmax(q / temperature) (Sutton and Barto 2018, section 2.8)."""
 

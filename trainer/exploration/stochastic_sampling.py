@@ -6,6 +6,7 @@ from typing import Any
 
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.exploration.action_choice import ActionChoice, valid_parts
 from trainer.exploration.exploration import Exploration
 from trainer.exploration.noise_numbers import uniforms_per_row
@@ -14,6 +15,7 @@ from trainer.exploration.uniform_actions import UniformActions
 from trainer.types import Array
 
 
+@checked_methods(but=("__init__", "get_exploration_action"))
 class StochasticSampling(Exploration):
     """Draws from the module's distribution, after an optional phase of uniform actions.
 

@@ -27,7 +27,11 @@ class WithSubExploration(Exploration):
     """
 
     def __init__(
-        self, action_space: spaces.Space[Any], *, sub_exploration: Exploration, **context: Any
+        self,
+        action_space: spaces.Space[Any],
+        *,
+        sub_exploration: Exploration | None = None,
+        **context: Any,
     ) -> None:
         """Takes over the noise that the sub-exploration wants.
 
@@ -35,6 +39,11 @@ class WithSubExploration(Exploration):
             ConfigError: the sub-exploration does more than to choose actions.
         """
         super().__init__(action_space, **context)
+        if sub_exploration is None:
+            raise ConfigError(
+                f"{type(self).__name__}() got no `sub_exploration`, which chooses actions. Name "
+                'both in the config: exploration_config={..., "sub_exploration": {...}}.'
+            )
         observes = type(sub_exploration).observe_sample is not Exploration.observe_sample
         if observes or sub_exploration.perturbs_weights:
             raise ConfigError(

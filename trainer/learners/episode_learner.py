@@ -21,7 +21,7 @@ class EpisodeLearner(Learner, ABC):
 
     Life:
         learner = LearnerSpec(...).build()
-        metrics = learner.update(episodes, num_env_steps_sampled_lifetime=...)   once per iteration
+        metrics = learner.update(episodes, num_env_steps_sampled_before=...)     once per iteration
         weights = learner.module.get_state(inference_only=True)                  for the env runners
         state = learner.get_state(); learner.set_state(state)                    exact resume
 
@@ -43,7 +43,7 @@ class EpisodeLearner(Learner, ABC):
         Args:
             columns: all steps to learn from.
             rng: the random numbers of this update.
-            num_env_steps: env steps sampled since the start of training, for schedules.
+            num_env_steps: env steps sampled before these, where schedules are read.
             event: to fire once with all columns of the loss, which it may change.
 
         Returns:
@@ -54,15 +54,16 @@ class EpisodeLearner(Learner, ABC):
         self,
         episodes: Sequence[SingleAgentEpisode],
         *,
-        num_env_steps_sampled_lifetime: int,
+        num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
     ) -> dict[str, Any]:
         """Learns from episodes.
 
         Args:
             episodes: chunks after `to_numpy()`, sampled with the current weights.
-            num_env_steps_sampled_lifetime: env steps sampled since the start of training, these
-                included.
+            num_env_steps_sampled_before: env steps sampled since the start of training, without
+                those of these episodes; schedules are read there, so that the first update uses
+                their first value.
             on_batch: called with the module, the complete train batch, which it may change, and a
                 dict for metrics of its own.
 
@@ -85,7 +86,7 @@ class EpisodeLearner(Learner, ABC):
             # harm.
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 metrics = self.learn(
-                    columns, rng=rng, num_env_steps=num_env_steps_sampled_lifetime, event=event
+                    columns, rng=rng, num_env_steps=num_env_steps_sampled_before, event=event
                 )
         except BaseException:  # raised again; also Ctrl-C must not leave half an update
             self.set_state(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from checkpoints.state_shapes import anything, count, fields, number
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder
 from trainer.episodes import nested
-from trainer.errors import ModuleError
+from trainer.errors import FrozenConfigError, ModuleError
 from trainer.learners.settings import LearnerSettings
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule
+from trainer.rllib_names.config_names import OLD_NAMES
 from trainer.types import DEFAULT_MODULE_ID, Array, State
 
 OWN: Final = "learner"
@@ -53,7 +54,10 @@ class Learner(Checkpointable):
         root_seed: the seed of the run; with `num_updates` it decides all random numbers.
         parts: what has a state of its own, by component.
         normalization: what is done to observations and rewards; changed by `normalize_with`.
+        moving_settings: settings that are where they begin: they move on, and are saved.
     """
+
+    moving_settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, *, module_spec: RLModuleSpec, settings: LearnerSettings, root_seed: int
@@ -86,6 +90,15 @@ class Learner(Checkpointable):
             "rl_module": self.module,
             "optimizer": self._optimizer,
         }
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What was copied out of the settings at construction would keep its value.
+        settings = self.__dict__.get("settings")
+        meant = OLD_NAMES[name].new if name in OLD_NAMES else name
+        is_fixed = meant == "settings" or hasattr(settings, meant)
+        if settings is not None and is_fixed and name not in self.moving_settings:
+            raise FrozenConfigError.of_attribute(self, name, value)
+        super().__setattr__(name, value)
 
     def make_encoder(self) -> ObservationEncoder:
         """A new encoder of the observations that the module reads."""

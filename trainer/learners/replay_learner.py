@@ -75,7 +75,8 @@ class ReplayLearner(Learner, ABC):
     """Learns from transitions that any earlier weights have played.
 
     Life:
-        learner.update_from(buffer, num_updates=8, num_env_steps_sampled_lifetime=...)   per round
+        learner.update_from(buffer, num_updates=8, num_env_steps_sampled_lifetime=...,
+                            num_env_steps_sampled_before=...)                      per round
         weights = learner.module.get_state(inference_only=True)            for the env runners
         state = learner.get_state(); learner.set_state(state)              exact resume
 
@@ -128,6 +129,7 @@ class ReplayLearner(Learner, ABC):
         *,
         num_updates: int,
         num_env_steps_sampled_lifetime: int,
+        num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
     ) -> dict[str, Any]:
         """Learns from a buffer, and tells it how wrong the values were.
@@ -135,7 +137,9 @@ class ReplayLearner(Learner, ABC):
         Args:
             buffer: not empty.
             num_updates: how many batches, ≥ 1.
-            num_env_steps_sampled_lifetime: for schedules and target networks.
+            num_env_steps_sampled_lifetime: for target networks.
+            num_env_steps_sampled_before: the same without the steps of this round; schedules are
+                read there.
             on_batch: called for each batch with the module, the columns of `ReplayBatch` (with
                 `next_obs` under its name `new_obs`), which it may change, and a dict for metrics
                 of its own.
@@ -150,7 +154,7 @@ class ReplayLearner(Learner, ABC):
         """
         settings = self.settings
         num_env_steps = num_env_steps_sampled_lifetime
-        lr = self._lr.value_at(num_env_steps)
+        lr = self._lr.value_at(num_env_steps_sampled_before)
         event = TrainBatchEvent(self.module, (), on_batch, keeps_rows=True)
         # What is not finite is found and raised before it does harm.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

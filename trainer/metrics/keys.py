@@ -94,6 +94,16 @@ _STEPS: Final = (
         clock=True,
         num_env_steps_sampled_lifetime_throughput="env steps per second",
     ),
+    *keys_of(
+        "env runner group",
+        f"{ENV_RUNNERS}/",
+        TRAIN | EVALUATE,
+        clock=True,
+        env_step_timer="seconds",
+        env_reset_timer="seconds",
+        rlmodule_inference_timer="seconds",
+        callbacks_timer="seconds",
+    ),
 )
 
 _LEARNING: Final = (

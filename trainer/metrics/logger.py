@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import Checkpointable, check_shape
+from checkpoints.arguments import checked_methods, require_keys
 from trainer.metrics.block_timer import BlockTimer
 from trainer.metrics.options import OPTION_DEFAULTS, Reduce
 from trainer.metrics.paths import Key, Path, leaves, nearest, path_of, put, sorting_key, text_of
@@ -21,6 +22,7 @@ from trainer.types import State
 _NO_DEFAULT: Final = object()
 
 
+@checked_methods(but=("log_value", "log_time"))
 class MetricsLogger(MetricsLoggerNames, Checkpointable):
     """Collects values under keys and reduces them to one number each.
 
@@ -188,7 +190,8 @@ class MetricsLogger(MetricsLoggerNames, Checkpointable):
             key: a key, or the beginning of keys for a nested dict; None for everything.
             default: the answer if there is no such key; without it that is a KeyError.
             compile: False gives the single values as a list, as far as they are kept.
-            throughput: give the throughput instead.
+            throughput: give the throughput instead; of several keys, those that were logged with
+                one, each as `<key>_throughput`.
             stat: give "mean", "sum", "min", "max", "count" (without NaN) or "nan_count" instead.
 
         Raises:
@@ -211,7 +214,10 @@ class MetricsLogger(MetricsLoggerNames, Checkpointable):
             raise KeyError(f"Nothing was logged as {key!r}.{nearest(text_of(path), known)}")
         tree: dict[Any, Any] = {}
         for below, statistic in found.items():
-            put(tree, below[len(path) :], read(statistic))
+            if throughput and not statistic.options.with_throughput:
+                continue
+            shown = sibling(below, "_throughput") if throughput else below
+            put(tree, shown[len(path) :], read(statistic))
         return tree
 
     @staticmethod
@@ -340,4 +346,5 @@ class MetricsLogger(MetricsLoggerNames, Checkpointable):
 
     def set_state(self, state: State) -> None:
         """Replaces everything by what `get_state` gave."""
+        require_keys("MetricsLogger.set_state()", "state", state, ("statistics",))
         self._table.set_state(state["statistics"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
+from checkpoints.arguments import argument_error, checked_methods, shown
 from trainer.metrics.paths import leaves, nearest, text_of
 from trainer.metrics.rllib_keys import OLD_KEYS, old_value
 from trainer.metrics.summary import summary
@@ -12,6 +13,19 @@ from trainer.metrics.summary import summary
 _MISSING: Final = object()
 
 
+_LONGEST_REPR: Final = 400
+"""Characters of a repr that shows everything."""
+
+_SHOWN: Final = (
+    "training_iteration",
+    "num_env_steps_sampled_lifetime",
+    "env_runners/episode_return_mean",
+    "evaluation/env_runners/episode_return_mean",
+)
+"""What the repr of a long result shows."""
+
+
+@checked_methods(but=("__init__", "flatten"))
 class ResultDict(dict[str, Any]):
     """A nested dict of metrics that also answers slash paths and RLlib's old keys.
 
@@ -21,8 +35,8 @@ class ResultDict(dict[str, Any]):
 
     Iterating, `len`, `==`, copying, pickling and JSON see the nested dict only. `in` and `get` know
     all three spellings. Nested dicts that it is made of become ResultDicts too (copies, so that
-    changing a result never changes its source). `print(result)` shows the important rows;
-    `repr(result)` everything.
+    changing a result never changes its source). `print(result)` shows the important rows,
+    `repr(result)` one line; `result.to_dict()` is everything, as plain dicts.
     """
 
     def __init__(
@@ -68,6 +82,8 @@ class ResultDict(dict[str, Any]):
 
     def get(self, key: object, default: Any = None) -> Any:
         """The value of a key, slash path or old key, or `default`."""
+        if not isinstance(key, Hashable):
+            raise argument_error("ResultDict.get()", "key", key, "a key such as 'a/b'")
         if super().__contains__(key):
             return self[key]  # type: ignore[index]
         found = self._find(key)
@@ -97,8 +113,26 @@ class ResultDict(dict[str, Any]):
         """
         return summary(self.flat(), num_rows=num_rows)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain nested dicts; `repr(result.to_dict())` shows every value."""
+        return {
+            key: value.to_dict() if isinstance(value, ResultDict) else value
+            for key, value in self.items()
+        }
+
     def __str__(self) -> str:
         return self.summary()
+
+    def __repr__(self) -> str:
+        whole = repr(self.to_dict())
+        if len(whole) <= _LONGEST_REPR:
+            return whole
+        flat = self.flat()
+        first = ", ".join(f"{key!r}: {shown(flat[key])}" for key in _SHOWN if key in flat)
+        return (
+            f"<ResultDict of {len(flat)} values{': ' if first else ''}{first}; print() it for the "
+            "important ones, to_dict() holds all>"
+        )
 
 
 def _by_text(tree: Any, path: str) -> Any:

@@ -56,6 +56,23 @@ _SUMMED: Final = frozenset(
     {"num_agent_steps_sampled", "num_agent_steps_sampled_this_iter", "agent_timesteps_total"}
 )
 _MAYBE_EMPTY: Final = frozenset({"custom_metrics", "hist_stats", "episode_media"})
+_NOT_MEASURED: Final = frozenset({"perf", "sampler_perf", "connector_metrics"})
+_LEARNER_STATS: Final = MappingProxyType(
+    {
+        "cur_lr": "default_optimizer_learning_rate",
+        "cur_kl_coeff": "curr_kl_coeff",
+        "entropy_coeff": "curr_entropy_coeff",
+        "kl": "mean_kl_loss",
+        "grad_gnorm": "gradients_default_optimizer_global_norm",
+        "mean_q": "qf_mean",
+        "min_q": "qf_min",
+        "max_q": "qf_max",
+        "mean_td_error": "td_error_mean",
+        "critic_loss": "qf_loss",
+        "actor_loss": "policy_loss",
+        "policy_entropy": "entropy",
+    }
+)
 _COUNTERS: Final = (
     "num_env_steps_sampled",
     "num_env_steps_trained",
@@ -66,7 +83,7 @@ _BY_MODULE: Final = MappingProxyType(
     {"policy_reward_min": "episode_return_min", "policy_reward_max": "episode_return_max"}
 )
 
-OLD_KEYS: Final = frozenset({*OLD_PATHS, *_BY_MODULE, "info", "counters"})
+OLD_KEYS: Final = frozenset({*OLD_PATHS, *_BY_MODULE, *_NOT_MEASURED, "info", "counters"})
 """All old keys."""
 
 
@@ -85,9 +102,11 @@ def old_value(result: Mapping[str, Any], key: str) -> Any:
         return {"learner": _learner_info(result), **_counters(result)}
     if key == "counters":
         return _counters(result)
+    if key in _NOT_MEASURED and "env_runners" in result:
+        return {}
     if key in _BY_MODULE:
         return _of_the_only_module(result, _BY_MODULE[key])
-    for path in OLD_PATHS[key]:
+    for path in OLD_PATHS.get(key, ()):
         for candidate in (path, path.removeprefix("env_runners/")):
             if candidate != key and candidate in result:
                 value = result[candidate]
@@ -109,10 +128,15 @@ def _of_the_only_module(result: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _learner_info(result: Mapping[str, Any]) -> dict[str, Any]:
     learners = result["learners"]
     return {
-        module_id: {"learner_stats": values, "custom_metrics": {}}
+        module_id: {"learner_stats": _with_old_names(values), "custom_metrics": {}}
         for module_id, values in learners.items()
         if module_id != "__all_modules__"
     }
+
+
+def _with_old_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    old = {name: values[new] for name, new in _LEARNER_STATS.items() if new in values}
+    return {**values, **old}
 
 
 def _counters(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,8 @@ class Statistic:
         "_new",
         "_read_at_s",
         "_throughput",
+        "_unmeasured",
+        "_waits_for_first",
         "given",
         "has_warned",
         "name",
@@ -118,6 +120,9 @@ class Statistic:
         self._clock = clock
         self._read_at_s: float | None = None
         self._throughput = math.nan
+        # The first amount has no time before it that it could be divided by.
+        self._waits_for_first = options.with_throughput
+        self._unmeasured = 0.0
 
     def log(self, value: Any) -> None:
         """Adds a value.
@@ -131,6 +136,8 @@ class Statistic:
         ):
             value = self._accepted(value)
         self._new.add(value)
+        if self._waits_for_first:
+            self._begin_measuring()
 
     def _accepted(self, value: Any) -> Any:
         if self.options.reduce is None and isinstance(value, np.ndarray | list | tuple):
@@ -174,6 +181,8 @@ class Statistic:
             raise _cannot_merge(self.name, delta.options, self.options)
         new: Any = self._new
         new.merge(delta.values)
+        if self._waits_for_first:
+            self._begin_measuring()
 
     def _total(self) -> Any:
         total: Any = empty_values(self.options)
@@ -204,14 +213,19 @@ class Statistic:
 
     @property
     def throughput(self) -> float:
-        """Amount per second, smoothed; NaN before the second result."""
-        return self._throughput
+        """Amount per second, smoothed over results; before the first one, since the first log.
+
+        NaN as long as no time has passed.
+        """
+        return self._rate(self._clock()) if math.isnan(self._throughput) else self._throughput
 
     def drain(self) -> Delta | None:
         """Hands over everything new since the last time (None if there is nothing)."""
         new = self._new
         if new.is_empty:
             return None
+        if self.options.with_throughput:
+            self._measure_throughput()
         self._end_of_new()
         return Delta(self.options, new)
 
@@ -231,14 +245,24 @@ class Statistic:
                 self._held = KeptValues(None, [] if math.isnan(average) else [average])
         self._new = empty_values(self.options)
 
+    def _begin_measuring(self) -> None:
+        self._waits_for_first = False
+        self._read_at_s, self._unmeasured = self._clock(), self._new.total
+
+    def _rate(self, now_s: float) -> float:
+        """Amount per second since the last result, or the first log."""
+        if self._read_at_s is None or now_s <= self._read_at_s:
+            return math.nan
+        return float((self._new.total - self._unmeasured) / (now_s - self._read_at_s))
+
     def _measure_throughput(self) -> None:
         now_s = self._clock()
-        if self._read_at_s is not None and now_s > self._read_at_s:
-            rate = self._new.total / (now_s - self._read_at_s)
+        rate = self._rate(now_s)
+        if not math.isnan(rate):
             weight = 1.0 if math.isnan(self._throughput) else self.options.throughput_ema_coeff
             old = 0.0 if math.isnan(self._throughput) else self._throughput
             self._throughput = weight * rate + (1.0 - weight) * old
-        self._read_at_s = now_s
+        self._read_at_s, self._unmeasured = now_s, 0.0
 
     def set_value(self, value: Any) -> None:
         """Overwrites the newest value of a window or list, and everything otherwise."""
@@ -248,6 +272,7 @@ class Statistic:
                 self._held.drop_newest()
         else:
             self._held, self._new = empty_values(self.options), empty_values(self.options)
+            self._unmeasured = 0.0
         self.log(value)
 
     def get_state(self) -> State:

@@ -2,7 +2,7 @@
 
 from trainer.episodes.columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule
-from trainer.modules.model_config import DefaultModelConfig
+from trainer.modules.model_config import DefaultModelConfig, plain_names
 from trainer.modules.policy_module import PolicyModule
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.rl_module import RLModule
@@ -23,4 +23,5 @@ __all__ = [
     "SACModule",
     "distribution_for",
     "observation_size",
+    "plain_names",
 ]

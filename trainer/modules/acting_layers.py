@@ -83,6 +83,6 @@ def _activations(module: RLModule) -> dict[str, list[str]] | None:
 
 
 def _hidden_and_head(config: DefaultModelConfig) -> tuple[list[str], list[str]]:
-    hidden = [config.fcnet_activation] * len(config.fcnet_hiddens)
-    head = [config.head_fcnet_activation] * len(config.head_fcnet_hiddens)
+    hidden = [config.fcnet_activation or "linear"] * len(config.fcnet_hiddens)
+    head = [config.head_fcnet_activation or "linear"] * len(config.head_fcnet_hiddens)
     return hidden, [*head, "linear"]

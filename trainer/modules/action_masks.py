@@ -133,6 +133,7 @@ class MaskingCalls:
         self._forward_acting: Callable[[Array], Array] = module.forward_acting
         self._forward_train: Callable[[Any], dict[str, Array]] = module.forward_train
         self._backward: Callable[..., None] = module.backward
+        self._checked_rows: Callable[[Mapping[str, Any]], Array] = module.checked_rows
         self._mask: Array | None = None
         module.forward_acting = self.forward_acting
         module.forward_train = self.forward_train
@@ -140,6 +141,7 @@ class MaskingCalls:
 
     def forward_acting(self, obs: Array) -> Array:
         """See `RLModule.forward_acting`."""
+        obs = obs if obs.ndim == 2 else self._checked_rows({OBS: obs})
         if obs.shape[1] == self._masks.start:
             return self._forward_acting(obs)
         outputs = self._forward_acting(obs[:, : self._masks.start])
@@ -147,7 +149,7 @@ class MaskingCalls:
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """See `RLModule.forward_train`."""
-        obs = batch[OBS]
+        obs = self._checked_rows(batch)
         if obs.shape[1] == self._masks.start:
             self._mask = None
             return self._forward_train(batch)

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError
 from trainer.modules.model_config import DefaultModelConfig
@@ -19,7 +20,6 @@ from trainer.nn import (
     ActionDistribution,
     DiagGaussian,
     ImageNetwork,
-    LayerSpec,
     acting_forward,
 )
 from trainer.nn.initializers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
@@ -29,6 +29,7 @@ IMAGES_AT_ONCE: Final = 256
 """Images whose values are computed together; more would only take more memory."""
 
 
+@checked_methods(but=("forward_acting",))
 class ActorCriticModule(RLModule):
     """Dense networks for policy and value; settings are those of `DefaultModelConfig`.
 
@@ -99,7 +100,7 @@ class ActorCriticModule(RLModule):
 
     def forward_acting(self, obs: Array) -> Array:
         """See `RLModule.forward_acting`."""
-        outputs = self._acting(obs)
+        outputs = self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
         if self._log_std is None:
             return outputs
         log_std = np.broadcast_to(self._log_std, outputs.shape)
@@ -109,7 +110,7 @@ class ActorCriticModule(RLModule):
         """See `RLModule.forward_train`; both results are views that the next call overwrites."""
         if self.inference_only:
             raise self.acting_only_error()
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         features = self._columns.of(obs)
@@ -145,7 +146,7 @@ class ActorCriticModule(RLModule):
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
         """See `RLModule.compute_values`; images in parts, because their patches take much room."""
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if self._image is None or len(obs) <= IMAGES_AT_ONCE:
             return super().compute_values(batch)
         values: Array = np.empty(len(obs), self.parameters.dtype)
@@ -158,8 +159,7 @@ class ActorCriticModule(RLModule):
         """Decides which networks there are, and which layers they have."""
         config = self._config
         self._image = image_of(self, config)
-        hidden = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
-        head = [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
+        hidden, head = config.hidden_layers(), config.head_layers()
         num_outputs = self.action_distribution.num_inputs
         if config.free_log_std:
             num_outputs = self.action_distribution.noise_width
@@ -171,7 +171,7 @@ class ActorCriticModule(RLModule):
         widths = {"pi": num_outputs, "vf": 1}
         self._plans = {"encoder": encoder}
         for name, width in widths.items():
-            layers = [*before, *head, LayerSpec(width, "linear")]
+            layers = [*before, *head, config.last_layer(width)]
             self._plans[name] = NetworkPlan(name, encoder.num_outputs, layers, image)
 
     def _network(self, name: str) -> MLP | ImageNetwork:

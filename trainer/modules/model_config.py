@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from trainer.errors import ConfigError, UnknownSettingError
-from trainer.nn import ACTIVATIONS, INITIALIZERS, PADDINGS
+from trainer.nn import (
+    ACTIVATIONS,
+    BIAS_RULES,
+    INITIALIZERS,
+    KERNEL_RULES,
+    PADDINGS,
+    LayerDraw,
+    LayerSpec,
+    TensorDraw,
+    name_of_rule,
+)
+from trainer.rllib_names.model_names import without_old_keys
 
 _ConfigT = TypeVar("_ConfigT", bound="DefaultModelConfig")
 
@@ -21,9 +32,11 @@ class DefaultModelConfig:
     Attributes:
         conv_filters: convolutions that come before all other layers, `[channels, kernel, stride]`
             each, from first to last; kernel and stride are one number, or [vertical, horizontal].
-            The padding may follow, "same" (default) or "valid". None: chosen by its size if the
-            observation is a Box [height, width, channels], else none. []: none.
-        conv_activation: their activation.
+            The padding may follow, "same" (default) or "valid". None: chosen by the size of each
+            image in the observation, a Box with three dimensions. []: none.
+        conv_activation: their activation; None is "linear", as for the others.
+        conv_channels_first: ours. Images are [channels, height, width] (True) or [height, width,
+            channels] (False). None: told from their shape; docs/spaces.md says how.
         fcnet_hiddens: the widths of the hidden layers, ≥ 1 each; may be empty. After convolutions,
             too, where RLlib leaves them out.
         fcnet_activation: their activation, a name in `trainer.nn.ACTIVATIONS`.
@@ -35,31 +48,79 @@ class DefaultModelConfig:
             of outputs that depend on the observation.
         log_std_clip_param: for Box actions: the log standard deviation stays within ± this, > 0.
         initializer: how weights are drawn, a name in `trainer.nn.INITIALIZERS`.
+        fcnet_kernel_initializer: how the kernels of the `fcnet_hiddens` layers are drawn: a name of
+            `torch.nn.init` (with or without its last underscore), or that function. None leaves it
+            to `initializer`.
+        fcnet_kernel_initializer_kwargs: options of it, such as {"gain": 0.01}.
+        fcnet_bias_initializer: how their biases are drawn, likewise.
+        fcnet_bias_initializer_kwargs: options of it.
+        conv_kernel_initializer: of the convolutions, likewise.
+        conv_kernel_initializer_kwargs: options of it.
+        conv_bias_initializer: of the convolutions, likewise.
+        conv_bias_initializer_kwargs: options of it.
+        head_fcnet_kernel_initializer: of all layers of the heads, the last ones included, likewise.
+        head_fcnet_kernel_initializer_kwargs: options of it.
+        head_fcnet_bias_initializer: of the heads, likewise.
+        head_fcnet_bias_initializer_kwargs: options of it.
         use_lstm: must be False: there are no recurrent networks here.
-        max_seq_len: RLlib's; means something for recurrent networks only.
+        max_seq_len: RLlib's, as all that follow; means something for recurrent networks only.
+        lstm_cell_size: see `max_seq_len`.
+        lstm_use_prev_action: see `max_seq_len`.
+        lstm_use_prev_reward: see `max_seq_len`.
+        lstm_kernel_initializer: see `max_seq_len`.
+        lstm_kernel_initializer_kwargs: see `max_seq_len`.
+        lstm_bias_initializer: see `max_seq_len`.
+        lstm_bias_initializer_kwargs: see `max_seq_len`.
     """
 
     conv_filters: Sequence[Sequence[Any]] | None = None
-    conv_activation: str = "relu"
+    conv_activation: str | None = "relu"
+    conv_channels_first: bool | None = None
     fcnet_hiddens: Sequence[int] = field(default_factory=lambda: [256, 256])
-    fcnet_activation: str = "tanh"
+    fcnet_activation: str | None = "tanh"
     head_fcnet_hiddens: Sequence[int] = field(default_factory=list)
-    head_fcnet_activation: str = "relu"
+    head_fcnet_activation: str | None = "relu"
     vf_share_layers: bool = True
     free_log_std: bool = False
     log_std_clip_param: float = 20.0
     initializer: str = "orthogonal"
+    fcnet_kernel_initializer: Any = None
+    fcnet_kernel_initializer_kwargs: Mapping[str, Any] | None = None
+    fcnet_bias_initializer: Any = None
+    fcnet_bias_initializer_kwargs: Mapping[str, Any] | None = None
+    conv_kernel_initializer: Any = None
+    conv_kernel_initializer_kwargs: Mapping[str, Any] | None = None
+    conv_bias_initializer: Any = None
+    conv_bias_initializer_kwargs: Mapping[str, Any] | None = None
+    head_fcnet_kernel_initializer: Any = None
+    head_fcnet_kernel_initializer_kwargs: Mapping[str, Any] | None = None
+    head_fcnet_bias_initializer: Any = None
+    head_fcnet_bias_initializer_kwargs: Mapping[str, Any] | None = None
     use_lstm: bool = False
     max_seq_len: int = 20
+    lstm_cell_size: int = 256
+    lstm_use_prev_action: bool = False
+    lstm_use_prev_reward: bool = False
+    lstm_kernel_initializer: Any = None
+    lstm_kernel_initializer_kwargs: Mapping[str, Any] | None = None
+    lstm_bias_initializer: Any = None
+    lstm_bias_initializer_kwargs: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        for name, value in plain_names(vars(self)).items():
+            object.__setattr__(self, name, value)
         problems = [
             *self._width_problems(),
             *self._name_problems(),
+            *self._draw_problems(),
             *_filter_problems(self.conv_filters),
         ]
         if not self.log_std_clip_param > 0.0:
             problems.append(f"`log_std_clip_param={self.log_std_clip_param!r}` must be above 0")
+        if self.conv_channels_first not in (None, True, False):
+            problems.append(
+                f"`conv_channels_first={self.conv_channels_first!r}` must be True, False or None"
+            )
         if self.use_lstm:
             problems.append(
                 "`use_lstm=True`: there are no recurrent networks here; stack frames in the env, "
@@ -87,6 +148,7 @@ class DefaultModelConfig:
         if isinstance(setting, DefaultModelConfig):
             setting = dataclasses.asdict(setting)
         setting = setting or {}
+        setting, problems = without_old_keys(setting)
         known = [attribute.name for attribute in dataclasses.fields(cls)]
         unknown = [key for key in setting if key not in known]
         if unknown:
@@ -95,6 +157,12 @@ class DefaultModelConfig:
                 + "; ".join(_with_suggestion(key, known) for key in unknown)
                 + f". It knows {', '.join(known)}. Correct the spelling, or give an own "
                 "`module_class` in an `RLModuleSpec`, which may use any keys."
+            )
+        if problems:
+            raise ConfigError(
+                "The `model_config` has keys of RLlib's that the networks here do not read: "
+                + "; ".join(problems)
+                + "."
             )
         return cls(**setting)
 
@@ -105,6 +173,45 @@ class DefaultModelConfig:
             is_list = isinstance(widths, Sequence) and not isinstance(widths, str)
             if not is_list or any(not isinstance(width, int) or width < 1 for width in widths):
                 problems.append(f"`{name}={widths!r}` must be a list of integers ≥ 1")
+        return problems
+
+    def hidden_layers(self) -> list[LayerSpec]:
+        """The layers of `fcnet_hiddens`."""
+        draw, activation = self.draw_of("fcnet"), self.fcnet_activation or "linear"
+        return [LayerSpec(width, activation, draw) for width in self.fcnet_hiddens]
+
+    def head_layers(self) -> list[LayerSpec]:
+        """The layers of `head_fcnet_hiddens`."""
+        draw, activation = self.draw_of("head_fcnet"), self.head_fcnet_activation or "linear"
+        return [LayerSpec(width, activation, draw) for width in self.head_fcnet_hiddens]
+
+    def last_layer(self, width: int) -> LayerSpec:
+        """The linear layer at the end of a head."""
+        return LayerSpec(width, "linear", self.draw_of("head_fcnet"))
+
+    def draw_of(self, part: str) -> LayerDraw:
+        """How the first weights of a part's layers are drawn.
+
+        Args:
+            part: "fcnet", "conv" or "head_fcnet".
+
+        Raises:
+            ValueError: a rule does not exist, or does not take its options.
+        """
+        draws = {}
+        for tensor, rules in (("kernel", KERNEL_RULES), ("bias", BIAS_RULES)):
+            name = f"{part}_{tensor}_initializer"
+            given, options = getattr(self, name), getattr(self, f"{name}_kwargs")
+            draws[tensor] = None if given is None else TensorDraw.named(given, options, rules)
+        return LayerDraw(**draws)
+
+    def _draw_problems(self) -> list[str]:
+        problems = []
+        for part in ("fcnet", "conv", "head_fcnet"):
+            try:
+                self.draw_of(part)
+            except ValueError as error:
+                problems.append(f"a `{part}_…_initializer`: {error}")
         return problems
 
     def _name_problems(self) -> list[str]:
@@ -119,6 +226,23 @@ class DefaultModelConfig:
             for name, choices in allowed.items()
             if getattr(self, name) not in choices
         ]
+
+
+def plain_names(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a `model_config` that mean the same as a name: names instead of them.
+
+    No activation (None) is "linear"; a function of `torch.nn.init` is its name.
+    """
+    names = {
+        key: "linear"
+        for key in ("fcnet_activation", "head_fcnet_activation", "conv_activation")
+        if key in setting and setting[key] is None
+    }
+    for key, value in setting.items():
+        if isinstance(key, str) and key.endswith("_initializer") and callable(value):
+            name = name_of_rule(value)
+            names.update({key: name} if name in KERNEL_RULES else {})
+    return names
 
 
 def parsed_filter(entry: Any) -> tuple[int, tuple[int, int], tuple[int, int], str]:

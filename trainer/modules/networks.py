@@ -17,10 +17,11 @@ from trainer.nn import (
     ImageNetwork,
     ImageSpec,
     LayerSpec,
+    MixedSpec,
     Parameters,
     columns_with_ones,
 )
-from trainer.spaces import shown_image
+from trainer.spaces import ShownImage, shown_images
 from trainer.types import Array
 
 _DEFAULT_FILTERS: Final = (
@@ -34,33 +35,57 @@ The first are those of Mnih et al. 2013, the others shrink them with the image.
 """
 
 
-def image_of(module: RLModule, config: DefaultModelConfig) -> ImageSpec | None:
+def image_of(module: RLModule, config: DefaultModelConfig) -> ImageSpec | MixedSpec | None:
     """The convolutions that a module begins with; None if it reads numbers directly.
 
     Raises:
         UnsupportedSpaceError: convolutions are asked for, but there is no image.
         ConfigError: a kernel is larger than what it reads.
     """
-    found, filters = shown_image(module.seen_space), config.conv_filters
-    if filters is None and found is not None and found.has_channels:
+    filters = config.conv_filters
+    found = shown_images(module.seen_space, channels_first=config.conv_channels_first)
+    if filters is None:
+        found = tuple(image for image in found if image.has_channels)
+    if (filters is not None and not filters) or (filters is None and not found):
+        return None
+    if not found:
+        raise UnsupportedSpaceError(
+            "`conv_filters` need an image in the observation, a Box [height, width, channels] or "
+            f"[channels, height, width], or else a Box [height, width] and nothing beside it; this "
+            f"env shows {module.seen_space}. Leave them out, or let the env show an image."
+        )
+    images = tuple(_image_spec(image, config) for image in found)
+    if len(images) == 1 and found[0].size == module.obs_size:
+        return images[0]
+    return MixedSpec(module.obs_size, images)
+
+
+def _image_spec(found: ShownImage, config: DefaultModelConfig) -> ImageSpec:
+    """What reads one image."""
+    filters = config.conv_filters
+    if filters is None:
         shorter = min(found.shape[:2])
         filters = next(layers for least, layers in _DEFAULT_FILTERS if shorter >= least)
-    if not filters:
-        return None
-    if found is None:
-        raise UnsupportedSpaceError(
-            "`conv_filters` need one image as observation, a Box [height, width, channels] or "
-            f"[height, width]; this env shows {module.seen_space}. Leave them out, or let the env "
-            "put everything into one image."
-        )
     convolutions = []
     for entry in filters:
         channels, kernel, stride, padding = parsed_filter(entry)
         convolutions.append(
-            ConvolutionSpec(channels, kernel, stride, padding, config.conv_activation)
+            ConvolutionSpec(
+                channels,
+                kernel,
+                stride,
+                padding,
+                config.conv_activation or "linear",
+                config.draw_of("conv"),
+            )
         )
-    scale = 1.0 / 255.0 if found.is_bytes else 1.0
-    image = ImageSpec(found.shape, scale, tuple(convolutions))
+    image = ImageSpec(
+        found.shape,
+        1.0 / 255.0 if found.is_bytes else 1.0,
+        tuple(convolutions),
+        channels_first=found.channels_first,
+        start=found.start,
+    )
     if image.num_features == 0:
         raise ConfigError(
             f"`conv_filters={filters!r}` do not fit images of {found.shape}: with the padding "
@@ -84,7 +109,7 @@ class NetworkPlan:
     name: str
     num_inputs: int
     layers: Sequence[LayerSpec]
-    image: ImageSpec | None = None
+    image: ImageSpec | MixedSpec | None = None
 
     @property
     def num_outputs(self) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
-from trainer.errors import UnsupportedSpaceError
+from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules.action_masks import INVALID, is_invalid
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
@@ -43,6 +45,7 @@ class QModelConfig(DefaultModelConfig):
     v_max: float = 10.0
 
 
+@checked_methods(but=("forward_acting",))
 class QModule(RLModule):
     """Q(s, a) for every action of a Discrete space.
 
@@ -76,12 +79,11 @@ class QModule(RLModule):
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors `<network>/<layer>/kernel` and `.../bias` of "encoder", "af" and "vf"."""
         config = self._config
-        head = [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
-        hidden = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
+        head, hidden = config.head_layers(), config.hidden_layers()
         num_outputs = self.num_actions * config.num_atoms
-        self._heads = {"af": [*head, LayerSpec(num_outputs, "linear")]}
+        self._heads = {"af": [*head, config.last_layer(num_outputs)]}
         if config.dueling:
-            self._heads["vf"] = [*head, LayerSpec(config.num_atoms, "linear")]
+            self._heads["vf"] = [*head, config.last_layer(config.num_atoms)]
         self._image = image_of(self, config)
         self._plan = NetworkPlan("encoder", self.obs_size, hidden, self._image)
         self._num_features = self._plan.num_outputs
@@ -126,8 +128,30 @@ class QModule(RLModule):
             gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [VALUE_HEAD_GAIN]
             network.initialize(rng, initializer=initializer, gains=gains)
 
+    def compute_actions(
+        self,
+        obs_batch: Any,
+        state_batches: Sequence[Any] | None = None,
+        *,
+        explore: bool | None = None,
+        **_: Any,
+    ) -> tuple[Any, list[Any], dict[str, Array]]:
+        """The actions of the largest values; see `PolicyNames.compute_actions`.
+
+        Raises:
+            ModuleError: `explore=True`: how values become actions then is no part of a network.
+        """
+        if explore:
+            raise ModuleError(
+                "compute_actions(explore=True) was called on a Q-network, which has values and no "
+                "probabilities. `algorithm.compute_single_action(obs, explore=True)` explores as "
+                "the config says."
+            )
+        return super().compute_actions(obs_batch, state_batches, explore=False)
+
     def forward_acting(self, obs: Array) -> Array:
         """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""
+        obs = obs if obs.ndim == 2 else self.checked_rows({OBS: obs})
         features = obs if self._acting_encoder is None else self._acting_encoder(obs)
         outputs = {name: network(features) for name, network in self._acting_streams.items()}
         advantages = outputs["af"].reshape(len(obs), self.num_actions, -1)
@@ -148,7 +172,7 @@ class QModule(RLModule):
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """Values [B, n], or logits [B, n·m] in order of actions; a view that does not last."""
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         features = self._columns.of(obs)

@@ -18,13 +18,14 @@ from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules.action_masks import ActionMasks, MaskingCalls, action_masks
 from trainer.modules.module_checkpoints import ModuleCheckpoints
+from trainer.modules.rllib_names import PolicyNames
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
 
 
-class RLModule(ModuleCheckpoints, ABC):
+class RLModule(PolicyNames, ModuleCheckpoints, ABC):
     """A network that maps encoded observations to action distributions and values.
 
     To write your own, implement the five abstract methods; keep `__init__` as it is and make what
@@ -119,6 +120,8 @@ class RLModule(ModuleCheckpoints, ABC):
         self.action_masks = action_masks(
             split.mask, action_space, obs_size=self.obs_size, key=action_mask_key
         )
+        num_masks = 0 if self.action_masks is None else self.action_masks.width
+        self._row_widths = (self.obs_size + num_masks, self.obs_size)
         self.action_distribution = self.make_action_distribution()
         shapes = self.parameter_shapes()
         if inference_only:
@@ -190,12 +193,20 @@ class RLModule(ModuleCheckpoints, ABC):
         return not name.startswith("vf/")
 
     def forward_inference(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """Acts without exploration: {"obs": [B, D]} to {"action_dist_inputs": [B, K]}."""
-        return {ACTION_DIST_INPUTS: self.forward_acting(batch[OBS])}
+        """Acts without exploration: {"obs": [B, D]} to {"action_dist_inputs": [B, K]}.
+
+        Raises:
+            ModuleError: the observations are no rows of encoded ones.
+        """
+        return {ACTION_DIST_INPUTS: self.forward_acting(self.checked_rows(batch))}
 
     def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """Acts with exploration: {"obs": [B, D]} to {"action_dist_inputs": [B, K]}."""
-        return {ACTION_DIST_INPUTS: self.forward_acting(batch[OBS])}
+        """Acts with exploration: {"obs": [B, D]} to {"action_dist_inputs": [B, K]}.
+
+        Raises:
+            ModuleError: the observations are no rows of encoded ones.
+        """
+        return {ACTION_DIST_INPUTS: self.forward_acting(self.checked_rows(batch))}
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
         """The values of encoded observations {"obs": [B, D]}, a new array [B]."""
@@ -210,8 +221,9 @@ class RLModule(ModuleCheckpoints, ABC):
         """What `forward_train` returns, with the outputs that somebody needs.
 
         Raises:
-            ModuleError: one of them is missing.
+            ModuleError: one of them is missing, or the observations are no rows.
         """
+        self.checked_rows(batch)
         outputs = self.forward_train(batch)
         for name in needed:
             if not isinstance(outputs, Mapping) or name not in outputs:
@@ -228,6 +240,21 @@ class RLModule(ModuleCheckpoints, ABC):
             obs: encoded observations with their masks, [B, D + M].
         """
         return None if self.action_masks is None else self.action_masks.effective(obs)
+
+    def checked_rows(self, batch: Mapping[str, Any]) -> Array:
+        """The observations of a batch, if they are rows of encoded ones: [B, D] or [B, D + M].
+
+        Raises:
+            ModuleError: there are none, or their shape is another, such as [D] of a single one.
+        """
+        rows = batch.get(OBS)
+        if type(rows) is not np.ndarray and rows is not None:
+            rows = np.asarray(rows, self.parameters.dtype)
+        if rows is not None and rows.ndim == 2 and rows.shape[1] in self._row_widths:
+            return rows
+        if rows is not None and rows.ndim > 2 and rows.shape[1:] == self.seen_space.shape:
+            return rows.reshape(len(rows), self.obs_size)  # such as images that are not flat yet
+        raise _no_rows(self, batch, rows)
 
     @property
     def num_parameters(self) -> int:
@@ -283,6 +310,24 @@ class RLModule(ModuleCheckpoints, ABC):
                 "knows which of them a mask rules out. Use one logit per action, or set "
                 "`environment(action_mask_key=...)` to a key that the observation does not have."
             )
+
+
+def _no_rows(module: RLModule, batch: Mapping[str, Any], rows: Array | None) -> ModuleError:
+    """The error for observations that a network cannot read."""
+    widths = " or ".join(str(width) for width in sorted(set(module._row_widths)))
+    what = f"`obs` has the shape {list(rows.shape)}" if rows is not None else f"it has no {OBS!r}"
+    given = "" if rows is not None else f", only {sorted(map(str, batch))}"
+    if rows is not None and rows.shape in {(width,) for width in module._row_widths}:
+        hint = 'Give a single observation its batch dimension: {"obs": obs[None]}.'
+    else:
+        hint = (
+            "Observations of the env are encoded first (docs/spaces.md); "
+            "`algo.compute_single_action(obs)` does that, for one at a time."
+        )
+    return ModuleError(
+        f"A batch for {type(module).__name__} holds encoded observations, one row each, of the "
+        f"shape [B, {widths}]; in this one {what}{given}. {hint}"
+    )
 
 
 def _missing_output(module: RLModule, outputs: Any, name: str) -> ModuleError:

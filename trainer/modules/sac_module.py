@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules.critics import Critics
@@ -27,7 +28,7 @@ from trainer.nn import (
     columns_with_ones,
 )
 from trainer.nn.initializers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
-from trainer.spaces import shown_image
+from trainer.spaces import shown_images
 from trainer.types import Array
 
 LOG_ALPHA = "log_alpha"
@@ -46,7 +47,7 @@ class SACModelConfig(DefaultModelConfig):
         q_model_config: settings of these that hold for the critics only.
     """
 
-    fcnet_activation: str = "relu"
+    fcnet_activation: str | None = "relu"
     twin_q: bool = True
     initial_alpha: float = 1.0
     policy_model_config: Mapping[str, Any] = field(default_factory=dict)
@@ -81,11 +82,14 @@ class SACModelConfig(DefaultModelConfig):
             for attribute in dataclasses.fields(DefaultModelConfig)
         }
         config = DefaultModelConfig.from_setting({**shared, **own})
-        layers = [LayerSpec(width, config.fcnet_activation) for width in config.fcnet_hiddens]
-        layers += [LayerSpec(w, config.head_fcnet_activation) for w in config.head_fcnet_hiddens]
-        return [*layers, LayerSpec(num_outputs, "linear")]
+        return [
+            *config.hidden_layers(),
+            *config.head_layers(),
+            config.last_layer(num_outputs),
+        ]
 
 
+@checked_methods(but=("forward_acting",))
 class SACModule(RLModule):
     """Policy "pi" and critics "qf" and, with `twin_q`, "qf_twin".
 
@@ -133,8 +137,8 @@ class SACModule(RLModule):
         }
 
     def _refuse_images(self) -> None:
-        found = shown_image(self.seen_space)
-        if self._config.conv_filters is None and found is not None and found.has_channels:
+        found = shown_images(self.seen_space)
+        if self._config.conv_filters is None and any(image.has_channels for image in found):
             raise UnsupportedSpaceError(
                 f"SAC's ready-made networks read numbers, not images; this env shows "
                 f"{self.seen_space}. Use PPO or DQN, or ask for dense layers on all pixels: "
@@ -195,11 +199,11 @@ class SACModule(RLModule):
 
     def forward_acting(self, obs: Array) -> Array:
         """The policy's inputs; see `RLModule.forward_acting`."""
-        return self._acting(obs)
+        return self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """The policy's inputs [B, K], a view that does not last."""
-        obs = batch[OBS]
+        obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         self._obs_and_ones[:-1] = obs.T

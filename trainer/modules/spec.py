@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.errors import ModuleError
 from trainer.modules.actor_critic import ActorCriticModule
 from trainer.modules.model_config import DefaultModelConfig
@@ -17,6 +18,7 @@ from trainer.modules.rl_module import RLModule
 from trainer.spaces import ACTION_MASK_KEY
 
 
+@checked_methods()
 @dataclass(frozen=True)
 class RLModuleSpec:
     """Which module to build, for which spaces.

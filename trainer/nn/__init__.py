@@ -12,8 +12,15 @@ from trainer.nn.categorical import Categorical, MultiCategorical
 from trainer.nn.convolution import PADDINGS, ConvolutionSpec, ConvolutionStack, ImageSpec
 from trainer.nn.distributions import ActionDistribution, DistributionTerms
 from trainer.nn.gaussian import DiagGaussian
-from trainer.nn.image_network import ImageNetwork, acting_forward
-from trainer.nn.initializers import INITIALIZERS
+from trainer.nn.image_network import ImageNetwork, MixedSpec, acting_forward
+from trainer.nn.initializers import (
+    BIAS_RULES,
+    INITIALIZERS,
+    KERNEL_RULES,
+    LayerDraw,
+    TensorDraw,
+    name_of_rule,
+)
 from trainer.nn.layers import DenseLayer, LayerSpec
 from trainer.nn.mlp import MLP, columns_with_ones
 from trainer.nn.noise import from_uniform, uniform_width
@@ -25,9 +32,11 @@ from trainer.nn.squashed_gaussian import SquashedGaussian, SquashedSample
 
 __all__ = [
     "ACTIVATIONS",
+    "BIAS_RULES",
     "BLOCK_ROWS",
     "CLIP_MODES",
     "INITIALIZERS",
+    "KERNEL_RULES",
     "MLP",
     "PADDINGS",
     "ActingForward",
@@ -44,7 +53,9 @@ __all__ = [
     "GradientClipping",
     "ImageNetwork",
     "ImageSpec",
+    "LayerDraw",
     "LayerSpec",
+    "MixedSpec",
     "MultiCategorical",
     "Parameters",
     "ProductDistribution",
@@ -52,10 +63,12 @@ __all__ = [
     "ScheduleSetting",
     "SquashedGaussian",
     "SquashedSample",
+    "TensorDraw",
     "acting_forward",
     "activation_named",
     "columns_with_ones",
     "from_uniform",
     "matmul_rows",
+    "name_of_rule",
     "uniform_width",
 ]

@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from trainer.nn.acting import BLOCK_ROWS, matmul_rows
 from trainer.nn.activations import Activation, ActivationCache, activation_named
-from trainer.nn.initializers import HIDDEN_GAIN, Initializer
+from trainer.nn.initializers import AS_THE_NETWORK, HIDDEN_GAIN, Initializer, LayerDraw
 from trainer.nn.parameters import Parameters
 from trainer.types import Array
 
@@ -40,6 +40,7 @@ class ConvolutionSpec:
         stride: vertical and horizontal distance of the patches, ≥ 1.
         padding: one of `PADDINGS`.
         activation: a name in `trainer.nn.activations.ACTIVATIONS`.
+        draw: how its first weights are drawn, where that is decided for the layer alone.
     """
 
     channels: int
@@ -47,6 +48,7 @@ class ConvolutionSpec:
     stride: tuple[int, int]
     padding: str
     activation: str
+    draw: LayerDraw = AS_THE_NETWORK
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
         """Height, width, channels of what it makes of images of a shape; 0 where none fits."""
@@ -77,11 +79,20 @@ class ImageSpec:
         shape: height, width, channels of an image.
         scale: what its numbers are multiplied by, 1/255 for bytes.
         convolutions: the layers, at least one.
+        channels_first: an image comes as [channels, height, width]; the layers are the same.
+        start: where its numbers begin in a row of an observation with other parts.
     """
 
     shape: tuple[int, ...]
     scale: float
     convolutions: tuple[ConvolutionSpec, ...]
+    channels_first: bool = False
+    start: int = 0
+
+    @property
+    def columns(self) -> slice:
+        """Where its numbers stand in a row of an observation with other parts."""
+        return slice(self.start, self.start + math.prod(self.shape))
 
     @property
     def num_features(self) -> int:
@@ -287,7 +298,8 @@ class ConvolutionStack:
         image: ImageSpec,
     ) -> None:
         """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
-        input_shape = self._input_shape = image.shape
+        input_shape = image.shape
+        self._image = image
         self._num_features = image.num_features
         self._layers: list[ConvolutionLayer] = []
         for index, spec in enumerate(image.convolutions):
@@ -317,12 +329,11 @@ class ConvolutionStack:
     def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
         """Draws all weights."""
         for layer in self._layers:
-            weights = layer.weights
-            initializer(rng, kernel=weights[:-1], bias=weights[-1], gain=HIDDEN_GAIN)
+            layer.spec.draw.after(initializer, rng, weights=layer.weights, gain=HIDDEN_GAIN)
 
     def forward(self, rows: Array) -> Array:
         """The features [B, F] of flat images [B, H · W · C]; valid until the next forward pass."""
-        images = rows.reshape(len(rows), *self._input_shape)
+        images = self._images(rows)
         for layer in self._layers:
             images = layer.forward(images)
         return images.reshape(len(rows), self._num_features)
@@ -339,7 +350,16 @@ class ConvolutionStack:
 
     def act(self, rows: Array) -> Array:
         """The same features as `forward`, row-exact and in memory of their own."""
-        images = rows.reshape(len(rows), *self._input_shape)
+        images = self._images(rows)
         for layer in self._layers:
             images = layer.act(images)
         return images.reshape(len(rows), self._num_features)
+
+    def _images(self, rows: Array) -> Array:
+        """Flat images as [B, H, W, C]."""
+        height, width, channels = self._image.shape
+        if self._image.channels_first:
+            planes = rows.reshape(len(rows), channels, height, width)
+            channels_last: Array = planes.transpose(0, 2, 3, 1)
+            return channels_last
+        return rows.reshape(len(rows), height, width, channels)

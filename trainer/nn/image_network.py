@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,8 +17,90 @@ from trainer.nn.parameters import Parameters
 from trainer.types import Array
 
 
+@dataclass(frozen=True)
+class MixedSpec:
+    """What reads observations that are images and other numbers side by side.
+
+    Attributes:
+        num_inputs: D, all numbers of an observation.
+        images: where they stand in it, and their convolutions; at least one.
+    """
+
+    num_inputs: int
+    images: tuple[ImageSpec, ...]
+
+    @property
+    def num_others(self) -> int:
+        """The numbers that are part of no image."""
+        return self.num_inputs - sum(math.prod(image.shape) for image in self.images)
+
+    @property
+    def num_features(self) -> int:
+        """Those of all images, and the other numbers."""
+        return sum(image.num_features for image in self.images) + self.num_others
+
+
+class MixedFeatures:
+    """The features of several images, each with a `ConvolutionStack`, then the other numbers.
+
+    It has the manners of a `ConvolutionStack`.
+    """
+
+    def __init__(
+        self, parameters: Parameters, gradients: Parameters, *, name: str, image: MixedSpec
+    ) -> None:
+        """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
+        self._stacks = [
+            ConvolutionStack(parameters, gradients, name=stack_name, image=part)
+            for stack_name, part in _named_images(name, image)
+        ]
+        self._columns = [part.columns for part in image.images]
+        self._widths = [part.num_features for part in image.images]
+        is_other = np.ones(image.num_inputs, np.bool_)
+        for columns in self._columns:
+            is_other[columns] = False
+        self._others = np.flatnonzero(is_other)
+
+    @staticmethod
+    def shapes(name: str, *, image: MixedSpec) -> dict[str, tuple[int, ...]]:
+        """The tensors of all layers; several images have a number before `conv`."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for stack_name, part in _named_images(name, image):
+            shapes |= ConvolutionStack.shapes(stack_name, image=part)
+        return shapes
+
+    def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
+        """Draws all weights, image by image."""
+        for stack in self._stacks:
+            stack.initialize(rng, initializer=initializer)
+
+    def forward(self, rows: Array) -> Array:
+        """The features [B, F] of rows [B, D], in memory of their own."""
+        parts = zip(self._stacks, self._columns, strict=True)
+        features = [stack.forward(rows[:, columns]) for stack, columns in parts]
+        return np.concatenate([*features, rows[:, self._others]], axis=1)
+
+    def backward(self, d_features: Array) -> None:
+        """Overwrites the gradients of all layers; belongs to the last forward pass."""
+        start = 0
+        for stack, width in zip(self._stacks, self._widths, strict=True):
+            stack.backward(np.ascontiguousarray(d_features[:, start : start + width]))
+            start += width
+
+    def act(self, rows: Array) -> Array:
+        """The same features as `forward`, row-exact."""
+        parts = zip(self._stacks, self._columns, strict=True)
+        features = [stack.act(rows[:, columns]) for stack, columns in parts]
+        return np.concatenate([*features, rows[:, self._others]], axis=1)
+
+
+def _named_images(name: str, image: MixedSpec) -> Iterator[tuple[str, ImageSpec]]:
+    for number, part in enumerate(image.images):
+        yield (name if len(image.images) == 1 else f"{name}/image_{number}"), part
+
+
 class ImageNetwork:
-    """An `MLP` whose inputs are the features of a `ConvolutionStack`.
+    """An `MLP` whose inputs are the features of a `ConvolutionStack` or of `MixedFeatures`.
 
     Unlike an `MLP`, it reads rows, [B, D], and may have no dense layer at all.
 
@@ -31,11 +115,15 @@ class ImageNetwork:
         gradients: Parameters,
         *,
         name: str,
-        image: ImageSpec,
+        image: ImageSpec | MixedSpec,
         layers: Sequence[LayerSpec],
     ) -> None:
         """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
-        self.convolutions = ConvolutionStack(parameters, gradients, name=name, image=image)
+        self.convolutions: ConvolutionStack | MixedFeatures
+        if isinstance(image, MixedSpec):
+            self.convolutions = MixedFeatures(parameters, gradients, name=name, image=image)
+        else:
+            self.convolutions = ConvolutionStack(parameters, gradients, name=name, image=image)
         self._num_features = image.num_features
         self._dense: MLP | None = None
         if layers:
@@ -49,10 +137,12 @@ class ImageNetwork:
 
     @staticmethod
     def shapes(
-        name: str, *, image: ImageSpec, layers: Sequence[LayerSpec]
+        name: str, *, image: ImageSpec | MixedSpec, layers: Sequence[LayerSpec]
     ) -> dict[str, tuple[int, ...]]:
         """The tensors of all layers: `<name>/conv/<number>/...` and `<name>/<number>/...`."""
         dense = MLP.shapes(name, num_inputs=image.num_features, layers=layers)
+        if isinstance(image, MixedSpec):
+            return {**MixedFeatures.shapes(name, image=image), **dense}
         return {**ConvolutionStack.shapes(name, image=image), **dense}
 
     def initialize(
@@ -67,7 +157,7 @@ class ImageNetwork:
         """The network's outputs with a row of ones below, [N + 1, B]; see `MLP.forward`.
 
         Args:
-            rows: flat images, [B, D].
+            rows: flat images, or observations with images in them, [B, D].
         """
         if len(rows) != self._batch_size:
             self._allocate(len(rows))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainer.nn.activations import Activation, activation_named
+from trainer.nn.initializers import AS_THE_NETWORK, LayerDraw
 from trainer.nn.parameters import Parameters
 from trainer.types import Array
 
@@ -27,10 +28,12 @@ class LayerSpec:
     Attributes:
         width: the number of outputs N, ≥ 1.
         activation: a name in `trainer.nn.activations.ACTIVATIONS`.
+        draw: how its first weights are drawn, where that is decided for the layer alone.
     """
 
     width: int
     activation: str
+    draw: LayerDraw = AS_THE_NETWORK
 
 
 class DenseLayer:
@@ -40,6 +43,7 @@ class DenseLayer:
         num_inputs: K.
         num_outputs: N.
         activation: f.
+        draw: how its first weights are drawn.
         weights: [K + 1, N]; kernel and, as last row, bias.
         weight_gradients: [K + 1, N]; overwritten by each backward pass.
     """
@@ -57,6 +61,7 @@ class DenseLayer:
         self.num_inputs = num_inputs
         self.num_outputs = spec.width
         self.activation: Activation = activation_named(spec.activation)
+        self.draw = spec.draw
         shape = (num_inputs + 1, spec.width)
         first, last = f"{name}/kernel", f"{name}/bias"
         self.weights: Array = parameters.block(first, last).reshape(shape)

@@ -67,8 +67,7 @@ class MLP:
     ) -> None:
         """Draws all weights, with one gain per layer."""
         for layer, gain in zip(self.layers, gains, strict=True):
-            weights = layer.weights
-            initializer(rng, kernel=weights[:-1], bias=weights[-1], gain=gain)
+            layer.draw.after(initializer, rng, weights=layer.weights, gain=gain)
 
     def forward(self, inputs: Array) -> Array:
         """The network's outputs with a row of ones below, ready for another network.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from checkpoints.arguments import checked_arguments
 from trainer.errors import ReplayError
 from trainer.replay.prioritized import PrioritizedReplayBuffer
 from trainer.replay.replay_buffer import ReplayBuffer
@@ -60,6 +61,7 @@ _PATHS: Final = ("", "ray", "trainer")
 """First parts of dotted paths that mean our classes; somebody's own class is given as a class."""
 
 
+@checked_arguments
 def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
     """The buffer that a config asks for.
 
@@ -71,7 +73,8 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
     """
     arguments = {_OLD_ARGUMENTS.get(name, name): value for name, value in config.items()}
     buffer_class = _class_of(arguments.pop("type", "PrioritizedEpisodeReplayBuffer"))
-    parameters = inspect.signature(buffer_class).parameters
+    parameters = dict(inspect.signature(buffer_class.__init__).parameters)
+    parameters.pop("self")
     known = list(parameters)
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if not set(_PRIORITIES) & set(known):

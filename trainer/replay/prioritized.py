@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from checkpoints import state_array
+from checkpoints.arguments import checked_methods
 from trainer.errors import ReplayError
+from trainer.replay.batch_buffer import PrioritizedBatchReplayBuffer
 from trainer.replay.reduce_tree import ReduceTree, SumTree
 from trainer.replay.replay_buffer import ReplayBuffer
 from trainer.replay.state_shape import refuse_other_type
@@ -18,17 +20,16 @@ SMALLEST_PRIORITY = 1e-6
 """Added to every error, so that no step is lost for good."""
 
 
+@checked_methods(but=("__init__",))
 class PrioritizedReplayBuffer(ReplayBuffer):
     """Proportional prioritized experience replay (Schaul et al. 2016, sections 3.3 and 3.4).
 
     A step is drawn with probability P(i) = p_i^α / Σ p^α, where p = |TD error| + 1e-6; steps that
     were never drawn have the largest priority so far. Importance weights are (N·P(i))^-β, divided
     by the largest weight that any stored step could get.
-
-    Attributes:
-        alpha: how much priorities count: 0 is uniform.
-        beta: how much the weights correct, in [0, 1]; the default of `sample`.
     """
+
+    _for_batches = PrioritizedBatchReplayBuffer
 
     def __init__(self, capacity: int = 50_000, *, alpha: float = 0.6, beta: float = 0.4) -> None:
         """An empty buffer.
@@ -42,8 +43,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ReplayError: a number is outside its range.
         """
         super().__init__(capacity)
-        self.alpha = _number("alpha", alpha, maximum=math.inf)
-        self.beta = _number("beta", beta, maximum=1.0)
+        self._alpha = _number("alpha", alpha, maximum=math.inf)
+        self._beta = _number("beta", beta, maximum=1.0)
         self._largest = 1.0
         self._make_trees()
 
@@ -70,6 +71,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _draw(self, num_items: int, rng: np.random.Generator) -> Array:
         # One from each of B equal shares of the total priority.
         return self._sums.find((np.arange(num_items) + rng.random(num_items)) / num_items)
+
+    @property
+    def alpha(self) -> float:
+        """How much priorities count (0 is uniform); fixed: stored ones follow from it."""
+        return self._alpha
+
+    @property
+    def beta(self) -> float:
+        """How much the weights correct, in [0, 1]; the default of `sample`, and fixed."""
+        return self._beta
 
     def _weights_of(self, rows: Array, beta: float | None) -> Array:
         exponent = self.beta if beta is None else beta

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import takewhile
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from checkpoints import Checkpointable, NewArray
+from checkpoints.arguments import checked_methods
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
+from trainer.replay.batch_buffer import BatchReplayBuffer
 from trainer.replay.nesting import gathered, plain_template, template_from, template_of
 from trainer.replay.state_shape import check_replay_state, refuse_other_type
 from trainer.replay.step_ring import NO_ROW, StepRing, checked_capacity
@@ -33,7 +35,10 @@ from trainer.types import Array, State
 NStep = int | tuple[int, int]
 """Steps per transition, or the smallest and the largest number, both included."""
 
+_LONGEST_SEQUENCE: Final = 2**31
 
+
+@checked_methods(but=("__init__",))
 class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.
 
@@ -52,6 +57,15 @@ class ReplayBuffer(Checkpointable):
         capacity: how many steps it holds; the oldest are overwritten.
         num_added: steps ever added.
     """
+
+    _for_batches: ClassVar[type[BatchReplayBuffer]] = BatchReplayBuffer
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """With RLlib's `storage_unit`, another kind of buffer: one that stores batches."""
+        # Not in place of a subclass of the user's, which may have an argument of that name.
+        if "storage_unit" in kwargs and "_for_batches" in vars(cls):
+            return cls._for_batches(*args, **kwargs)
+        return super().__new__(cls)
 
     def __init__(self, capacity: int = 50_000) -> None:
         """An empty buffer.
@@ -107,6 +121,12 @@ class ReplayBuffer(Checkpointable):
             ReplayError: a chunk still holds lists, or its steps differ from those stored; nothing
                 is added then.
         """
+        if hasattr(episodes, "timeslices"):
+            raise ReplayError(
+                f"A {type(episodes).__name__} was added to a {type(self).__name__}, which stores "
+                "the steps of episodes. For batches, say what an item is: "
+                f'{type(self).__name__}(capacity={self.capacity}, storage_unit="timesteps").'
+            )
         given = [episodes] if isinstance(episodes, SingleAgentEpisode) else episodes
         chunks = [chunk for chunk in given if len(chunk) > 0]
         if not chunks:
@@ -246,7 +266,7 @@ class ReplayBuffer(Checkpointable):
         Raises:
             ReplayError: nothing is stored, or a number is outside its range.
         """
-        if length < 1:
+        if not 1 <= length < _LONGEST_SEQUENCE:
             raise ReplayError(f"length={length!r}: expected at least 1 env step per sequence.")
         starts = self._checked_draw(num_items, rng or np.random.default_rng())
         rows = np.ascontiguousarray(self._ring.chains(starts, length).T)

@@ -60,11 +60,11 @@ def check_replay_state(state: State) -> None:
 
 def refuse_other_type(state: State, kind: str) -> None:
     """Raises a ReplayError unless the state is that of a buffer of this class."""
-    if state["type"] != kind:
+    saved = state.get("type")
+    if saved != kind:
         raise ReplayError(
-            f"The saved replay buffer is a {state['type']}, this one a {kind}. Build the algorithm "
-            "with the type that was saved: "
-            f'replay_buffer_config={{"type": "{state["type"]}"}}.'
+            f"The saved replay buffer is a {saved}, this one a {kind}. Build the algorithm with "
+            f'the type that was saved: replay_buffer_config={{"type": "{saved}"}}.'
         )
 
 

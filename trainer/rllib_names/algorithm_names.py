@@ -37,6 +37,25 @@ class AlgorithmNames:
         """Older name of `get_module`."""
         return self.get_module(policy_id)
 
+    def restore_env_runners(self: _Algorithm, env_runner_group: Any = None) -> list[int]:
+        """RLlib's way to have lost runners made again, of which nobody has to think here.
+
+        Args:
+            env_runner_group: the group; None means the runners of training.
+
+        Returns:
+            The indices of the runners that were replaced.
+        """
+        group = self.env_runner_group if env_runner_group is None else env_runner_group
+        indices: list[int] = group.probe_unhealthy_env_runners()
+        return indices
+
+    def restore_workers(self: _Algorithm, workers: Any = None) -> list[int]:
+        """Older name of `restore_env_runners`."""
+        group = self.env_runner_group if workers is None else workers
+        indices: list[int] = group.probe_unhealthy_env_runners()
+        return indices
+
     def save(self: _Algorithm, checkpoint_dir: Any = None) -> SavedCheckpoint:
         """Older name of `save_to_path`; the path it returns also has `checkpoint` and `metrics`."""
         return SavedCheckpoint(self.save_to_path(checkpoint_dir), self.get_metadata())

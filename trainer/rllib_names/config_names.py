@@ -124,6 +124,56 @@ OLD_FILTERS: Final[Mapping[str, str]] = MappingProxyType(
 """Old values of `observation_filter`: which one each of them means today."""
 
 _OFFLINE: Final = "Learning from recorded data is not part of this trainer. Remove the setting."
+_OWN_RUNNER: Final = (
+    "Env runners of your own are not offered: a runner has to give the same answer again after it "
+    "was killed. Change what it does in callbacks (`on_sample_end`, `on_episode_step`), in "
+    "wrappers of the env, with connectors (`env_to_module_connector`), or with an "
+    "`exploration_config` of your own; "
+    "`algorithm.env_runner_group.foreach_env_runner(function)` calls runners."
+)
+_VIDEO: Final = (
+    "Record with the callback `VideoRecorder`, or in the env with `gymnasium.wrappers.RecordVideo`."
+)
+_FRAMEWORK: Final = "Networks run in NumPy. Remove the setting."
+_STACK: Final = "There is one implementation. Remove the setting."
+_CLUSTER: Final = "There is no cluster here. Remove the setting."
+_OFFLINE_NAMES: Final = (
+    "dataset_num_iters_per_learner input_read_method input_read_method_kwargs "
+    "input_read_schema input_read_episodes input_read_sample_batches input_read_batch_size "
+    "input_filesystem input_filesystem_kwargs input_compress_columns materialize_data "
+    "materialize_mapped_data map_batches_kwargs iter_batches_kwargs ignore_final_observation "
+    "prelearner_class prelearner_buffer_class prelearner_buffer_kwargs "
+    "prelearner_module_synch_period actions_in_input_normalized postprocess_inputs "
+    "shuffle_buffer_size output_compress_columns output_max_file_size "
+    "output_max_rows_per_file output_write_method output_write_method_kwargs "
+    "output_filesystem output_filesystem_kwargs output_write_episodes "
+    "output_write_remaining_data offline_sampling offline_eval_batch_size_per_runner "
+    "offline_eval_runner_class offline_loss_for_module_fn offline_evaluation_timeout_s "
+    "offline_evaluation_parallel_to_training broadcast_offline_eval_runner_states "
+    "restart_failed_offline_eval_runners ignore_offline_eval_runner_failures "
+    "max_num_offline_eval_runner_restarts "
+    "num_consecutive_offline_eval_runner_failures_tolerance "
+    "offline_eval_runner_health_probe_timeout_s offline_eval_rl_module_inference_only "
+)
+_FRAMEWORK_NAMES: Final = (
+    "torch_compile_learner_what_to_compile torch_compile_learner_dynamo_mode "
+    "torch_compile_learner_dynamo_backend torch_compile_worker_dynamo_backend "
+    "torch_compile_worker_dynamo_mode local_tf_session_args tf_session_args "
+    "_tf_policy_handles_more_than_one_loss _torch_grad_scaler_class "
+    "_torch_lr_scheduler_classes "
+)
+_STACK_NAMES: Final = (
+    "_disable_execution_plan_api _disable_initialize_loss_from_dummy_batch "
+    "_run_training_always_in_thread _evaluation_parallel_to_training_wo_thread "
+    "uses_new_env_runners sample_collector "
+)
+_CLUSTER_NAMES: Final = (
+    "extra_python_environs_for_driver extra_python_environs_for_worker _fake_gpus "
+    "sync_filters_on_rollout_workers_timeout_s memory_per_worker "
+    "object_store_memory_per_worker memory object_store_memory timeout_s_sampler_manager "
+    "timeout_s_aggregator_manager num_aggregator_workers "
+    "max_requests_in_flight_per_aggregator_worker broadcast_interval dist_backend "
+)
 
 REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -144,6 +194,23 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "offline_evaluation_interval": _OFFLINE,
         "offline_evaluation_duration": _OFFLINE,
         "offline_evaluation_type": _OFFLINE,
+        **dict.fromkeys(_OFFLINE_NAMES.split(), _OFFLINE),
+        **dict.fromkeys(_FRAMEWORK_NAMES.split(), _FRAMEWORK),
+        **dict.fromkeys(_STACK_NAMES.split(), _STACK),
+        **dict.fromkeys(_CLUSTER_NAMES.split(), _CLUSTER),
+        "env_runner_cls": _OWN_RUNNER,
+        "worker_cls": _OWN_RUNNER,
+        "_per_module_overrides": "There is one module; give the settings themselves.",
+        "_learner_class": "Learners of your own come later; leave it out.",
+        "monitor": _VIDEO,
+        "record_env": _VIDEO,
+        "video_dir": _VIDEO,
+        "epsilon_timesteps": "Give a schedule instead: epsilon=[[0, 1.0], [10000, 0.05]].",
+        "final_epsilon": "Give a schedule instead: epsilon=[[0, 1.0], [10000, 0.05]].",
+        "worker_side_prioritization": "Priorities are set where the buffer is. Remove the setting.",
+        "policy_model": "It was renamed in RLlib: give `policy_model_config`.",
+        "q_model": "It was renamed in RLlib: give `q_model_config`.",
+        "add_transition_columns": _STACK,
         "prioritized_replay": "Name the kind of buffer instead: "
         'replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer"} where it was True, '
         '{"type": "EpisodeReplayBuffer"} where it was False.',
@@ -154,6 +221,29 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Names without successor, with what to do; refused unless their value asks for nothing."""
+
+REFUSED_SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "offline_data": "Learning from recorded data, and recording it, are not part of this "
+        "trainer. Remove the call; `EpisodeRecorder` and `VideoRecorder` keep episodes.",
+        "python_environment": "Processes get the environment of the main process. Remove the call.",
+    }
+)
+"""Section methods of RLlib that are not here, with what to do."""
+
+OLD_DICTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        name: MappingProxyType(
+            {
+                "actor_learning_rate": "actor_lr",
+                "critic_learning_rate": "critic_lr",
+                "entropy_learning_rate": "alpha_lr",
+            }
+        )
+        for name in ("optimization", "optimization_config")
+    }
+)
+"""Old dicts whose entries are settings of their own today: arguments of `training()`."""
 
 REFUSED_EVEN_IF_FALSE: Final = frozenset({"prioritized_replay"})
 """Names without successor of which False asks for something, so that only None is silent."""

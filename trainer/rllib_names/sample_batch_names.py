@@ -24,3 +24,4 @@ class SampleBatchNames:
     ACTION_DIST_INPUTS: Final = "action_dist_inputs"
     ACTION_PROB: Final = "action_prob"
     ACTION_LOGP: Final = "action_logp"
+    SEQ_LENS: Final = "seq_lens"

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+import sys
 from dataclasses import dataclass
+from typing import Final
 
 from trainer.runtime.messages import Failure
+from trainer.runtime.private_folder import NotPrivateError, PrivateFolder
+
+_PEER_OF_LINUX: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
+_PEER_OF_MACOS: Final = (0, 1, struct.Struct("II68x"))  # SOL_LOCAL, LOCAL_PEERCRED, struct xucred
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,24 @@ class ActorAddress:
             f"actor {self.name!r} ({self.class_name})" if self.name else f"actor {self.class_name}"
         )
 
+    def connect(self, joined: socket.socket) -> None:
+        """Connects a socket to the actor, if the folder and the process are of this user.
+
+        Raises:
+            OSError: nobody is there, or somebody else.
+        """
+        PrivateFolder(self.directory).check()
+        joined.connect(self.socket_path)
+        uid = _peer_uid(joined)
+        if uid is not None and uid != os.geteuid():
+            raise NotPrivateError(f"{self.socket_path} is listened to by the user with id {uid}")
+
     def is_alive(self) -> bool:
         """Whether its process exists; it may be busy."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             try:
-                probe.connect(self.socket_path)
+                self.connect(probe)
             except BlockingIOError:
                 return True  # so many are waiting that no more may queue
             except OSError:
@@ -62,7 +81,7 @@ class ActorAddress:
         """Sleeps until its process has ended; False if it has not within the time."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
-                probe.connect(self.socket_path)
+                self.connect(probe)
                 probe.settimeout(timeout_s)
                 while probe.recv(4096):
                     pass  # it asks for the key; we only want to see the connection end
@@ -71,6 +90,18 @@ class ActorAddress:
             except OSError:
                 return True
         return True
+
+
+def _peer_uid(joined: socket.socket) -> int | None:
+    """The user who listens at the other end; None where the system does not tell."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is not None:  # Linux
+        data = joined.getsockopt(socket.SOL_SOCKET, option, _PEER_OF_LINUX.size)
+        return int(_PEER_OF_LINUX.unpack(data)[1])
+    if sys.platform == "darwin":
+        level, option, layout = _PEER_OF_MACOS
+        return int(layout.unpack(joined.getsockopt(level, option, layout.size))[1])
+    return None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from callbacks import PackingError
 from callbacks.importable import module_not_importable
 from callbacks.packing import pack_object
 from checkpoints import Checkpointable
+from checkpoints.arguments import checked_methods
 from trainer.errors import ActorUsageError, SerializationError
 from trainer.runtime.actor_address import ActorAddress
 from trainer.runtime.actor_answer import Answer
@@ -82,6 +83,7 @@ def _with_options(before: _Options, options: dict[str, Any]) -> _Options:
     return made
 
 
+@checked_methods()
 class ActorClass:
     """A class whose objects are made in processes of their own; made by `@remote`."""
 

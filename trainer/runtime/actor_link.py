@@ -194,7 +194,7 @@ class Link:
 def _connect(address: ActorAddress) -> Connection[Any, Any]:
     joined = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        joined.connect(address.socket_path)
+        address.connect(joined)
         connection: Connection[Any, Any] = Connection(joined.detach())
         key = ActorRegistry(address.directory).key()
         answer_challenge(connection, key)

@@ -7,10 +7,9 @@ everyone who called it finds it.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
-import multiprocessing
+import logging
 import os
 import pickle
 import signal
@@ -20,18 +19,28 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import IO, ClassVar, Final, cast
 
 from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.actor_address import ActorAddress, Ending
+from trainer.runtime.actor_end import describe_end
 from trainer.runtime.actor_process import ActorBootstrap, run
 from trainer.runtime.actor_registry import ActorRegistry, initialize, registry_of_this_process
 from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.import_path import ImportPath
-from trainer.runtime.process_start import choose_start_method, make_context, preload, starting
+from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
+from trainer.runtime.process_start import (
+    choose_start_method,
+    describe_start_error,
+    make_context,
+    preload,
+    starting,
+)
 from trainer.runtime.unpacking import refuse_while_unpacking
 
+_LOGGER: Final = logging.getLogger(__name__)
 _PRELOADED: Final = ("numpy", "trainer.runtime.actor_process")
 _KILL_TIMEOUT_S: Final = 5.0
 
@@ -71,11 +80,14 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
     initialize()
     visible_registry = registry_of_this_process()
     registry = ActorRegistry.for_detached() if plan.is_detached else visible_registry
-    registries = {found.directory: found for found in (visible_registry, registry)}
     with contextlib.ExitStack() as locks:
-        for found in registries.values():
-            found.ensure()
-            locks.enter_context(found.locked())
+        visible_registry.ensure()
+        locks.enter_context(visible_registry.locked())
+        # All in the same order: two processes may prefer different ones.
+        for found in ActorRegistry.all_detached() if plan.is_detached else []:
+            if found.directory != visible_registry.directory:
+                locks.enter_context(found.locked())
+        registry.sweep(living=list(_Process.owned))
         existing = find_actor(plan.name, plan.namespace) if plan.name is not None else None
         if existing is not None and plan.get_if_exists:
             return existing
@@ -98,12 +110,17 @@ def find_actor(name: str, namespace: str | None) -> ActorAddress | None:
     """The living actor of that name that this process can see, detached ones included."""
     registry = registry_of_this_process()
     where = registry.namespace if namespace is None else namespace
-    return registry.find(name, where) or ActorRegistry.for_detached().find(name, where)
+    own = registry.find(name, where)
+    if own is not None:
+        return own
+    found = (detached.find(name, where) for detached in ActorRegistry.all_detached())
+    return next(filter(None, found), None)
 
 
 def visible_names() -> list[tuple[str, str]]:
     """Name and namespace of all living actors that this process can see."""
-    return [*registry_of_this_process().names(), *ActorRegistry.for_detached().names()]
+    registries = [registry_of_this_process(), *ActorRegistry.all_detached()]
+    return [place for registry in registries for place in registry.names()]
 
 
 def _start(
@@ -135,12 +152,7 @@ def _start(
         address = draft(pid=popen.pid)
         _watch(address, popen.wait)
         return address
-    if multiprocessing.current_process().daemon:
-        raise ActorError(
-            f"The actor {bootstrap.name!r} cannot be made here: this is a daemonic process of "
-            "multiprocessing, which may have no children. Make it in the main process, and use "
-            "`actors.get_actor(name)` or the handle here."
-        )
+    keep_temporary_directory()
     preload(_PRELOADED, method)
     process: BaseProcess = make_context(method, _ignore).Process(  # type: ignore[attr-defined]
         target=run, args=(listener, bootstrap), name=f"actor {bootstrap.name}"
@@ -149,16 +161,20 @@ def _start(
         process.start()
     except (OSError, EOFError) as error:  # the fork server died; the next start makes another one
         raise ActorError(
-            f"No process could be started for the actor {bootstrap.name!r}: "
-            f"{type(error).__name__}: {error}. Try again; if it stays so, the limits of the "
+            f"No process could be started for the actor {bootstrap.name!r} "
+            f"({describe_start_error(error)}). Try again; if it stays so, the limits of the "
             "operating system (processes, memory) may be reached."
         ) from error
     address = draft(pid=process.pid or 0)  # it has one, now that it was started
+    guard_group(address.pid)
     _Process.owned[actor_id] = address
+    for lost in _lost_like(address):  # there is one of that name again
+        _Process.lost.pop(lost.actor_id, None)
     _end_with_this_process()
 
     def wait() -> int | None:
         process.join()
+        end_group(address.pid, is_leader_known=True)
         return process.exitcode
 
     _watch(address, wait)
@@ -170,10 +186,9 @@ def _ignore(_: BaseProcess) -> None:
 
 
 def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subprocess.Popen[bytes]:
-    log = f"{bootstrap.registry.directory}/{bootstrap.actor_id}.log"
     code = "from trainer.runtime.actor_process import run_detached; run_detached()"
     # What it prints goes to a file: a pipe of ours would end, or keep our reader waiting.
-    with starting(), open(log, "ab") as output:  # noqa: PTH123
+    with starting(), bootstrap.registry.opened_log(bootstrap.actor_id) as output:
         popen = subprocess.Popen(  # noqa: S603 - our own code
             [sys.executable, "-c", code, str(listener.fileno())],
             stdin=subprocess.PIPE,
@@ -188,11 +203,16 @@ def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subpr
 
 
 class _Process:
-    """The actors that this process made and that end with it; global because its exit is."""
+    """The actors that this process made and that end with it; global because its exit is.
+
+    Of those that are gone, `lost` has the ones whose states belong into checkpoints.
+    """
 
     owned: ClassVar[dict[str, ActorAddress]] = {}
+    lost: ClassVar[dict[str, ActorAddress]] = {}
     watchers: ClassVar[dict[str, threading.Thread]] = {}
-    watches: ClassVar[dict[str, IO[str]]] = {}
+    watches: ClassVar[dict[str, IO[bytes]]] = {}
+    finalizer: util.Finalize | None = None
 
 
 def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
@@ -202,6 +222,14 @@ def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
         with _Process.watches[actor_id]:  # who asks why it is gone sleeps until this is closed
             exit_code = wait()
             registry.note_end(actor_id, Ending(exit_code))
+        if _is_saved(address) and not _was_killed(address):
+            _Process.lost[actor_id] = address
+            _LOGGER.warning(
+                "%s No checkpoint is saved from now on, because its state would be missing: make "
+                "it again and restore the newest checkpoint, or say by actors.kill(handle) that "
+                "it is no longer wanted.",
+                describe_end(address),
+            )
         registry.forget(address)
         for known in (_Process.owned, _Process.watches, _Process.watchers):
             known.pop(actor_id, None)
@@ -221,11 +249,16 @@ def kill_actor(address: ActorAddress) -> None:
         ActorError: it does not end.
     """
     if not address.is_alive():
+        watcher = _Process.watchers.get(address.actor_id)
+        if watcher is not None:
+            watcher.join()
+        _Process.lost.pop(address.actor_id, None)
         return
     registry = ActorRegistry(address.directory)
     registry.note_end(address.actor_id, Ending(was_killed=True))
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(address.pid, signal.SIGKILL)
+    for kill in (os.killpg, os.kill):  # with all that it has started
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(address.pid, signal.SIGKILL)
     if not address.wait_for_end(_KILL_TIMEOUT_S):
         raise ActorError(
             f"The {address.describe()}, process {address.pid}, was killed but is still there "
@@ -243,27 +276,51 @@ def checkpointable_actors() -> list[ActorAddress]:
     return [
         address
         for address in list(_Process.owned.values())
-        if address.is_checkpointable and address.name is not None and address.is_alive()
+        if _is_saved(address) and address.is_alive()
     ]
+
+
+def lost_actors() -> list[ActorAddress]:
+    """Those of the same kind that are gone, which nobody wanted, and that were not made again."""
+    ended = [address for address in list(_Process.owned.values()) if not address.is_alive()]
+    dying = {address.actor_id: address for address in ended if _is_saved(address)}
+    lost = {known: address for known, address in dying.items() if not _was_killed(address)}
+    return list((lost | _Process.lost).values())
+
+
+def _is_saved(address: ActorAddress) -> bool:
+    return address.is_checkpointable and address.name is not None and not address.is_detached
+
+
+def _was_killed(address: ActorAddress) -> bool:
+    ending = ActorRegistry(address.directory).known_ending_of(address.actor_id)
+    return ending is not None and ending.was_killed
+
+
+def _lost_like(address: ActorAddress) -> list[ActorAddress]:
+    place = (address.namespace, address.name)
+    return [lost for lost in list(_Process.lost.values()) if (lost.namespace, lost.name) == place]
 
 
 def kill_own_actors() -> None:
     """Ends all actors that this process made, except for detached ones."""
     for address in list(_Process.owned.values()):
         kill_actor(address)
+    _Process.lost.clear()
 
 
-@functools.cache
 def _end_with_this_process() -> None:
-    """Registered later than multiprocessing's own hook, so it runs before that waits for actors."""
-    atexit.register(kill_own_actors)
+    """Before multiprocessing waits for actors; a process of its own knows no `atexit`."""
+    if _Process.finalizer is None or not _Process.finalizer.still_active():
+        _Process.finalizer = util.Finalize(None, kill_own_actors, exitpriority=100)
 
 
 def _forget_actors() -> None:
     """In a forked copy: the actors are those of the original."""
+    _Process.finalizer = None  # it knows whose it is, and does nothing here
     for watch in _Process.watches.values():
         watch.close()
-    for known in (_Process.owned, _Process.watches, _Process.watchers):
+    for known in (_Process.owned, _Process.lost, _Process.watches, _Process.watchers):
         known.clear()
 
 

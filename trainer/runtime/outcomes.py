@@ -12,6 +12,7 @@ from typing import Any, Final
 from trainer.runtime.messages import Failure
 
 _NO_FORK_SERVER: Final = 255
+_SENT_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Lost:
     Attributes:
         exit_code: as the operating system gave it: negative for a signal, None if it is not known.
         stalled_s: the seconds without progress after which we killed it; None if it died by itself.
+        stall_limit: the setting that says so, and its value.
         start_error: what kept it from being started at all; None if it was.
         num_oom_kills: processes that the kernel ended for lack of memory since this one was
             started, on the whole machine; None if it does not say.
@@ -54,11 +56,18 @@ class Lost:
     num_oom_kills: int | None = field(default=None, compare=False)
     num_signs: int = field(default=0, compare=False)
     notes: tuple[int, ...] = field(default=(), compare=False)
+    stall_limit: str = field(default="", compare=False)
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether another program may have ended it, as far as the kernel tells."""
+        return self.exit_code in _SENT_FROM_OUTSIDE and not self.num_oom_kills
 
     def describe(self) -> str:
         """One line: how the process ended, with the signal's name and what it usually means."""
         if self.stalled_s is not None:
-            return f"made no progress for {self.stalled_s:.1f} s and was killed"
+            limit = f" ({self.stall_limit})" if self.stall_limit else ""
+            return f"made no progress for {self.stalled_s:.1f} s and was killed{limit}"
         if self.start_error is not None:
             return f"could not be started ({self.start_error})"
         if self.exit_code is None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import process, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from trainer.errors import ConfigError
+from trainer.runtime.fork_server import ForkServerWatch, forget_fork_server
 from trainer.runtime.import_path import (
     may_preload,
     path_for_starting,
@@ -26,7 +31,10 @@ START_METHOD_VARIABLE: Final = "LOCAL_TRAINER_START_METHOD"
 """Environment variable that forces "forkserver" or "spawn"."""
 
 _ONE_THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_ABSTRACT_SOCKETS: Final = "abstract_sockets_supported"
 _LOCK: Final = threading.RLock()
+# Global because a fork copies all of them; weak, so that it keeps none alive.
+_STARTED: Final[weakref.WeakSet[BaseProcess]] = weakref.WeakSet()
 
 
 def choose_start_method() -> str:
@@ -96,6 +104,47 @@ def starting() -> Iterator[None]:
             set_variables(before)
 
 
+def describe_start_error(error: Exception) -> str:
+    """Why a process or thread could not be started, and what can be done about it."""
+    text = f"{type(error).__name__}: {error}"
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return (
+            f"{text}; this process may have {allowed} open files (`ulimit -n`), and each worker "
+            "takes some 10: raise the limit, or use fewer runners"
+        )
+    if number in (errno.EAGAIN, errno.ENOMEM) or "start new thread" in str(error):
+        return (
+            f"{text}; the limit of processes and threads (`ulimit -u`, or of the container) or the "
+            "memory is used up: raise it, or use fewer runners; num_env_runners=0 needs none"
+        )
+    if isinstance(error, FileNotFoundError) and not _has_current_folder():
+        return (
+            f"{text}; the current folder of this process was removed, and a new process starts "
+            "there: change to another one with os.chdir()"
+        )
+    return text
+
+
+def _has_current_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - what fails is what is asked for
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _keep_forkserver_private() -> None:
+    """Puts the fork server's socket into a folder that only this user can enter.
+
+    Python 3.10.0 to 3.10.8 and 3.11.0 give it a name without a file instead, by which all users of
+    the machine can let it run code (CVE-2022-42919). Later ones do not look at this any more.
+    """
+    if hasattr(util, _ABSTRACT_SOCKETS):
+        setattr(util, _ABSTRACT_SOCKETS, False)
+
+
 def preload(modules: Sequence[str], start_method: str) -> None:
     """Tells the fork server which modules to import once, for all workers to come.
 
@@ -104,6 +153,41 @@ def preload(modules: Sequence[str], start_method: str) -> None:
     if start_method == "forkserver":
         names = list(modules) if may_preload() else []
         multiprocessing.get_context("forkserver").set_forkserver_preload(names)
+
+
+@contextlib.contextmanager
+def _allowed_to_have_children() -> Iterator[None]:
+    """Lets a daemonic process of multiprocessing start processes inside the block.
+
+    multiprocessing forbids it, because a daemon is terminated without an end of its own, and would
+    leave its children behind. Ours end with their parent, however that ends.
+    """
+    this_process = multiprocessing.current_process()
+    if not this_process.daemon:
+        yield
+        return
+    this_process.daemon = False
+    try:
+        yield
+    finally:
+        this_process.daemon = True
+
+
+@contextlib.contextmanager
+def _start_method_known_to_all() -> Iterator[None]:
+    """Hides a default start method that a new process does not know, such as that of loky.
+
+    A new process takes over the default of its parent, whichever way it was started itself.
+    """
+    before = multiprocessing.get_start_method(allow_none=True)
+    if before in (None, *multiprocessing.get_all_start_methods()):
+        yield
+        return
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 class _QuietProcess:
@@ -118,8 +202,19 @@ class _QuietProcess:
         self._on_start = on_start
 
     def start(self) -> None:
-        with starting(), _without_main_module():
-            self._process.start()
+        with (
+            starting(),
+            _without_main_module(),
+            _start_method_known_to_all(),
+            _allowed_to_have_children(),
+            ForkServerWatch(),
+        ):
+            try:
+                self._process.start()
+            except ChildProcessError:  # the user's os.wait() was told of the fork server's end
+                forget_fork_server()
+                self._process.start()
+        _STARTED.add(self._process)
         self._on_start(self._process)
 
     def __getattr__(self, name: str) -> Any:
@@ -134,11 +229,42 @@ def make_context(start_method: str, on_start: Callable[[BaseProcess], None]) -> 
         on_start: is given each process' handle right after its start: the handle is how its owner
             kills the process and learns its exit code, without process ids that may be used again.
     """
+    _keep_forkserver_private()
     context: Any = type(multiprocessing.get_context(start_method))()
     make_process = context.Process
 
     def make_quiet_process(*args: Any, **kwargs: Any) -> _QuietProcess:
-        return _QuietProcess(make_process(*args, **kwargs), on_start)
+        with _LOCK, _allowed_to_have_children():  # a process is a daemon if its maker is one
+            return _QuietProcess(make_process(*args, **kwargs), on_start)
 
     context.Process = make_quiet_process
     return context  # type: ignore[no-any-return]
+
+
+def _forget_process(started: BaseProcess) -> None:
+    """In a forked copy of the process that started it: gives up what this copy holds of another.
+
+    There is no public way. Left as they are, multiprocessing waits at the end of this process for
+    children that are not its own, and pipes whose end tells a child that its parent is gone stay
+    open as long as this process lives.
+    """
+    getattr(process, "_children", set()).discard(started)
+    finalizer = getattr(getattr(started, "_popen", None), "finalizer", None)
+    for descriptor in getattr(finalizer, "_args", None) or ():
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _after_fork() -> None:
+    _LOCK.release()
+    for started in list(_STARTED):
+        _forget_process(started)
+    _STARTED.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    # The lock: a fork in the middle of `starting` would copy its hidden main module and changed
+    # path, with nobody to put them back.
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_after_fork
+    )

@@ -1,17 +1,143 @@
 """When a lost or failed worker is replaced, how long to wait before, and when to give up.
 
+Retries are decided by progress. A call is pure: a retry makes the same steps again, so a fault that
+follows from them comes at the same step every time, while an unstable simulator fails anywhere.
+
+    progress             the attempt made some steps, and failed where no other did
+    no progress          it failed at once, or again where attempts failed and none got past
+    three times there    the fault follows from what is played: it is given up, if it may be
+    no progress, often   the worker is given up
+
 Pure: no clocks, no processes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 _FIRST_BACK_OFF_S: Final = 0.05
 _LONGEST_BACK_OFF_S: Final = 1.0
-_TRIES_OF_A_NEWCOMER: Final = 3
 _TOLD_EVERY: Final = 5
+
+_Place = tuple[bool, int]
+"""Whether the worker had been made, and the steps that an attempt made."""
+
+STEPS_OF_PROGRESS: Final = 10
+"""Steps that an attempt must make to count as progress: a worker that never makes more is of no
+use, and one that fails once in 1,000 steps makes fewer in one attempt of a hundred."""
+
+_TIMES_AT_ONE_PLACE: Final = 3
+"""With one random failure in 1,000 steps, two attempts end at the same step once in some 1,000
+failures; three, once in a million."""
+_TIMES_NEAR_ONE_PLACE: Final = 5
+_NEAR: Final = 0.95
+"""Some faults depend on memory or the clock: they come near the same step. Random failures are
+spread: the chance of one in the last twentieth before the furthest step is below 2 %."""
+
+_TRIES_OF_A_NEWCOMER: Final = 3
+_TRIES_WITHOUT_PROGRESS: Final = 8
+"""With the growing waits in between, some three seconds."""
+_STALLS_WITHOUT_PROGRESS: Final = 3
+"""Each costs as long as the limit for calls without progress."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt that failed.
+
+    Attributes:
+        was_starting: while the worker was made; else while it did what it was asked.
+        num_steps: steps that it made before, ≥ 0.
+        has_raised: code in the worker raised; else the process was lost.
+        was_stalled: it made no progress for too long.
+        was_killed: by a signal that another program may have sent.
+    """
+
+    was_starting: bool = False
+    num_steps: int = 0
+    has_raised: bool = False
+    was_stalled: bool = False
+    was_killed: bool = False
+
+    @property
+    def place(self) -> _Place | None:
+        """How far it was, comparable; None if that tells nothing."""
+        if not self.num_steps and not self.has_raised:
+            return None
+        return not self.was_starting, self.num_steps
+
+
+@dataclass
+class Attempts:
+    """The failed attempts at one thing since it last succeeded.
+
+    Attributes:
+        num_failures: all of them.
+        num_without_progress: failures since the last progress.
+        num_idle: those of them that the worker is to blame for.
+        num_stalled: those of these that were stalls.
+        has_ever_progressed: some attempt made progress.
+    """
+
+    num_failures: int = 0
+    num_without_progress: int = 0
+    num_idle: int = 0
+    num_stalled: int = 0
+    has_ever_progressed: bool = False
+    _places: list[_Place] = field(default_factory=list)
+    _furthest_of_others: _Place | None = None
+
+    def add(self, attempt: Attempt) -> bool:
+        """Notes a failed attempt; returns whether it made progress."""
+        self.num_failures += 1
+        place = attempt.place
+        known = (self._furthest, self._furthest_of_others, *self._places[-1:])
+        comes_again = any(_is_near(place, other) for other in known)
+        if place is not None:
+            self._places.append(place)
+        if attempt.num_steps >= STEPS_OF_PROGRESS and not comes_again:
+            self.num_without_progress = self.num_idle = self.num_stalled = 0
+            self.has_ever_progressed = True
+            return True
+        self.num_without_progress += 1
+        if not attempt.was_killed or comes_again:
+            self.num_idle += 1
+            self.num_stalled += attempt.was_stalled
+        return False
+
+    @property
+    def _furthest(self) -> _Place | None:
+        return max(self._places, default=None)
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the fault follows from what is played, as far as one can tell.
+
+        A place that some attempt got past is not to blame, so only the furthest one may be; or that
+        of the last ones, if the env broke meanwhile.
+        """
+        furthest, last = self._furthest, self._places[-_TIMES_AT_ONE_PLACE:]
+        num_near = sum(_is_near(place, furthest) for place in self._places)
+        num_same = sum(place == furthest for place in self._places)
+        return (
+            max(num_same, last.count(last[0]) if last else 0) >= _TIMES_AT_ONE_PLACE
+            or num_near >= _TIMES_NEAR_ONE_PLACE
+        )
+
+    def play_other(self) -> None:
+        """Notes that something else is played from now on, so that no fault need come again."""
+        self._furthest_of_others = self._furthest
+        self._places.clear()
+
+
+def _is_near(place: _Place | None, furthest: _Place | None) -> bool:
+    return (
+        place is not None
+        and furthest is not None
+        and place[0] == furthest[0]
+        and _NEAR * furthest[1] <= place[1] <= furthest[1]
+    )
 
 
 @dataclass(frozen=True)
@@ -23,8 +149,8 @@ class RestartPolicy:
         should_ignore: where a worker is not replaced, go on without it instead of raising.
         max_restarts: replacements per worker over the whole run, ≥ 0.
         delay_s: seconds to wait before every replacement, ≥ 0.
-        tolerance: failures of one worker that are tolerated in a row, ≥ 0, and in excess of its
-            answers.
+        tolerance: failures of one worker without progress that are tolerated in a row, ≥ 0, and in
+            excess of its answers.
     """
 
     should_restart: bool = True
@@ -33,86 +159,95 @@ class RestartPolicy:
     delay_s: float = 0.0
     tolerance: int = 100
 
-    def may_restart(
+    def why_given_up(
         self,
+        attempts: Attempts,
         *,
         num_restarts: int,
-        num_failures_in_a_row: int,
         num_excess_failures: int,
-        has_ever_answered: bool,
-    ) -> bool:
-        """Whether a worker that failed just now is replaced.
+        has_ever_progressed: bool,
+    ) -> str:
+        """Why a worker that failed just now is not replaced; empty if it is.
 
-        A worker that has never answered gets three tries at most: it is misconfigured rather than
-        unlucky, and its user should see the error soon. One that answers now and then, but fails
-        more often, would never reach a limit in a row, and most of the time go into replacing it:
-        so an answer makes good one failure only.
+        A worker that has never made progress gets three tries: it is misconfigured rather than
+        unlucky, and its user should see the error soon. Any other gets eight: a simulator may need
+        a moment. One that makes a little progress now and then, but fails more often than it
+        answers, would never reach a limit in a row, and most of the time go into replacing it: so
+        an answer makes good one such failure only. Failures after progress are limited by the
+        maximum of replacements alone.
 
         Args:
+            attempts: the failures since its last answer, this one included.
             num_restarts: replacements of this worker so far.
-            num_failures_in_a_row: failures since its last answer, this one included.
-            num_excess_failures: failures that no answer has made good, this one included.
-            has_ever_answered: whether it, or a worker before it in the same place, answered a
-                request.
+            num_excess_failures: failures without progress that no answer has made good, this one
+                included.
+            has_ever_progressed: whether it, or a worker before it in the same place, answered a
+                request or made progress.
+
+        Returns:
+            a sentence that names the setting that decided, if one did.
         """
-        if not self.should_restart or num_restarts >= self.max_restarts:
-            return False
-        limit = (
-            self.tolerance if has_ever_answered else min(self.tolerance, _TRIES_OF_A_NEWCOMER - 1)
-        )
-        return num_failures_in_a_row <= limit and num_excess_failures <= self.tolerance
-
-    def back_off_s(self, num_failures_in_a_row: int) -> float:
-        """Seconds to wait before the next replacement.
-
-        The fixed delay; from the second failure in a row on, a growing one is added.
-        """
-        if num_failures_in_a_row < 2:
-            return self.delay_s
-        # The exponent is bounded so that a thousand failures in a row do not overflow.
-        growing = _FIRST_BACK_OFF_S * 2.0 ** min(num_failures_in_a_row - 2, 20)
-        return self.delay_s + min(growing, _LONGEST_BACK_OFF_S)
-
-    def outlook(self, num_failures_in_a_row: int) -> str:
-        """How long this may go on, told after every fifth failure in a row; else ''."""
-        if num_failures_in_a_row % _TOLD_EVERY:
-            return ""
-        return (
-            f" This was failure {num_failures_in_a_row} in a row; it is given up after more than "
-            f"num_consecutive_env_runner_failures_tolerance={self.tolerance}. If it will not get "
-            "better, set less with fault_tolerance()."
-        )
-
-    def describe(
-        self,
-        *,
-        num_restarts: int,
-        num_failures_in_a_row: int,
-        num_excess_failures: int,
-        has_ever_answered: bool,
-    ) -> str:
-        """Why a worker is not replaced; the arguments are those of `may_restart`."""
-        text = "The settings of fault_tolerance() that decide this: " + ", ".join(
-            (
-                f"restart_failed_env_runners={self.should_restart}",
-                f"max_num_env_runner_restarts={self.max_restarts}",
-                f"num_consecutive_env_runner_failures_tolerance={self.tolerance}",
-                f"ignore_env_runner_failures={self.should_ignore}.",
+        tolerance = f"num_consecutive_env_runner_failures_tolerance={self.tolerance}"
+        if not self.should_restart:
+            return "It is not replaced, as restart_failed_env_runners=False says."
+        if num_restarts >= self.max_restarts:
+            return (
+                f"It was replaced {num_restarts} times, as often as "
+                f"max_num_env_runner_restarts={self.max_restarts} allows."
             )
-        )
-        if self.should_restart and num_restarts >= self.max_restarts:
-            return f"It was replaced {num_restarts} times, as often as it may be. {text}"
-        if num_failures_in_a_row <= self.tolerance < num_excess_failures:
+        if attempts.num_without_progress > self.tolerance:
+            return f"No more failures in a row without progress are tolerated: {tolerance}."
+        if num_excess_failures > self.tolerance:
             return (
                 f"It has failed {num_excess_failures} times more often than it has answered, so "
                 "most of its time goes into replacing it: the env fails too often to train with. "
-                f"{text}"
+                f"No more are tolerated: {tolerance}."
             )
-        is_newcomer = not has_ever_answered and num_failures_in_a_row >= _TRIES_OF_A_NEWCOMER
-        if not is_newcomer or not self.should_restart or self.tolerance < _TRIES_OF_A_NEWCOMER:
-            return text
+        if attempts.num_stalled >= _STALLS_WITHOUT_PROGRESS:
+            return (
+                f"It hung {attempts.num_stalled} times without progress in between: it would hang "
+                "again."
+            )
+        tries = _TRIES_WITHOUT_PROGRESS if has_ever_progressed else _TRIES_OF_A_NEWCOMER
+        if attempts.num_idle < tries:
+            return ""
+        if not has_ever_progressed:
+            return (
+                f"A runner that has never made {STEPS_OF_PROGRESS} env steps gets {tries} tries: "
+                "something is wrong with the config or the env rather than bad luck."
+            )
         return (
-            f"A runner that has never answered a request gets {_TRIES_OF_A_NEWCOMER} tries, even "
-            "where num_consecutive_env_runner_failures_tolerance allows more: something is wrong "
-            f"with the config or the env rather than bad luck. {text}"
+            f"It made no progress in {tries} tries, so it would not in more of them. If the env "
+            "needs time to come back, wait before each try: "
+            f"delay_between_env_runner_restarts_s={self.delay_s} now."
+        )
+
+    def back_off_s(self, num_without_progress: int) -> float:
+        """Seconds to wait before the next replacement.
+
+        The fixed delay; from the second failure without progress on, a growing one is added.
+        """
+        if num_without_progress < 2:
+            return self.delay_s
+        # The exponent is bounded so that a thousand failures in a row do not overflow.
+        growing = _FIRST_BACK_OFF_S * 2.0 ** min(num_without_progress - 2, 20)
+        return self.delay_s + min(growing, _LONGEST_BACK_OFF_S)
+
+    def outlook(self, attempts: Attempts, *, num_restarts: int) -> str:
+        """How long this may go on, told after every fifth failure in a row; else ''."""
+        failures = attempts.num_failures
+        if failures % _TOLD_EVERY:
+            return ""
+        if attempts.num_without_progress == 0:
+            return (
+                f" This was failure {failures} in a row, each after some env steps, which have to "
+                "be made again: smaller requests get through sooner (more env runners, a smaller "
+                f"train batch). It has been replaced {num_restarts} times so far, and will be "
+                f"max_num_env_runner_restarts={self.max_restarts} times."
+            )
+        return (
+            f" This was failure {failures} in a row, {attempts.num_without_progress} of them "
+            "without progress since; it is given up after more than "
+            f"num_consecutive_env_runner_failures_tolerance={self.tolerance}, or sooner if it "
+            "fails in the same way."
         )

@@ -7,6 +7,7 @@ result do not depend on whether there was a second thread.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from trainer.runtime.deferred_signals import signals_deferred
+
+_LOGGER = logging.getLogger(__name__)
 
 Task = Callable[[], object]
 
@@ -73,6 +76,10 @@ class SideBySide:
         if self._helper is None:
             with signals_deferred():
                 self._helper = _started()
+        if self._helper is None:
+            self._is_open = False
+            self.run(first, second)
+            return
         self._helper.tasks.put(second)
         try:
             first()
@@ -82,14 +89,18 @@ class SideBySide:
             raise error
 
 
-def _started() -> _Helper:
+def _started() -> _Helper | None:
     tasks: SimpleQueue[Task | None] = SimpleQueue()
     outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
     # A daemon: an interrupted main thread must be able to end the process.
     thread = threading.Thread(
         target=_work, args=(tasks, outcomes), name="side by side", daemon=True
     )
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:  # so many threads are not allowed; the result is the same
+        _LOGGER.info("No second thread computes: %s", error)
+        return None
     return _Helper(thread, tasks, outcomes)
 
 

@@ -6,6 +6,7 @@ told:
     initialize(...)           the executor's initializer: signal handlers, parent watch, BLAS
     construct(factory)        unpacks the factory, calls it, keeps the servant
     call(method, arguments)   calls a method of the servant, answers with a packed Reply
+    end_in_order()            closes the servant, runs the `atexit` handlers of the user's code
 
 No error leaves this module by itself: all come back as `Failure`, because an error that the
 executor cannot pickle would break the pool.
@@ -13,25 +14,35 @@ executor cannot pickle would break the pool.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import faulthandler
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from typing import Any, Final
 
+from trainer.errors import DebuggerError
 from trainer.runtime.actor_registry import ActorRegistry, tell_this_process
 from trainer.runtime.blas_threads import set_blas_threads
 from trainer.runtime.import_path import ImportPath
 from trainer.runtime.messages import Reply, describe_failure, pack
+from trainer.runtime.process_groups import lead_group
 from trainer.runtime.unpacking import unpack
 from trainer.runtime.worker_output import flush_output, print_whole_lines
 
+NO_DEBUGGER_HERE: Final = (
+    "in a process of its own, which has no terminal. To debug an env or a callback, let runners "
+    "live in the main process: config.env_runners(num_env_runners=0), and "
+    "evaluation_num_env_runners=0 for evaluation. Both play the same episodes there."
+)
 _PR_SET_PDEATHSIG = 1
 NUM_NOTES: Final = 6
 
@@ -88,6 +99,10 @@ def initialize(
 
 def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> None:
     """What every process of ours does first; it does not yet end with its parent."""
+    lead_group()
+    _forget_inherited_ends()
+    if sys.breakpointhook is sys.__breakpointhook__:
+        sys.breakpointhook = _refuse_breakpoint
     import_path.take_over()
     tell_this_process(actor_registry)
     print_whole_lines()
@@ -99,6 +114,37 @@ def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> N
     with contextlib.suppress(Exception):
         faulthandler.enable()
     set_blas_threads(1)
+
+
+def _forget_inherited_ends() -> None:
+    """From here on, what is registered for the end of the process is the user's code's own.
+
+    A process that is copied from a fork server has what modules registered there, such as folders
+    to be removed. They are the server's.
+    """
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+        finalizer.atexit = False
+    clear = getattr(atexit, "_clear", None)
+    if clear is None:
+        return
+    clear()
+    # Python's own, which do for this process what they would do for any.
+    run_finalizers = getattr(weakref.finalize, "_exitfunc", None)
+    end_multiprocessing = getattr(util, "_exit_function", None)
+    for function in (logging.shutdown, run_finalizers, end_multiprocessing):
+        if function is not None:
+            atexit.register(function)
+
+
+def _refuse_breakpoint(*arguments: Any, **settings: Any) -> Any:
+    """What `breakpoint()` does here, unless PYTHONBREAKPOINT says something else than pdb."""
+    if os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace"):
+        return sys.__breakpointhook__(*arguments, **settings)  # noqa: T100 - as the user said
+    caller = sys._getframe(1)
+    raise DebuggerError(
+        f"breakpoint() was called at {caller.f_code.co_filename}:{caller.f_lineno}, "
+        f"{NO_DEBUGGER_HERE}"
+    )
 
 
 def die_with_parent(*, has_forkserver: bool) -> None:
@@ -168,6 +214,23 @@ def call(method: str, packed_arguments: bytes) -> bytes:
         )
     finally:
         flush_output()
+
+
+def end_in_order() -> bytes:
+    """Closes the servant, then does what Python does at the end of a program.
+
+    The process itself is ended by its parent, which waits for this no longer than it likes.
+
+    Returns:
+        what `call("close")` returns.
+    """
+    reply = call("close", pack(()))
+    # multiprocessing ends its processes without them, and there is no public way.
+    run_handlers = getattr(atexit, "_run_exitfuncs", None)
+    if run_handlers is not None:
+        run_handlers()
+    flush_output()
+    return reply
 
 
 def _packed_reply(value: object) -> bytes:

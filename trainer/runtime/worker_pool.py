@@ -7,9 +7,7 @@ The pool holds no policy: what to do about a lost worker is decided by its calle
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
-import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -17,12 +15,15 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runtime.fork_server import end_stopped_fork_server
 from trainer.runtime.outcomes import Outcome
 from trainer.runtime.process_start import choose_start_method, preload
 from trainer.runtime.unpacking import refuse_while_unpacking
 from trainer.runtime.worker_slot import WorkerSlot
 
 _LONGEST_POLL_S: Final = 0.5
+SUSPICIOUS_S = 5.0
+"""After so many seconds without progress the fork server is looked at: it tells who has died."""
 
 
 class WorkerPool:
@@ -45,8 +46,6 @@ class WorkerPool:
         }
         # An algorithm that is dropped without stop() must not leave processes behind.
         self._finalizer = weakref.finalize(self, _kill_all, list(self.slots.values()))
-        _LIVE_POOLS.add(self)
-        _kill_before_exit()
 
     def pending(self) -> list[int]:
         """The numbers of the workers that owe an answer, ascending."""
@@ -86,6 +85,8 @@ class WorkerPool:
                 stalled = self.slots[index].kill_if_stalled()
                 if stalled is not None:
                     return index, stalled
+            if any(self.slots[index].idle_s() >= SUSPICIOUS_S for index in indices):
+                end_stopped_fork_server()
             remaining_s = until - time.monotonic()
             if remaining_s <= 0:
                 return None
@@ -128,28 +129,6 @@ class WorkerPool:
     def kill(self) -> None:
         """Ends all workers at once."""
         _kill_all(list(self.slots.values()))
-
-
-# Global because the interpreter's exit is; weak, so that it keeps no pool alive.
-_LIVE_POOLS: Final[weakref.WeakSet[WorkerPool]] = weakref.WeakSet()
-
-
-@functools.cache
-def _kill_before_exit() -> None:
-    """Lets all workers be killed before the interpreter waits for the executors' threads.
-
-    Finalizers run after that wait, which lasts for ever if a worker hangs. There is no public hook
-    before it; where the private one is missing, only such exits would hang.
-    """
-    register = getattr(threading, "_register_atexit", None)
-    if register is not None:
-        with contextlib.suppress(RuntimeError):  # the interpreter is ending already
-            register(_kill_live_pools)
-
-
-def _kill_live_pools() -> None:
-    for pool in list(_LIVE_POOLS):
-        _kill_all(list(pool.slots.values()))
 
 
 def _kill_all(slots: list[WorkerSlot]) -> None:

@@ -63,6 +63,12 @@ class HugeError(InjectedFaultError):
     payload = b""
 
 
+def _forget(memory: Path, owner: int) -> None:
+    """What the end of the process does, but not that of a forked copy of it."""
+    if os.getpid() == owner:
+        memory.unlink(missing_ok=True)
+
+
 @dataclass(frozen=True)
 class Fault:
     """Something that fails, at a stated place and in a stated way.
@@ -119,7 +125,7 @@ class Fault:
         if not self.memory:
             made = Path(tempfile.gettempdir(), f"fault-{uuid.uuid4().hex}")
             object.__setattr__(self, "memory", str(made))
-            atexit.register(made.unlink, missing_ok=True)
+            atexit.register(_forget, made, os.getpid())
 
     # ---- how often
 

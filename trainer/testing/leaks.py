@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from trainer.runtime.actor_registry import registry_of_this_process
+from trainer.runtime.process_groups import reaper_pid, reaper_pipe
 from trainer.testing.waiting import wait_until
 
 _HAS_PROC: Final = Path("/proc/self/fd").is_dir()
@@ -63,7 +64,8 @@ def no_leaks(*, within_s: float = 5.0) -> Iterator[None]:
     """Fails if more is there after the block than before it.
 
     What a process keeps for the next use is no leak: the fork server, the resource tracker and the
-    shared pages of multiprocessing, and the folder in which actors are found.
+    shared pages of multiprocessing, the reaper (`trainer.runtime.process_groups`), and the folder
+    in which actors are found.
 
     Args:
         within_s: how long after the block things may take to end.
@@ -103,8 +105,9 @@ def _descendants() -> dict[object, str]:
 
 
 def _helper_pids() -> set[int]:
-    """The processes that multiprocessing keeps; there is no public way to ask for them."""
+    """The processes that are kept for the next use; multiprocessing has no public way to its."""
     helpers = (
+        reaper_pid(),
         getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None),
         getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None),
     )
@@ -113,6 +116,7 @@ def _helper_pids() -> set[int]:
 
 def _open_files() -> dict[object, str]:
     helpers = (
+        reaper_pipe(),
         getattr(getattr(forkserver, "_forkserver", None), "_forkserver_alive_fd", None),
         getattr(getattr(resource_tracker, "_resource_tracker", None), "_fd", None),
     )

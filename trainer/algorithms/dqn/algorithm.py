@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.dqn.config import DQNConfig
 from trainer.algorithms.dqn.learner import DQNLearner, DQNSettings
 from trainer.algorithms.off_policy.algorithm import OffPolicyAlgorithm
@@ -14,6 +15,7 @@ from trainer.errors import UnsupportedSpaceError
 from trainer.modules import RLModuleSpec
 
 
+@checked_methods()
 class DQN(OffPolicyAlgorithm):
     """Deep Q-learning (Mnih et al. 2015).
 

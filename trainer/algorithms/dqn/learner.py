@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.dqn.loss import (
     QLoss,
     distributional_loss,
@@ -38,6 +39,7 @@ class DQNSettings(ReplaySettings):
     td_error_loss_fn: str = "huber"
 
 
+@checked_methods()
 class DQNLearner(ReplayLearner):
     """Deep Q-learning (Mnih et al. 2015) with the extensions of Hessel et al. 2018.
 

@@ -62,10 +62,18 @@ class OffPolicyAlgorithm(Algorithm):
             episodes = self.normalization_statistics.with_clipped_rewards(sample.episodes)
             self.local_replay_buffer.add(episodes)
         if self._can_learn():
-            self.learn_from_replay(self._num_updates_due(sample.num_env_steps))
+            self.learn_from_replay(
+                self._num_updates_due(sample.num_env_steps), num_new_env_steps=sample.num_env_steps
+            )
 
-    def learn_from_replay(self, num_updates: int) -> None:
-        """Makes updates and hands the new weights to the runners."""
+    def learn_from_replay(self, num_updates: int, *, num_new_env_steps: int = 0) -> None:
+        """Makes updates and hands the new weights to the runners.
+
+        Args:
+            num_updates: how many, ≥ 0.
+            num_new_env_steps: env steps that were sampled in this round; schedules are read
+                before them.
+        """
         if num_updates == 0:
             return
         result, counters = self._iteration, self.counters
@@ -74,6 +82,7 @@ class OffPolicyAlgorithm(Algorithm):
                 self.local_replay_buffer,
                 num_updates=num_updates,
                 num_env_steps_sampled_lifetime=counters.num_env_steps_sampled,
+                num_env_steps_sampled_before=counters.num_env_steps_sampled - num_new_env_steps,
                 on_batch=batch_listener(self.callbacks),
             )
         num_rows = num_updates * self.config.train_batch_size

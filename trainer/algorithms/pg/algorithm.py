@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.on_policy import OnPolicyAlgorithm
 from trainer.algorithms.pg.config import PGConfig
 from trainer.algorithms.pg.learner import PGLearner, PGSettings
@@ -11,6 +12,7 @@ from trainer.algorithms.pg.postprocessing import ReturnPostprocessing
 from trainer.config import AlgorithmConfig
 
 
+@checked_methods()
 class PG(OnPolicyAlgorithm):
     """Policy gradient without a value function: REINFORCE (Williams 1992).
 

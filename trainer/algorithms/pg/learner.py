@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.pg.loss import PGLoss, pg_loss
 from trainer.connectors import Chunks, discounted_returns
 from trainer.episodes.columns import (
@@ -28,6 +29,7 @@ class PGSettings(LearnerSettings):
     lr: ScheduleSetting = 4e-4
 
 
+@checked_methods()
 class PGLearner(EpisodeLearner):
     """Policy gradient with Monte Carlo returns (Williams 1992, section 5).
 

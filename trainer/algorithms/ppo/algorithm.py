@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.on_policy import OnPolicyAlgorithm
 from trainer.algorithms.ppo.config import PPOConfig
 from trainer.algorithms.ppo.learner import PPOLearner, PPOSettings
@@ -11,6 +12,7 @@ from trainer.algorithms.ppo.postprocessing import AdvantagePostprocessing
 from trainer.config import AlgorithmConfig
 
 
+@checked_methods()
 class PPO(OnPolicyAlgorithm):
     """Proximal Policy Optimization (Schulman et al. 2017).
 

@@ -6,10 +6,11 @@ import math
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from checkpoints.arguments import checked_methods, require_keys
 from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
 from trainer.connectors import (
     AdvantageEstimate,
@@ -103,6 +104,7 @@ class PPOSettings(LearnerSettings):
         return problems
 
 
+@checked_methods()
 class PPOLearner(EpisodeLearner):
     """Proximal policy optimisation (Schulman et al. 2017, algorithm 1, with RLlib's KL penalty).
 
@@ -113,6 +115,7 @@ class PPOLearner(EpisodeLearner):
     """
 
     settings: PPOSettings
+    moving_settings: ClassVar[tuple[str, ...]] = ("kl_coeff",)
 
     def __init__(self, *, module_spec: RLModuleSpec, settings: PPOSettings, root_seed: int) -> None:
         """See `Learner`; settings are PPO's."""
@@ -162,6 +165,7 @@ class PPOLearner(EpisodeLearner):
 
     def set_extra_state(self, state: State) -> None:
         """Takes back what `extra_state` gave."""
+        require_keys("PPOLearner.set_extra_state()", "state", state, ("kl_coeff",))
         self.kl_coeff = float(state["kl_coeff"])
 
     def estimate_advantages(self, columns: Columns) -> tuple[Array, AdvantageEstimate]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.off_policy.algorithm import OffPolicyAlgorithm
 from trainer.algorithms.sac.config import SACConfig
 from trainer.algorithms.sac.learner import SACLearner, SACSettings
 from trainer.config import AlgorithmConfig
 
 
+@checked_methods()
 class SAC(OffPolicyAlgorithm):
     """Soft actor-critic (Haarnoja et al. 2018), for bounded Box and for Discrete actions.
 

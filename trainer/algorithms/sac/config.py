@@ -80,7 +80,6 @@ _REFUSED: Final = {
     "_use_beta_distribution": "The policy is a squashed normal distribution; leave it out.",
     "_deterministic_loss": "The losses need actions drawn from the policy; leave it out. For an "
     "exact rerun, `debugging(seed=...)` is enough.",
-    "optimization_config": "Give `actor_lr`, `critic_lr` and `alpha_lr` instead (and `grad_clip`).",
 }
 
 
@@ -163,7 +162,8 @@ class SACConfig(OffPolicyConfig):
                 actions.
             policy_model_config: settings of `model_config` for the policy only.
             q_model_config: settings of `model_config` for the critics only.
-            optimization_config: old way to give learning rates; must be left out.
+            optimization_config: old way to give the three learning rates, as a dict with the keys
+                `actor_learning_rate`, `critic_learning_rate` and `entropy_learning_rate`.
             _deterministic_loss: must be False.
             _use_beta_distribution: must be False.
             **common_settings: arguments of `OffPolicyConfig.training`, such as `n_step`, `tau` and

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import checked_methods
 from trainer.algorithms.sac.loss import (
     CriticLoss,
     critic_loss,
@@ -103,6 +104,7 @@ class SACLosses:
         return self.policy_loss + self.alpha_loss + sum(critic.loss for critic in self.critics)
 
 
+@checked_methods()
 class SACLearner(ReplayLearner):
     """Soft actor-critic (Haarnoja et al. 2018b) for squashed Gaussian and for Discrete policies.
 
@@ -135,7 +137,7 @@ class SACLearner(ReplayLearner):
         self.target = TargetCritics(self.module)
         self.target.critics.side_by_side = self._critics.side_by_side
         self.parts["target"] = self.target
-        self.target_entropy = target_entropy_of(self.module, settings.target_entropy)
+        self._target_entropy = target_entropy_of(self.module, settings.target_entropy)
         self._actor_lr = Schedule.from_setting(settings.actor_lr, name="actor_lr")
         self._alpha_lr = Schedule.from_setting(settings.alpha_lr, name="alpha_lr")
         self._optimized = _optimized_parts(self.module)
@@ -148,21 +150,28 @@ class SACLearner(ReplayLearner):
         self._rates: Array = np.zeros_like(self.module.parameters.flat)
         self._shown_rates: dict[str, float] = {}
 
+    @property
+    def target_entropy(self) -> float:
+        """H̄ in nats."""
+        return self._target_entropy
+
     def update_from(
         self,
         buffer: ReplayBuffer,
         *,
         num_updates: int,
         num_env_steps_sampled_lifetime: int,
+        num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
     ) -> dict[str, Any]:
         """See `ReplayLearner.update_from`."""
-        self._set_rates(num_env_steps_sampled_lifetime)
+        self._set_rates(num_env_steps_sampled_before)
         with self._critics.side_by_side:
             return super().update_from(
                 buffer,
                 num_updates=num_updates,
                 num_env_steps_sampled_lifetime=num_env_steps_sampled_lifetime,
+                num_env_steps_sampled_before=num_env_steps_sampled_before,
                 on_batch=on_batch,
             )
 

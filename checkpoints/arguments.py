@@ -1,0 +1,486 @@
+"""Checks of arguments at the edges of all three packages: what is given, or an error that names it.
+
+    @takes(num_env_steps=integer(1), path=optional(path()))
+    def play(self, num_env_steps: int, path: PathLike | None = None) -> None: ...
+
+A check is a predicate and the words that describe it, always together. It stands where users call,
+so that what is wrong is told there and not by something inside. NumPy's scalars are numbers like
+any other: `takes` turns them into Python's.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import itertools
+import math
+import numbers
+import os
+import reprlib
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
+
+import numpy as np
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
+
+
+class ArgumentError(TypeError, ValueError):
+    """An argument of a public function or method is nothing that it can use."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One condition on one value.
+
+    Attributes:
+        expected: completes the sentence "expected ...".
+        accepts: whether a value fulfils it; never raises.
+    """
+
+    expected: str
+    accepts: Callable[[Any], bool]
+
+
+def anything(expected: str = "any value") -> Check:
+    """Accepts every value."""
+    return Check(expected, lambda _: True)
+
+
+def boolean() -> Check:
+    """True or False (NumPy's too); 0 and 1 are not booleans."""
+    return Check("True or False", lambda value: isinstance(value, bool | np.bool_))
+
+
+def integer(minimum: int | None = None, maximum: int | None = None) -> Check:
+    """An int (NumPy's too, no bool), at least `minimum` and at most `maximum`."""
+    bound = "" if minimum is None else f" ≥ {minimum}"
+    bound += "" if maximum is None else f"{' and' if bound else ''} ≤ {maximum}"
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            return False
+        return (minimum is None or int(value) >= minimum) and (
+            maximum is None or int(value) <= maximum
+        )
+
+    return Check(f"an int{bound}", accepts)
+
+
+def number(
+    minimum: float | None = None,
+    *,
+    maximum: float | None = None,
+    above: float | None = None,
+    infinite: bool = False,
+) -> Check:
+    """A real number (no bool, no NaN) within bounds.
+
+    Args:
+        minimum: the smallest value allowed.
+        maximum: the largest value allowed.
+        above: the value must be larger than this.
+        infinite: whether infinity is allowed.
+    """
+    bounds = [
+        f" {sign} {bound:g}"
+        for sign, bound in (("≥", minimum), (">", above), ("≤", maximum))
+        if bound is not None
+    ]
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            return False
+        try:
+            real = float(value)
+        except OverflowError:  # an int of more than 308 digits
+            return False
+        if math.isnan(real) or (math.isinf(real) and not infinite):
+            return False
+        within = (minimum is None or real >= minimum) and (maximum is None or real <= maximum)
+        return within and (above is None or real > above)
+
+    return Check("a number" + " and".join(bounds), accepts)
+
+
+def text() -> Check:
+    """A string that is not empty."""
+    return Check("a string", lambda value: isinstance(value, str) and bool(value))
+
+
+def path() -> Check:
+    """A path: a string that is not empty, or a `pathlib.Path`."""
+
+    def accepts(value: Any) -> bool:
+        if not isinstance(value, str | os.PathLike):
+            return False
+        plain = os.fspath(value)
+        return isinstance(plain, str) and bool(plain) and "\0" not in plain
+
+    return Check("a path (a string or a pathlib.Path)", accepts)
+
+
+def one_of(*choices: str | int | float | bool | None) -> Check:
+    """One of a few values, by type and value; NumPy's scalars count as Python's."""
+    names = ", ".join(repr(choice) for choice in choices)
+
+    def accepts(value: Any) -> bool:
+        value = plain_scalar(value)
+        return any(type(value) is type(choice) and value == choice for choice in choices)
+
+    return Check(f"one of {names}", accepts)
+
+
+def function() -> Check:
+    """Anything that can be called."""
+    return Check("a callable", callable)
+
+
+def instance(kind: type | tuple[type, ...], expected: str) -> Check:
+    """An instance of a class."""
+    return Check(expected, lambda value: isinstance(value, kind))
+
+
+def mapping(of: Check | None = None) -> Check:
+    """A dict; with `of`, every value must fulfil it."""
+
+    def accepts(value: Any) -> bool:
+        if not isinstance(value, Mapping):
+            return False
+        return of is None or all(of.accepts(entry) for entry in value.values())
+
+    return Check("a dict" if of is None else f"a dict of {of.expected}", accepts)
+
+
+def several(of: Check | None = None) -> Check:
+    """A list or tuple; with `of`, every entry must fulfil it."""
+
+    def accepts(value: Any) -> bool:
+        if not isinstance(value, list | tuple):
+            return False
+        return of is None or all(of.accepts(entry) for entry in value)
+
+    return Check("a list" if of is None else f"a list of {of.expected}", accepts)
+
+
+def numeric(expected: str = "an array of numbers") -> Check:
+    """What NumPy makes an array of numbers or booleans of."""
+
+    def accepts(value: Any) -> bool:
+        try:
+            return np.asarray(value).dtype.kind in "biuf"
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            return False
+
+    return Check(expected, accepts)
+
+
+def optional(check: Check) -> Check:
+    """None, or what `check` accepts."""
+    return Check(f"None or {check.expected}", lambda value: value is None or check.accepts(value))
+
+
+def either(*checks: Check) -> Check:
+    """What any of the checks accepts."""
+    return Check(
+        " or ".join(check.expected for check in checks),
+        lambda value: any(check.accepts(value) for check in checks),
+    )
+
+
+def plain_scalar(value: Any) -> Any:
+    """A scalar of NumPy as Python's own; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def shown(value: Any) -> str:
+    """A value for an error text: short, whatever it is."""
+    try:
+        short = reprlib.Repr()
+        short.maxother, short.maxstring, short.maxlong = 60, 60, 40
+        return short.repr(value)
+    except Exception:  # noqa: BLE001 - a broken __repr__ must not hide what is wrong
+        return f"a {type(value).__name__}"
+
+
+def argument_error(where: str, name: str, value: Any, expected: str) -> ArgumentError:
+    """The error that an argument is none of what was expected."""
+    return ArgumentError(
+        f"{where}: `{name}={shown(value)}` is a {type(value).__name__}; expected {expected}. "
+        f"Give {name} as that."
+    )
+
+
+def require_keys(where: str, name: str, value: Any, keys: tuple[str, ...]) -> None:
+    """Raises an ArgumentError unless a dict has all of some keys."""
+    missing = [key for key in keys if key not in value]
+    if missing:
+        raise ArgumentError(
+            f"{where}: `{name}={shown(value)}` has no {', '.join(map(repr, missing))}; expected a "
+            f"dict with {', '.join(map(repr, keys))}. Give {name} as it was handed out."
+        )
+
+
+def takes(**checks: Check) -> Callable[[_Function], _Function]:
+    """Checks arguments of a function or method before it runs.
+
+    Args:
+        checks: by the names of its parameters; those that are left out of a call are not looked at.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        return _with_checks(function, lambda: checks)
+
+    return decorate
+
+
+def checked_arguments(function: _Function) -> _Function:
+    """Checks the arguments of a function or method by their annotations before it runs."""
+    return _with_checks(function, lambda: _checks_of_annotations(function))
+
+
+def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
+    """Checks the arguments of a class' public methods, inherited ones too, by their annotations.
+
+    Not those of events (`on_…`), which nobody calls but a chain of callbacks.
+
+    Args:
+        but: those that are called for every env step, whose cost is counted in microseconds, or
+            that check more than annotations say.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        for name in dir(cls):
+            if name in but or (name.startswith(("_", "on_")) and name != "__init__"):
+                continue
+            member = inspect.getattr_static(cls, name)
+            kind = type(member) if isinstance(member, classmethod | staticmethod) else None
+            plain = member.__func__ if kind is not None else member
+            # Not what a test or a user put there, nor Python's own, nor twice.
+            is_ours = inspect.isfunction(plain) and plain.__module__.startswith(_OURS)
+            if is_ours and not hasattr(plain, "checks_arguments"):
+                checked = checked_arguments(plain)
+                # Where it is defined, so that whoever compares methods still sees an inherited one.
+                owner = next(each for each in cls.__mro__ if name in vars(each))
+                setattr(owner, name, checked if kind is None else kind(checked))
+        return cls
+
+    return decorate
+
+
+_OURS: Final = ("trainer.", "callbacks.", "checkpoints.")
+
+
+def _with_checks(function: _Function, find_checks: Callable[[], Mapping[str, Check]]) -> _Function:
+    parameters = inspect.signature(function).parameters.values()
+    order = [parameter.name for parameter in parameters if parameter.kind in _ORDERED]
+    where = f"{function.__qualname__}()"
+    found: list[Mapping[str, Check]] = []  # at the first call: annotations may name later classes
+
+    @functools.wraps(function)
+    def checked(*args: Any, **named: Any) -> Any:
+        if not found:
+            found.append(find_checks())
+        checks = found[0]
+        given = list(args)
+        for index, (name, value) in enumerate(zip(order, args, strict=False)):
+            if name in checks:
+                given[index] = _accepted(where, name, value, checks[name])
+        for name, value in named.items():
+            if name in checks:
+                named[name] = _accepted(where, name, value, checks[name])
+        return function(*given, **named)
+
+    checked.checks_arguments = True  # type: ignore[attr-defined]
+    return cast(_Function, checked)
+
+
+_ORDERED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _accepted(where: str, name: str, value: Any, check: Check) -> Any:
+    if not check.accepts(value):
+        raise argument_error(where, name, value, check.expected)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+# ---- from annotations
+
+
+def _checks_of_annotations(function: Callable[..., Any]) -> dict[str, Check]:
+    """A check for every parameter whose annotation says something."""
+    checks = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        check = parameter_check(parameter, function)
+        if check is not None:
+            checks[name] = check
+    return checks
+
+
+def parameter_check(parameter: inspect.Parameter, function: Callable[..., Any]) -> Check | None:
+    """What a parameter accepts by its annotation; None if that is everything.
+
+    Args:
+        parameter: of the function.
+        function: in whose module the annotation was written.
+    """
+    if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+        return None
+    check, default = check_of(_resolved(parameter.annotation, function)), parameter.default
+    if check is None or default is parameter.empty or check.accepts(default):
+        return check
+    return Check(check.expected, lambda value: value is default or check.accepts(value))
+
+
+def _resolved(hint: Any, function: Callable[..., Any]) -> Any:
+    if not isinstance(hint, str):
+        return hint
+    try:
+        return eval(hint, inspect.unwrap(function).__globals__)  # noqa: S307 - our own source
+    except (NameError, TypeError, AttributeError):  # for type checkers only, or generated code
+        return Any
+
+
+_PLAIN: Final = (bool, int, float, complex, str, bytes, list, tuple, dict, set, np.ndarray)
+_MANY: Final = 1000
+
+
+def check_of(hint: Any) -> Check | None:
+    """What an annotation accepts; None if that is everything.
+
+    What only type checkers can tell apart is accepted, and so are other kinds of sequences. An
+    argument of one of our protocols may be anything but plain data.
+    """
+    if isinstance(hint, TypeVar):
+        return None if hint.__bound__ is None else check_of(hint.__bound__)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        checks = [check_of(each) for each in inner]
+        known = [check for check in checks if check is not None]
+        return either(*known) if len(known) == len(checks) else None
+    if origin is Literal:
+        return one_of(*inner)
+    if hint in _BY_TYPE:
+        return _BY_TYPE[hint]
+    if hint in (Any, object, inspect.Parameter.empty) or origin is Annotated:
+        return None
+    return _check_of_class(origin or hint, inner)
+
+
+def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
+    if kind is collections.abc.Callable:
+        return function()
+    if kind is type:
+        return Check("a class", lambda value: isinstance(value, type))
+    if kind is np.ndarray:
+        is_numeric = numeric().accepts
+        return Check(
+            "an array of numbers",
+            lambda value: isinstance(value, np.ndarray | list | tuple) and is_numeric(value),
+        )
+    if not isinstance(kind, type):
+        return None
+    if issubclass(kind, collections.abc.Mapping):
+        return _mapping_of(*(inner or (Any, Any)))
+    if kind is tuple and inner and inner[-1] is not Ellipsis:
+        return _tuple_of(inner)
+    if kind in _SEVERAL:
+        of = check_of(inner[0]) if inner else None
+        return _several_of(of, in_order=kind in (list, tuple, collections.abc.Sequence))
+    if getattr(kind, "_is_protocol", False):
+        return Check(
+            f"{_article(kind.__name__)} {kind.__name__}",
+            lambda value: value is not None and not isinstance(value, _PLAIN),
+        )
+    return instance(kind, f"{_article(kind.__name__)} {kind.__name__}")
+
+
+def _article(name: str) -> str:
+    return "an" if name[0] in "AEIO" else "a"
+
+
+def _mapping_of(key: Any, value: Any) -> Check:
+    of_keys, of_values = check_of(key), check_of(value)
+
+    def accepts(given: Any) -> bool:
+        if not isinstance(given, collections.abc.Mapping):
+            return False
+        entries = itertools.islice(given.items(), _MANY)
+        return all(
+            (of_keys is None or of_keys.accepts(key))
+            and (of_values is None or of_values.accepts(entry))
+            for key, entry in entries
+        )
+
+    return Check("a dict" + (f" by {of_keys.expected}" if of_keys is not None else ""), accepts)
+
+
+def _tuple_of(inner: tuple[Any, ...]) -> Check:
+    checks = [check_of(each) or anything() for each in inner]
+
+    def accepts(given: Any) -> bool:
+        if not isinstance(given, list | tuple) or len(given) != len(checks):
+            return False
+        return all(check.accepts(entry) for check, entry in zip(checks, given, strict=True))
+
+    return Check(f"({', '.join(check.expected for check in checks)})", accepts)
+
+
+def _several_of(of: Check | None, *, in_order: bool) -> Check:
+    def accepts(given: Any) -> bool:
+        is_counted = isinstance(given, collections.abc.Sized)
+        if in_order and (not is_counted or isinstance(given, collections.abc.Mapping)):
+            return False
+        if isinstance(given, str | bytes) or not isinstance(given, collections.abc.Iterable):
+            return False
+        if isinstance(given, np.ndarray) and given.ndim == 0:
+            return False
+        if of is None or not isinstance(given, collections.abc.Sized):
+            return True
+        return all(of.accepts(entry) for entry in itertools.islice(given, _MANY))
+
+    return Check("a list" if of is None else f"a list of {of.expected}", accepts)
+
+
+_SEVERAL: Final = (
+    list,
+    tuple,
+    set,
+    frozenset,
+    collections.abc.Sequence,
+    collections.abc.Collection,
+    collections.abc.Iterable,
+    collections.abc.Container,
+    collections.abc.Iterator,
+)
+_BY_TYPE: Final[Mapping[Any, Check]] = types.MappingProxyType(
+    {
+        None: Check("None", lambda value: value is None),
+        type(None): Check("None", lambda value: value is None),
+        bool: boolean(),
+        int: integer(),
+        float: Check(
+            "a number",
+            lambda value: (
+                isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+            ),
+        ),
+        str: Check("a string", lambda value: isinstance(value, str)),
+        bytes: Check("bytes", lambda value: isinstance(value, bytes | bytearray | memoryview)),
+        os.PathLike: Check("a path", lambda value: isinstance(value, os.PathLike)),
+    }
+)

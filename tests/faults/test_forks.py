@@ -1,0 +1,182 @@
+"""A program forks while it has runners: the copy touches nothing of the original, and can train."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from callbacks.ready_made.background_writer import BackgroundWriter
+from trainer.cli.run_lock import LOCK_FILE, RunLock
+from trainer.runtime.process_start import START_METHOD_VARIABLE
+from trainer.testing.waiting import is_process_alive, wait_until
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"),
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+
+SCRIPT = """
+import multiprocessing, os, sys, warnings
+from trainer import PPOConfig
+from trainer.testing.debug_envs import CountdownEnv
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+
+def build():
+    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=1)
+    config.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+    return config.training(model={"fcnet_hiddens": [8]}).debugging(seed=3).build_algo()
+
+def in_fork(act, ends=lambda: sys.exit(0), daemon=None):
+    if daemon is None:
+        pid = os.fork()
+        if not pid:
+            act()
+            ends()
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    child = multiprocessing.get_context("fork").Process(target=act, daemon=daemon)
+    child.start()
+    child.join()
+    return child.exitcode
+
+def train_own():
+    global theirs
+    theirs = build()  # global and never stopped: it lives until the process ends
+    theirs.train()
+    assert theirs.env_runner_group.env_runner_pids() != pids
+
+def train_inherited():
+    algo.train()
+    assert algo.env_runner_group.env_runner_pids() != pids
+
+algo = build()
+algo.train()
+pids = algo.env_runner_group.env_runner_pids()
+CASES
+algo.train()
+assert algo.env_runner_group.env_runner_pids() == pids, "the original lost its runner"
+assert algo.env_runner_group.num_restarts == 0
+algo.stop()
+print("done")
+"""
+CASES = {
+    "ends": "assert in_fork(lambda: None) == in_fork(lambda: None, daemon=False) == 0",
+    "trains": "assert in_fork(train_own) == in_fork(train_own, daemon=False) == 0",
+    "is a daemon": "assert in_fork(train_own, daemon=True) == 0",
+    "goes on with the algorithm": "assert in_fork(train_inherited) == 0",
+    "stops the algorithm": "assert in_fork(lambda: algo.stop()) == 0",
+    "drops the algorithm": (
+        "def drop():\n    import gc; global algo; del algo; gc.collect()\nassert in_fork(drop) == 0"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("case", CASES)
+def test_a_forked_copy_leaves_the_runners_of_the_original_alone(
+    case: str, start_method: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.replace("CASES", CASES[case])],
+        env={**os.environ, START_METHOD_VARIABLE: start_method},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+ORPHANS = """
+import os, sys, time
+from trainer.runtime.messages import pack
+from trainer.runtime.worker_pool import WorkerPool
+
+class Servant:
+    def __init__(self, signals): pass
+    def report(self): return os.getpid()
+
+pool = WorkerPool(["idle"])
+pool.slots[1].start(pack(Servant))
+worker = pool.next_outcome()[1].value
+pid = os.fork()
+if not pid:
+    time.sleep(60)
+print(worker, pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_a_forked_copy_that_lives_on_does_not_keep_the_workers_of_a_killed_original(
+    start_method: str,
+) -> None:
+    original = subprocess.Popen(
+        [sys.executable, "-c", ORPHANS],
+        env={**os.environ, START_METHOD_VARIABLE: start_method},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert original.stdout is not None
+    worker, copy = map(int, original.stdout.readline().split())
+    original.stdout.close()
+    original.wait()
+    try:
+        assert wait_until(lambda: not is_process_alive(worker), within_s=5.0)
+        assert is_process_alive(copy)
+    finally:
+        os.kill(copy, 9)
+
+
+def exit_code_of_fork(act: Callable[[], int]) -> int:
+    """What `act` returns in a forked copy of this process that ends at once."""
+    pid = os.fork()
+    if not pid:
+        code = 99
+        try:
+            code = act()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_rows_that_wait_when_a_process_forks_are_written_by_the_original_alone() -> None:
+    may_write, written = threading.Event(), []
+
+    def write(row: int) -> None:
+        may_write.wait(10)
+        written.append(row)
+
+    writer = BackgroundWriter(write, name="rows", max_waiting=9)
+    writer.submit(1)
+    writer.submit(2)
+
+    def in_the_copy() -> int:
+        if not writer.flush(0):  # nothing waits here
+            return 1
+        may_write.set()
+        writer.submit(3)
+        return 0 if writer.flush(5) and written == [3] else 2
+
+    assert exit_code_of_fork(in_the_copy) == 0
+    may_write.set()
+    assert writer.flush(5)
+    assert written == [1, 2]
+
+
+def test_a_forked_copy_that_leaves_does_not_give_back_the_lock_of_the_run(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path)
+    with lock:
+
+        def leave() -> int:
+            lock.__exit__(None, None, None)
+            return 0
+
+        assert exit_code_of_fork(leave) == 0
+        assert (tmp_path / LOCK_FILE).exists()

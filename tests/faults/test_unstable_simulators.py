@@ -1,0 +1,273 @@
+"""Simulators that fail at random, from the first iteration on: all of it is repaired exactly.
+
+The moments of failure follow from a seed and from how many envs were made before, so neither from
+the episode nor from its seed: an env that plays a step again may fail at another one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import encode
+from trainer import PPOConfig, RunnerLostError
+from trainer.metrics import comparable
+from trainer.testing import CountdownEnv, InjectedFaultError, RandomKiller, no_leaks
+from trainer.testing.waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+STALL_LIMIT_S = 1.5
+WAYS = ("raise", "exit", "hang")
+MODES = ("fresh", "restored")
+
+
+class Unstable(CountdownEnv):
+    """Fails with some probability in each step, and at no reset.
+
+    Settings: folder, where envs are counted; seed; probability; way. Without a folder it is stable.
+    """
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self._rng, self._way = None, env_config.get("way")
+        self._probability = env_config.get("probability", 0.0)
+        self._file = Path(env_config.get("folder", "")) / "failures"
+        # With 0 runners an exit would be that of the test.
+        if "folder" in env_config and env_config.worker_index:
+            number = _count(Path(env_config["folder"]) / "envs")
+            self._rng = random.Random(f"{env_config['seed']} {number}")
+
+    def step(self, action: int) -> Any:
+        if self._rng is not None and self._rng.random() < self._probability:
+            _count(self._file)
+            if self._way == "raise":
+                raise InjectedFaultError("the simulator crashed")
+            if self._way == "exit":
+                os._exit(3)
+            wait_until(lambda: False, within_s=3600)
+        return super().step(action)
+
+
+def _count(file: Path) -> int:
+    """Counts over all processes; how often it was counted."""
+    with file.open("ab", buffering=0) as stream:
+        stream.write(b".")
+        return stream.tell()
+
+
+def config(env_config: dict[str, Any], *, batch: int, **settings: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(Unstable, env_config={"min_length": 10, "max_length": 60, **env_config})
+        .env_runners(num_env_runners=3, sample_timeout_s=STALL_LIMIT_S, num_envs_per_env_runner=2)
+        .training(train_batch_size=batch, minibatch_size=batch // 2, num_epochs=1)
+        .training(model={"fcnet_hiddens": [8]})
+        .evaluation(
+            evaluation_interval=2,
+            evaluation_num_env_runners=1,
+            evaluation_duration=10,
+            evaluation_sample_timeout_s=STALL_LIMIT_S,
+        )
+        .debugging(seed=5)
+        .update_from_dict(settings)
+    )
+
+
+def outcome(algo: Any, iterations: int) -> bytes:
+    results = [{**comparable(algo.train()), "config": None} for _ in range(iterations)]
+    return encode([results, {**algo.get_state(), "config": None}])
+
+
+@functools.cache
+def undisturbed(batch: int, iterations: int, **settings: Any) -> bytes:
+    with config({}, batch=batch, **settings).build_algo() as algo:
+        return outcome(algo, iterations)
+
+
+def unstable(
+    folder: Path, *, seed: int, way: str, probability: float, mode: str, batch: int, iterations: int
+) -> tuple[bytes, int, int]:
+    """What comes out, how many failures there were, and how many repairs were counted."""
+    faults = {"folder": str(folder), "seed": seed, "way": way, "probability": probability}
+    made = config(faults, batch=batch)
+    with no_leaks(), made.build_algo() as algo:
+        if mode == "restored":
+            with config({}, batch=batch).build_algo() as stable:
+                stable.train()
+                algo.set_state(stable.get_state())
+        found = outcome(algo, iterations)
+        groups = algo.env_runner_group, algo.eval_env_runner_group
+        repaired = sum(group.num_remote_worker_restarts() for group in groups)
+    return found, (folder / "failures").stat().st_size, repaired
+
+
+@functools.cache
+def restored(batch: int, iterations: int) -> bytes:
+    with (
+        config({}, batch=batch).build_algo() as stable,
+        config({}, batch=batch).build_algo() as algo,
+    ):
+        stable.train()
+        algo.set_state(stable.get_state())
+        return outcome(algo, iterations)
+
+
+def expected(mode: str, *, batch: int, iterations: int) -> bytes:
+    return (restored if mode == "restored" else undisturbed)(batch, iterations)
+
+
+@pytest.mark.parametrize(
+    ("way", "mode"),
+    [
+        ("raise", "fresh"),
+        ("exit", "restored"),
+        pytest.param("raise", "restored", marks=pytest.mark.slow),
+        pytest.param("exit", "fresh", marks=pytest.mark.slow),
+    ],
+)
+def test_an_unstable_simulator_is_repaired_from_the_first_iteration_on(
+    way: str, mode: str, tmp_path: Path
+) -> None:
+    size = {"batch": 240, "iterations": 2}
+    found, failures, repaired = unstable(
+        tmp_path, seed=1, way=way, probability=1 / 120, mode=mode, **size
+    )
+    assert failures >= 3
+    assert repaired == failures
+    assert found == expected(mode, **size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", WAYS)
+def test_thirty_iterations_of_an_unstable_simulator(
+    way: str, mode: str, seed: int, tmp_path: Path
+) -> None:
+    size = {"batch": 3000, "iterations": 30}
+    found, failures, repaired = unstable(
+        tmp_path, seed=seed, way=way, probability=1 / 1000, mode=mode, **size
+    )
+    print(f"campaign: {way} {mode} seed {seed}: {failures} failures, {repaired} repairs")
+    assert failures > 50
+    assert repaired == failures
+    assert found == expected(mode, **size)
+
+
+def pids(algo: Any) -> list[int]:
+    groups = algo.env_runner_group, algo.eval_env_runner_group
+    return [pid for group in groups if group for pid in group.env_runner_pids().values()]
+
+
+@pytest.mark.slow
+def test_thirty_iterations_with_kills_from_outside() -> None:
+    """The same run as above, spread over other processes and hit at other moments."""
+    size = {"batch": 3000, "iterations": 30}
+    made = config({}, batch=3000, num_env_runners=2, num_envs_per_env_runner=3)
+    with (
+        no_leaks(),
+        made.build_algo() as algo,
+        RandomKiller(lambda: pids(algo), seed=3, mean_delay_s=0.2) as killer,
+    ):
+        assert outcome(algo, 30) == expected("fresh", **size)
+    assert len(killer.kills) > 20
+
+
+# ---- evaluation
+
+
+def evaluation_of(algo: Any) -> bytes:
+    return encode(comparable({"evaluation": algo.evaluate()}))
+
+
+def test_an_evaluation_runner_may_be_killed_from_outside_however_often() -> None:
+    def kill_each_new_process() -> bool:
+        group = algo.eval_env_runner_group
+        for pid in group.env_runner_pids().values() if group else ():
+            if pid not in killed:
+                killed.append(pid)
+                os.kill(pid, signal.SIGKILL)
+        return len(killed) == 5
+
+    killed: list[int | None] = [None]
+    made = config({}, batch=240, num_consecutive_env_runner_failures_tolerance=9)
+    with made.build_algo() as algo:
+        algo.train()
+        undisturbed = evaluation_of(algo)
+        killer = threading.Thread(target=wait_until, args=(kill_each_new_process,))
+        killer.start()
+        while killer.is_alive():
+            assert evaluation_of(algo) == undisturbed
+        killer.join()
+    assert len(killed) == 5
+
+
+class FailsAlwaysAt(CountdownEnv):
+    """Raises or exits at one step of every episode, once a file is there."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__({"min_length": 30, "max_length": 60})
+        self._file, self._step = Path(env_config["file"]), env_config["step"]
+        self._way = env_config["way"]
+
+    def step(self, action: int) -> Any:
+        if self.steps == self._step and self._file.exists():
+            if self._way == "exit":
+                os._exit(3)
+            raise InjectedFaultError("always")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("way", "step"), [("raise", 0), ("raise", 25), ("exit", 0)])
+def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
+    way: str, step: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "broken"
+    made = config({"file": str(file), "step": step, "way": way}, batch=240)
+    made.environment(FailsAlwaysAt).evaluation(evaluation_interval=None)
+    with made.build_algo() as algo:
+        algo.train()
+        file.touch()
+        begun = time.monotonic()
+        with pytest.raises((InjectedFaultError, RunnerLostError)) as raised:
+            algo.train()
+        assert time.monotonic() - begun < 20.0
+        assert algo.env_runner_group.num_restarts < 3 * 16
+        file.unlink()
+        assert algo.train()["training_iteration"] == 2
+    told = str(raised.value.__cause__ if way == "raise" else raised.value)
+    assert "It made no progress in 8 tries" in told
+    assert "delay_between_env_runner_restarts_s=0.0" in told
+
+
+def test_a_function_that_lets_unstable_envs_play_is_called_again(tmp_path: Path) -> None:
+    def play(env_runner: Any) -> int:
+        return sum(len(episode) for episode in env_runner.sample(num_timesteps=200))
+
+    faults = {"folder": str(tmp_path), "seed": 2, "way": "raise", "probability": 1 / 150}
+    with config(faults, batch=240, evaluation_interval=None).build_algo() as algo:
+        assert algo.env_runner_group.foreach_env_runner(play) == [200, 200, 200]
+        repaired = algo.env_runner_group.num_restarts
+    assert repaired == (tmp_path / "failures").stat().st_size > 0
+
+
+def test_a_hang_names_the_setting_that_decides_and_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = {"folder": str(tmp_path), "seed": 2, "way": "hang", "probability": 1.0}
+    made = config(faults, batch=240, sample_timeout_s=0.3)
+    with made.build_algo() as algo, pytest.raises(RunnerLostError) as raised:
+        algo.train()
+    assert "it is replaced after sample_timeout_s=0.3" in caplog.text
+    assert "and was killed (sample_timeout_s=0.3)" in str(raised.value)
+    others = ("restart_failed_env_runners", "max_num_env_runner_restarts", "tolerance", "ignore_")
+    assert not any(name in str(raised.value) for name in others)

@@ -1,0 +1,282 @@
+"""Connector pieces of users: RLlib's examples, exactly repaired and resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from trainer import (
+    ConfigError,
+    ConnectorPipelineV2,
+    ConnectorV2,
+    FlattenObservations,
+    FrameStacking,
+    MeanStdFilter,
+    PPOConfig,
+    SingleAgentEnvRunner,
+    SingleAgentObservationPreprocessor,
+    TrainerError,
+)
+
+
+class Sums(gym.Env[Any, Any]):
+    """Shows the sum of the actions, and how many there were; an episode lasts 7 steps."""
+
+    observation_space = gym.spaces.Dict(
+        {"sum": gym.spaces.Box(-99, 99, (1,)), "kind": gym.spaces.Discrete(3)}
+    )
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, _: Any = None) -> None:
+        self.taken: list[int] = []
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.taken = []
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.taken.append(int(action))
+        return self._shown(), float(action), len(self.taken) == 7, False, {"got": int(action)}
+
+    def _shown(self) -> dict[str, Any]:
+        total = np.array([sum(self.taken)], np.float32)
+        return {"sum": total, "kind": np.int64(len(self.taken) % 3)}
+
+
+class RunningScale(SingleAgentObservationPreprocessor):
+    """Divides by the largest number seen so far, over episodes."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.largest = 1.0
+
+    def preprocess(self, observation: Any, episode: Any) -> Any:
+        self.largest = max(self.largest, float(np.abs(observation).max()))
+        return (observation / self.largest).astype(np.float32)
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {"largest": self.largest}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.largest = state["largest"]
+
+
+class PreviousReward(ConnectorV2):
+    """Puts the last reward behind the observation, through the batch."""
+
+    def recompute_output_observation_space(self, space: Any, _: Any) -> Any:
+        return gym.spaces.Box(-np.inf, np.inf, (space.shape[0] + 1,), np.float32)
+
+    def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
+        for episode in self.single_agent_episode_iterator(episodes):
+            reward = episode.get_rewards(-1) if len(episode) else 0.0
+            seen = np.append(episode.get_observations(-1), np.float32(reward))
+            self.add_batch_item(batch, "obs", seen.astype(np.float32), episode)
+        return batch
+
+
+class Inverted(ConnectorV2):
+    """Gives the env the other one of two actions, and counts."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.count = 0
+
+    def __call__(self, *, batch: Any, **_: Any) -> Any:
+        self.count += 1
+        batch["actions_for_env"] = [1 - action for action in batch["actions"]]
+        return batch
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
+def config(**env_runners: Any) -> PPOConfig:
+    settings: dict[str, Any] = {
+        "num_env_runners": 0,
+        "num_envs_per_env_runner": 2,
+        "env_to_module_connector": lambda env, spaces, device: [
+            FlattenObservations(),
+            RunningScale(),
+            PreviousReward(),
+        ],
+        "module_to_env_connector": lambda env, spaces, device: Inverted(),
+    }
+    return (
+        PPOConfig()
+        .environment(Sums)
+        .env_runners(**{**settings, **env_runners})
+        .training(train_batch_size=30, minibatch_size=15, num_epochs=1)
+        .training(model={"fcnet_hiddens": [8]})
+        .evaluation(evaluation_interval=1, evaluation_duration=2)
+        .debugging(seed=4)
+    )
+
+
+def weights_of(algorithm: Any) -> bytes:
+    state = algorithm.get_weights()["default_policy"]
+    return b"".join(state[name].tobytes() for name in sorted(state))
+
+
+def test_observations_and_actions_go_through_the_pieces() -> None:
+    runner = SingleAgentEnvRunner(config=config())
+    try:
+        first, *_ = runner.sample(num_episodes=2)
+        assert runner.env.single_observation_space.shape == (5,)
+        assert first.get_observations().shape == (8, 5)
+        actions, rewards = first.get_actions(), first.get_rewards()
+        assert (rewards == 1 - actions).all()  # the env got the other one
+        assert first.get_observations()[1:, -1].tolist() == rewards.tolist()
+        largest = np.maximum.accumulate(np.maximum(1, np.cumsum(rewards)))
+        sums = np.cumsum(rewards) / largest
+        column = int(np.argmax(first.get_observations()[-1, :4] == np.float32(sums[-1])))
+        np.testing.assert_array_equal(first.get_observations()[1:, column], sums.astype(np.float32))
+        assert runner.env.foreach_env(lambda env: type(env)) == [Sums, Sums]
+    finally:
+        runner.stop()
+
+
+def test_training_goes_on_from_a_checkpoint_with_the_same_bytes(tmp_path: Path) -> None:
+    with config().build_algo() as algorithm:
+        algorithm.train()
+        path = algorithm.save_to_path(tmp_path / "checkpoint")
+        results = [algorithm.train() for _ in range(2)]
+        expected = weights_of(algorithm)
+        states = algorithm.env_runner_group.get_state()["slots"]
+        assert states[0]["connectors"]["module_to_env"]["0"]["count"] > 0
+        assert states[0]["connectors"]["env_to_module"]["1"]["largest"] > 1
+    with config().build_algo() as again:
+        again.restore_from_path(path)
+        repeated = [again.train() for _ in range(2)]
+        assert weights_of(again) == expected
+        for result, other in zip(results, repeated, strict=True):
+            key = "evaluation/env_runners/episode_return_mean"
+            assert result[key] == other[key]
+
+
+def test_a_lost_state_of_the_pieces_would_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control of the test before."""
+    with config().build_algo() as algorithm:
+        for _ in range(2):
+            algorithm.train()
+        path = algorithm.save_to_path(tmp_path / "checkpoint")
+        algorithm.train()
+        expected = weights_of(algorithm)
+    with config().build_algo() as again:
+        monkeypatch.setattr(RunningScale, "get_state", lambda self: {})
+        monkeypatch.setattr(RunningScale, "set_state", lambda self, state: None)
+        again.restore_from_path(path)
+        again.train()
+        assert weights_of(again) != expected
+
+
+@pytest.mark.process
+def test_a_killed_runner_changes_no_byte() -> None:
+    outcomes = []
+    for kills in (False, True):
+        asked = config(num_env_runners=2, num_envs_per_env_runner=1)
+        with asked.evaluation(evaluation_interval=None).build_algo() as algorithm:
+            for _ in range(3):
+                algorithm.train()
+                pids = algorithm.env_runner_group.foreach_env_runner(lambda _: os.getpid())
+                if kills:
+                    os.kill(pids[0], signal.SIGKILL)
+            outcomes.append(weights_of(algorithm))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_how_slots_are_spread_changes_nothing() -> None:
+    with config().build_algo() as together:
+        together.train()
+        together.train()
+        expected = weights_of(together)
+    apart = config(num_env_runners=2, num_envs_per_env_runner=1)
+    with apart.build_algo() as algorithm:
+        algorithm.train()
+        algorithm.train()
+        assert weights_of(algorithm) == expected
+
+
+def test_the_mean_std_filter_as_a_piece_is_the_observation_filter() -> None:
+    outcomes = []
+    for settings in (
+        {"observation_filter": "MeanStdFilter"},
+        {"env_to_module_connector": lambda env, spaces, device: MeanStdFilter()},
+    ):
+        asked = config(env_to_module_connector=None, module_to_env_connector=None)
+        with asked.env_runners(**settings).build_algo() as algorithm:
+            algorithm.train()
+            algorithm.train()
+            outcomes.append(weights_of(algorithm))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_frames_are_stacked_from_zeros_on() -> None:
+    asked = config(
+        env_to_module_connector=lambda env: [FlattenObservations(), FrameStacking(num_frames=3)],
+        module_to_env_connector=None,
+    )
+    runner = SingleAgentEnvRunner(config=asked)
+    episode, *_ = runner.sample(num_episodes=1)
+    runner.stop()
+    stacked = episode.get_observations().reshape(8, 3, 4)
+    assert (stacked[0, :2] == 0.0).all()
+    for step in range(1, 8):
+        assert (stacked[step, :2] == stacked[step - 1, 1:]).all()
+
+
+def test_pipelines_can_be_put_together() -> None:
+    pipeline = ConnectorPipelineV2(connectors=[RunningScale()])
+    pipeline.prepend(FlattenObservations())
+    pipeline.append(PreviousReward())
+    pipeline.insert_after("FlattenObservations", FrameStacking(num_frames=2))
+    pipeline.insert_before(PreviousReward, MeanStdFilter())
+    pipeline.remove("MeanStdFilter")
+    pipeline.connect(Sums.observation_space, Sums.action_space)
+    assert [piece.name for piece in pipeline.connectors] == [
+        "FlattenObservations",
+        "FrameStacking",
+        "RunningScale",
+        "PreviousReward",
+    ]
+    assert pipeline.observation_space.shape == (9,)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda env: 3, "expected a ConnectorV2"),
+        (lambda env, spaces: 1 / 0, "raised ZeroDivisionError"),
+        (lambda: FrameStacking(num_frames=2), "FlattenObservations before"),
+    ],
+)
+def test_what_makes_no_pieces_is_told(made: Any, told: str) -> None:
+    with pytest.raises(TrainerError, match=told):
+        SingleAgentEnvRunner(config=config(env_to_module_connector=made))
+
+
+def test_what_pieces_cannot_do_is_told() -> None:
+    class Adding(ConnectorV2):
+        def __call__(self, *, batch: Any, **_: Any) -> Any:
+            return {**batch, "prev_actions": [1]}
+
+    runner = SingleAgentEnvRunner(config=config(env_to_module_connector=lambda env: Adding()))
+    with pytest.raises(ConfigError, match="'prev_actions' into the batch"):
+        runner.sample(num_timesteps=2)
+    runner.stop()
+    with pytest.raises(ConfigError, match="on_postprocess_trajectory"):
+        config().training(learner_connector=lambda *_: []).validate()
+    with config().build_algo() as algorithm, pytest.raises(ConfigError, match="pieces see"):
+        algorithm.compute_single_action(Sums().reset()[0])

@@ -1,0 +1,74 @@
+"""Schedules of learning: read at the env steps that were sampled before an update, as in RLlib."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer.config import AlgorithmConfig
+from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+
+_FALLS_AT_ONCE = [[0, 1e-2], [128, 0.0]]
+
+
+def _on_policy(config: AlgorithmConfig, **settings: Any) -> AlgorithmConfig:
+    return (
+        config.environment(CountdownEnv)
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=128, model={"fcnet_hiddens": [4]}, **settings)
+        .debugging(seed=1)
+    )
+
+
+def _weights(algo: Any) -> bytes:
+    flat: bytes = algo.get_module().parameters.flat.tobytes()
+    return flat
+
+
+@pytest.mark.parametrize("config_class", [PPOConfig, PGConfig])
+def test_the_first_update_learns_with_the_first_value_of_a_schedule(config_class: Any) -> None:
+    with _on_policy(config_class(), lr=_FALLS_AT_ONCE).build_algo() as algo:
+        weights, rates = [_weights(algo)], []
+        for _ in range(2):
+            learner = algo.train()["learners"]["default_policy"]
+            rates.append(learner["default_optimizer_learning_rate"])
+            weights.append(_weights(algo))
+    assert rates == [1e-2, 0.0]
+    assert weights[0] != weights[1] == weights[2]
+
+
+def test_the_entropy_coefficient_begins_at_its_first_value() -> None:
+    settings: dict[str, Any] = {"entropy_coeff": [[0, 0.1], [256, 0.0]], "num_epochs": 1}
+    with _on_policy(PPOConfig(), **settings).build_algo() as algo:
+        learners = [algo.train()["learners"]["default_policy"] for _ in range(3)]
+    assert [each["curr_entropy_coeff"] for each in learners] == [0.1, 0.05, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("config", "rate"),
+    [
+        (DQNConfig().environment(CountdownEnv), {"lr": [[0, 1e-2], [8, 0.0]]}),
+        (
+            SACConfig().environment(ContinuousEnv),
+            {name: [[0, 1e-2], [8, 0.0]] for name in ("actor_lr", "critic_lr", "alpha_lr")},
+        ),
+    ],
+    ids=["DQN", "SAC"],
+)
+def test_learning_from_replay_begins_at_the_first_value(
+    config: AlgorithmConfig, rate: dict[str, Any]
+) -> None:
+    config.env_runners(num_env_runners=0, rollout_fragment_length=8).training(
+        train_batch_size=8,
+        num_steps_sampled_before_learning_starts=0,
+        model={"fcnet_hiddens": [4]},
+        **rate,
+    ).reporting(min_sample_timesteps_per_iteration=8)
+    with config.build_algo() as algo:
+        weights = [_weights(algo)]
+        for _ in range(2):
+            algo.train()
+            weights.append(_weights(algo))
+    assert weights[0] != weights[1] == weights[2]

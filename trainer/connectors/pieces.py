@@ -1,0 +1,406 @@
+"""Connector pieces of users, as RLlib's: what they are derived from, pipelines, ready-made ones.
+
+    class Difference(SingleAgentObservationPreprocessor):
+        def preprocess(self, observation, episode):
+            if len(episode) == 0:
+                return np.zeros_like(observation)
+            return observation - episode.get_observations(-2)
+
+    config.env_runners(env_to_module_connector=lambda env, spaces, device: Difference())
+
+Here are the pieces alone; `trainer.connectors.connected_env` lets them work beside an env.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from trainer.connectors.observations import ObservationEncoder
+from trainer.episodes import SingleAgentEpisode
+from trainer.episodes.columns import OBS
+from trainer.errors import ConfigError, UnsupportedSpaceError
+from trainer.types import State
+
+
+class ConnectorV2(ABC):
+    """One piece: called with each new observation, or with each action on its way to the env.
+
+    A piece is made for one sub-env and sees its running episode. What it remembers over episodes
+    belongs into `get_state` and `set_state` (plain data); what it remembers within an episode is
+    made anew when the episode is played again, and needs no state of its own.
+
+    Attributes:
+        input_observation_space, input_action_space: of what comes before it.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        **_: Any,
+    ) -> None:
+        self.input_observation_space = input_observation_space
+        self.input_action_space = input_action_space
+
+    @property
+    def name(self) -> str:
+        """The name of its class."""
+        return type(self).__name__
+
+    @property
+    def observation_space(self) -> Any:
+        """The space of the observations that it gives."""
+        return self.recompute_output_observation_space(
+            self.input_observation_space, self.input_action_space
+        )
+
+    @property
+    def action_space(self) -> Any:
+        """The space of the actions that it gives."""
+        return self.recompute_output_action_space(
+            self.input_observation_space, self.input_action_space
+        )
+
+    def recompute_output_observation_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
+        """The space of the observations that it gives; override it if that is another one."""
+        del input_action_space
+        return input_observation_space
+
+    def recompute_output_action_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
+        """The space of the actions that it gives."""
+        del input_observation_space
+        return input_action_space
+
+    @abstractmethod
+    def __call__(
+        self,
+        *,
+        rl_module: Any,
+        batch: dict[str, Any],
+        episodes: list[SingleAgentEpisode],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Changes what goes through it.
+
+        Args:
+            rl_module: None: pieces work beside the env, where no module is.
+            batch: before the module: empty at first; an observation put under "obs" (see
+                `add_batch_item`) is what the module gets. Behind it: {"actions": [the action],
+                "actions_for_env": [the action]}, of which the env gets the latter.
+            episodes: the one running episode, as pieces see it: with the env's observations as the
+                pieces before left them, and with actions as the env gets them.
+            explore: None.
+            shared_data: a dict that the pieces of one call share.
+            metrics: None; log in callbacks.
+            kwargs: for arguments to come.
+
+        Returns:
+            The batch.
+        """
+
+    def get_state(self, *_: Any, **__: Any) -> State:
+        """What it remembers over episodes, as plain data; by default nothing."""
+        return {}
+
+    def set_state(self, state: State) -> None:  # noqa: B027 - most pieces have no state
+        """Goes on from what `get_state` gave."""
+
+    def reset_state(self) -> None:  # noqa: B027 - likewise
+        """Forgets what it remembers."""
+
+    @staticmethod
+    def single_agent_episode_iterator(
+        episodes: Iterable[SingleAgentEpisode], **_: Any
+    ) -> Iterator[SingleAgentEpisode]:
+        """The episodes one by one."""
+        yield from episodes
+
+    @staticmethod
+    def add_batch_item(
+        batch: dict[str, Any],
+        column: str,
+        item_to_add: Any,
+        single_agent_episode: SingleAgentEpisode | None = None,
+    ) -> None:
+        """Puts a value into a column of the batch."""
+        del single_agent_episode
+        batch.setdefault(column, []).append(item_to_add)
+
+
+class SingleAgentObservationPreprocessor(ConnectorV2):
+    """Changes each new observation; a subclass writes `preprocess`."""
+
+    @abstractmethod
+    def preprocess(self, observation: Any, episode: SingleAgentEpisode) -> Any:
+        """The new observation in its changed form.
+
+        Args:
+            observation: as the env, or the piece before, gave it.
+            episode: the running episode; its newest observation is this one.
+        """
+
+    def __call__(
+        self, *, batch: dict[str, Any], episodes: list[SingleAgentEpisode], **_: Any
+    ) -> Any:
+        """Writes what `preprocess` makes of the newest observation into the episode."""
+        for episode in self.single_agent_episode_iterator(episodes):
+            changed = self.preprocess(episode.get_observations(-1), episode)
+            replace_newest(episode, changed, self.observation_space)
+        return batch
+
+
+class FlattenObservations(SingleAgentObservationPreprocessor):
+    """Makes one vector of float32 numbers of an observation of any kind.
+
+    The parts of Dict and Tuple stand side by side in the space's own order, Discrete ones as
+    one-hot codes: as the networks here read observations anyway. So it changes what episodes hold.
+    """
+
+    def recompute_output_observation_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
+        """A Box of so many numbers."""
+        del input_action_space
+        self._encoder = ObservationEncoder(input_observation_space)
+        low, high = -np.inf, np.inf
+        if isinstance(input_observation_space, spaces.Discrete | spaces.MultiDiscrete):
+            low, high = 0.0, 1.0
+        return spaces.Box(low, high, (self._encoder.size,), np.float32)
+
+    def preprocess(self, observation: Any, episode: SingleAgentEpisode) -> Any:
+        """The vector."""
+        del episode
+        return self._encoder.encode([observation])[0].copy()
+
+
+class FrameStacking(ConnectorV2):
+    """Shows the last few observations together, stacked along the last axis (oldest first).
+
+    Before an episode has as many, zeros stand for the missing ones. What episodes hold is stacked,
+    too. RLlib's name is `FrameStackingEnvToModule`.
+    """
+
+    def __init__(self, *spaces_: Any, num_frames: int = 4, **kwargs: Any) -> None:
+        super().__init__(*spaces_, **kwargs)
+        if num_frames < 1:
+            raise ConfigError(f"FrameStacking(num_frames={num_frames}): expected a number ≥ 1.")
+        self.num_frames = num_frames
+        self._frames: list[Any] = []
+
+    def recompute_output_observation_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
+        """The Box with a last axis that is `num_frames` times as long."""
+        del input_action_space
+        space = input_observation_space
+        if not isinstance(space, spaces.Box) or not space.shape:
+            raise UnsupportedSpaceError(
+                f"FrameStacking stacks observations of a Box; this env has {space}. Put "
+                "FlattenObservations before it."
+            )
+        low, high = (np.concatenate([a] * self.num_frames, -1) for a in (space.low, space.high))
+        zero = np.zeros((), space.dtype)
+        return spaces.Box(np.minimum(low, zero), np.maximum(high, zero), dtype=space.dtype.type)
+
+    def __call__(
+        self, *, batch: dict[str, Any], episodes: list[SingleAgentEpisode], **_: Any
+    ) -> Any:
+        """Writes the stack into the episode."""
+        for episode in self.single_agent_episode_iterator(episodes):
+            newest = np.asarray(episode.get_observations(-1))
+            if len(episode) == 0:
+                self._frames = [np.zeros_like(newest)] * self.num_frames
+            self._frames = [*self._frames[1:], newest]
+            replace_newest(episode, np.concatenate(self._frames, -1), self.observation_space)
+        return batch
+
+    def get_state(self, *_: Any, **__: Any) -> State:
+        """The frames, for an env that goes on from its state."""
+        return {"frames": list(self._frames)}
+
+    def set_state(self, state: State) -> None:
+        """Goes on with these frames."""
+        self._frames = list(state["frames"])
+
+
+class MeanStdFilter(ConnectorV2):
+    """Observations with mean 0 and standard deviation 1, by statistics over all env runners.
+
+    It asks for what `observation_filter="MeanStdFilter"` does, and is done there: last of all, with
+    statistics of the encoded observations (see docs/normalization.md).
+    """
+
+    def __init__(
+        self,
+        *spaces_: Any,
+        multi_agent: bool = False,
+        de_mean_to_zero: bool = True,
+        de_std_to_one: bool = True,
+        clip_by_value: float | None = 10.0,
+        update_stats: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*spaces_, **kwargs)
+        asked = (multi_agent, de_mean_to_zero, de_std_to_one, clip_by_value, update_stats)
+        if asked != (False, True, True, 10.0, True):
+            raise ConfigError(
+                f"MeanStdFilter was given (multi_agent, de_mean_to_zero, de_std_to_one, "
+                f"clip_by_value, update_stats) = {asked}; it knows (False, True, True, 10.0, "
+                "True). Leave them out, or write a piece of your own."
+            )
+
+    def __call__(self, *, batch: dict[str, Any], **_: Any) -> Any:
+        """Does nothing here."""
+        return batch
+
+
+class ConnectorPipelineV2(ConnectorV2):
+    """Pieces one after another.
+
+    Attributes:
+        connectors: the pieces, from first to last.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        connectors: Sequence[ConnectorV2] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+        self.connectors = list(connectors or ())
+        self._connect_spaces()
+
+    def _connect_spaces(self) -> None:
+        observation_space, action_space = self.input_observation_space, self.input_action_space
+        for piece in self.connectors:
+            piece.input_observation_space = observation_space
+            piece.input_action_space = action_space
+            if isinstance(piece, ConnectorPipelineV2):
+                piece._connect_spaces()
+            if observation_space is not None:
+                observation_space, action_space = piece.observation_space, piece.action_space
+
+    def connect(self, observation_space: Any, action_space: Any) -> None:
+        """Says what comes before the first piece; each gets the spaces of the one before it."""
+        self.input_observation_space, self.input_action_space = observation_space, action_space
+        self._connect_spaces()
+
+    def recompute_output_observation_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
+        """The space behind the last piece."""
+        del input_action_space
+        if not self.connectors:
+            return input_observation_space
+        return self.connectors[-1].observation_space
+
+    def __len__(self) -> int:
+        return len(self.connectors)
+
+    def __bool__(self) -> bool:
+        return bool(self.connectors)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.connectors[key if isinstance(key, int) else self._place(key)]
+
+    def _place(self, name_or_class: Any) -> int:
+        for index, piece in enumerate(self.connectors):
+            if piece.name == name_or_class or type(piece) is name_or_class:
+                return index
+        raise ValueError(
+            f"There is no piece {name_or_class!r} in {[piece.name for piece in self.connectors]}."
+        )
+
+    def append(self, connector: ConnectorV2) -> None:
+        """Adds a piece behind all others."""
+        self._insert(len(self.connectors), connector)
+
+    def prepend(self, connector: ConnectorV2) -> None:
+        """Adds a piece before all others."""
+        self._insert(0, connector)
+
+    def insert_before(self, name_or_class: Any, connector: ConnectorV2) -> None:
+        """Adds a piece before another one."""
+        self._insert(self._place(name_or_class), connector)
+
+    def insert_after(self, name_or_class: Any, connector: ConnectorV2) -> None:
+        """Adds a piece behind another one."""
+        self._insert(self._place(name_or_class) + 1, connector)
+
+    def remove(self, name_or_class: Any) -> None:
+        """Takes a piece out."""
+        del self.connectors[self._place(name_or_class)]
+        self._connect_spaces()
+
+    def _insert(self, index: int, connector: ConnectorV2) -> None:
+        self.connectors.insert(index, connector)
+        self._connect_spaces()
+
+    def __call__(self, *, batch: dict[str, Any], **arguments: Any) -> Any:
+        """Calls every piece with what the one before it gave."""
+        for piece in self.connectors:
+            batch = piece(batch=batch, **arguments)
+            if not isinstance(batch, dict):
+                raise ConfigError(
+                    f"The connector {piece.name} returned {batch!r:.80}; expected the batch, a "
+                    "dict. Let its __call__ end with `return batch`."
+                )
+        return batch
+
+    def get_state(self, *_: Any, **__: Any) -> State:
+        """The states of the pieces that have one, by their place."""
+        states = ((index, piece.get_state()) for index, piece in enumerate(self.connectors))
+        return {str(index): state for index, state in states if state}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Gives the pieces their states back."""
+        for index, piece in enumerate(self.connectors):
+            if str(index) in state:
+                piece.set_state(state[str(index)])
+
+    def reset_state(self) -> None:
+        """Lets all pieces forget what they remember."""
+        for piece in self.connectors:
+            piece.reset_state()
+
+
+def replace_newest(episode: SingleAgentEpisode, observation: Any, space: Any) -> None:
+    """Writes an observation over the newest one of an episode, of another space perhaps."""
+    if episode.observation_space is not space:
+        episode.observation_space = space
+    episode.observations.data[-1] = observation
+
+
+def newest_of(batch: Mapping[str, Any], episode: SingleAgentEpisode) -> Any:
+    """What the module is to read: the observation put into the batch, or the episode's newest.
+
+    Raises:
+        ConfigError: other columns were put into the batch.
+    """
+    if not batch:
+        return episode.get_observations(-1)
+    others = sorted(batch.keys() - {OBS})
+    if others:
+        raise ConfigError(
+            f"A connector put {', '.join(map(repr, others))} into the batch; the networks here "
+            f"read {OBS!r} alone. Put what they are to know into the observation (and its space: "
+            "`recompute_output_observation_space`), or into episodes with the callback "
+            "`on_episode_step`."
+        )
+    return batch[OBS][-1]
