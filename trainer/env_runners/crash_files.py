@@ -115,7 +115,8 @@ _REQUEST: Final = fields(
     }
 )
 _WEIGHTS: Final = fields(
-    {"version": count, "state": dict_of(array()), "exploration": of_type(dict), "timestep": count}
+    {"version": count, "state": dict_of(array()), "exploration": of_type(dict), "timestep": count},
+    optional={"connectors": anything},  # of somebody's own connectors
 )
 _RECORD: Final = fields(
     {

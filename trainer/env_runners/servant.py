@@ -108,7 +108,8 @@ class RunnerBootstrap:
 
     def __call__(self, signals: CallSignals | None) -> RunnerServant:
         """Makes the servant that a worker process keeps."""
-        take_over_registrations(self.registrations)
+        if self.registrations:  # none in the process that has them itself
+            take_over_registrations(self.registrations)
         self._seed_global_generators()
         return RunnerServant(self.make_runner(signals))
 
