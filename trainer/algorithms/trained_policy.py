@@ -19,6 +19,7 @@ from checkpoints import (
     read_checkpoint,
     read_manifest,
 )
+from checkpoints.arguments import checked_arguments
 from checkpoints.component_tree import naming_component
 from checkpoints.constructors import CONSTRUCTORS
 from checkpoints.run_directories import checkpoint_of_run
@@ -88,6 +89,7 @@ class TrainedPolicy:
             self._inference.normalize_with(statistics.current())
 
     @classmethod
+    @checked_arguments
     def from_checkpoint(
         cls: type[_Self], path: PathLike, *, module_class: type[RLModule] | None = None
     ) -> _Self:
