@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -118,7 +118,7 @@ class _Algorithm:
 
 
 class _OwnConfig(PPOConfig):
-    default_algo_class = _Algorithm
+    default_algo_class: ClassVar[Any] = _Algorithm
 
 
 @pytest.mark.parametrize("method", ["build", "build_algo"])
@@ -147,7 +147,7 @@ def test_config_names_its_algorithm() -> None:
         pass
 
     assert _OwnConfig().algo_class is _Algorithm
-    config = AlgorithmConfig(algo_class=Other)
+    config: Any = AlgorithmConfig(algo_class=Other)
     assert isinstance(config.copy().build(), Other)
     config.algo_class = _Algorithm
     assert type(config.build()) is _Algorithm

@@ -19,6 +19,7 @@ from checkpoints import (
     read_checkpoint,
     read_manifest,
 )
+from checkpoints.arguments import checked_arguments
 from checkpoints.component_tree import naming_component
 from checkpoints.constructors import CONSTRUCTORS
 from checkpoints.run_directories import checkpoint_of_run
@@ -61,6 +62,7 @@ class TrainedPolicy:
         training_iteration: of the checkpoint.
     """
 
+    @checked_arguments
     def __init__(
         self,
         module: RLModule,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from callbacks import CallbackChain
-from checkpoints.arguments import checked_methods, integer, takes
+from checkpoints.arguments import argument_error, checked_methods, integer, takes
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
@@ -314,7 +314,11 @@ class SingleAgentEnvRunner(EnvRunner):
     @takes(env_index=integer(-(2**31), 2**31))
     def env_seed(self, env_index: int) -> int | None:
         """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
-        return self._player.slots[env_index].env_seed
+        slots = self._player.slots
+        if not -len(slots) <= env_index < len(slots):
+            expected = f"the index of a sub-env, below {len(slots)}"
+            raise argument_error("env_seed()", "env_index", env_index, expected)
+        return slots[env_index].env_seed
 
     def failure_context(self) -> dict[str, Any]:
         """Where an error happened: what a user needs to play that episode again."""

@@ -15,7 +15,7 @@ from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules.critics import Critics
 from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule
+from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
     MLP,
@@ -212,6 +212,11 @@ class SACModule(RLModule):
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
         """Overwrites the policy's gradients; there is no value function besides the critics."""
         del d_vf_preds
+        check_gradient(
+            "d_action_dist_inputs",
+            d_action_dist_inputs,
+            (self._batch_size, self.action_distribution.num_inputs),
+        )
         self._pi.backward(d_action_dist_inputs.T)
 
     def _allocate(self, batch_size: int) -> None:

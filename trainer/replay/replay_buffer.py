@@ -16,7 +16,7 @@ from trainer.errors import ReplayError
 from trainer.replay.batch_buffer import BatchReplayBuffer
 from trainer.replay.nesting import gathered, plain_template, template_from, template_of
 from trainer.replay.state_shape import check_replay_state, refuse_other_type
-from trainer.replay.step_ring import NO_ROW, StepRing, checked_capacity
+from trainer.replay.step_ring import MAX_STEPS, NO_ROW, StepRing, checked_capacity
 from trainer.replay.transitions import (
     ACTIONS,
     NEXT_OBS,
@@ -289,8 +289,8 @@ class ReplayBuffer(Checkpointable):
                 "during training, wait until num_steps_sampled_before_learning_starts steps were "
                 "sampled."
             )
-        if num_items < 1:
-            raise ReplayError(f"num_items={num_items!r}: expected at least 1.")
+        if not 1 <= num_items <= MAX_STEPS:
+            raise ReplayError(f"num_items={num_items!r}: expected from 1 to {MAX_STEPS:,}.")
         return self._draw(num_items, rng)
 
     def _draw(self, num_items: int, rng: np.random.Generator) -> Array:
