@@ -253,6 +253,12 @@ def checked_arguments(function: _Function) -> _Function:
     return _with_checks(function, lambda: _checks_of_annotations(function))
 
 
+def judges_arguments(function: _Function) -> _Function:
+    """Says of a method that it checks its arguments itself, with better advice than annotations."""
+    function.checks_arguments = True  # type: ignore[attr-defined]
+    return function
+
+
 def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
     """Checks the arguments of a class' public methods, inherited ones too, by their annotations.
 
@@ -260,7 +266,7 @@ def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
 
     Args:
         but: those that are called for every env step, whose cost is counted in microseconds, or
-            that check more than annotations say.
+            that check more than annotations say; see also `judges_arguments`.
     """
 
     def decorate(cls: _Class) -> _Class:

@@ -343,3 +343,25 @@ print(status, actors.get(counter.inc.remote()))
         check=True,
     )
     assert done.stdout.split() == ["0", "202"]
+
+
+@pytest.mark.parametrize("spoil", ["", "shutil.rmtree(registry_of_this_process().directory)"])
+def test_a_program_that_ends_ends_its_actors_though_their_folder_is_gone(spoil: str) -> None:
+    script = f"""
+import os, shutil
+from trainer import actors
+from trainer.runtime.actor_registry import registry_of_this_process
+
+@actors.remote
+class Keeper:
+    def pid(self):
+        return os.getpid()
+
+print(actors.get(Keeper.options(name="keeper").remote().pid.remote()), flush=True)
+{spoil}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert wait_until(lambda: not is_process_alive(int(done.stdout)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from checkpoints.arguments import judges_arguments
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.inference import ActionRequest
 from trainer.connectors import ConnectorFactories
@@ -106,6 +107,7 @@ class AlgorithmInference(AlgorithmParts):
                 "of the env instead of a connector."
             )
 
+    @judges_arguments
     def compute_actions(
         self,
         observations: Mapping[Any, Any],

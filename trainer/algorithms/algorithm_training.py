@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from checkpoints.arguments import judges_arguments
 from trainer.algorithms.algorithm_evaluation import AlgorithmEvaluation
 from trainer.algorithms.iteration_result import IterationResult, merge_late_values
 from trainer.env_runners import GroupSample
@@ -136,6 +137,7 @@ class AlgorithmTraining(AlgorithmEvaluation, abc.ABC):
         finally:
             self._after_result = None
 
+    @judges_arguments
     def after_train_result(self, function: AfterResult) -> None:
         """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
 

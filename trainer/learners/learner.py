@@ -110,9 +110,7 @@ class Learner(Checkpointable):
         self.normalization = normalization
         self._encoder.normalizer = normalization.observations
 
-    def apply_gradients(
-        self, *, loss: float, lr: float | Array, batch: Mapping[str, Array]
-    ) -> float:
+    def apply_gradients(self, *, loss: float, lr: float | Array, batch: Mapping[str, Any]) -> float:
         """Clips the module's gradients and makes one step of the optimiser.
 
         Args:

@@ -12,7 +12,6 @@ that may be used again is trusted. This file starts no process and sends no call
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -27,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from multiprocessing import util
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
@@ -534,7 +534,8 @@ def registry_of_this_process() -> ActorRegistry:
         return ActorRegistry(told, own_namespace)
     if _Process.owned is None or not Path(_Process.owned.registry.directory).is_dir():
         _Process.owned = OwnedRegistry()
-        atexit.register(_Process.owned.close)
+        # After actors were ended (`actor_start`), which are known by their sockets in the folder.
+        util.Finalize(None, _Process.owned.close, exitpriority=90)
     return replace(_Process.owned.registry, namespace=_Process.namespace)
 
 

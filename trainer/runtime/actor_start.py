@@ -42,6 +42,7 @@ from trainer.runtime.unpacking import refuse_while_unpacking
 
 _LOGGER: Final = logging.getLogger(__name__)
 _PRELOADED: Final = ("numpy", "trainer.runtime.actor_process")
+_NOTICE_TIMEOUT_S: Final = 2.0
 _KILL_TIMEOUT_S: Final = 5.0
 
 
@@ -248,12 +249,14 @@ def kill_actor(address: ActorAddress) -> None:
     Raises:
         ActorError: it does not end.
     """
+    watcher = _Process.watchers.get(address.actor_id)
     if not address.is_alive():
-        watcher = _Process.watchers.get(address.actor_id)
         if watcher is not None:
-            watcher.join()
-        _Process.lost.pop(address.actor_id, None)
-        return
+            watcher.join(_NOTICE_TIMEOUT_S)
+        if watcher is None or not watcher.is_alive():
+            _Process.lost.pop(address.actor_id, None)
+            return
+        # Only its socket is gone: somebody has removed the folder.
     registry = ActorRegistry(address.directory)
     registry.note_end(address.actor_id, Ending(was_killed=True))
     for kill in (os.killpg, os.kill):  # with all that it has started
@@ -264,7 +267,6 @@ def kill_actor(address: ActorAddress) -> None:
             f"The {address.describe()}, process {address.pid}, was killed but is still there "
             f"after {_KILL_TIMEOUT_S:g} s: the operating system holds it, perhaps in a device."
         )
-    watcher = _Process.watchers.get(address.actor_id)
     if watcher is not None:
         watcher.join()
     else:
