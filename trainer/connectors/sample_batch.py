@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import argument_error, checked_methods
 from trainer.episodes import nested
 from trainer.errors import EpisodeError
 from trainer.rllib_names.sample_batch_names import SampleBatchNames

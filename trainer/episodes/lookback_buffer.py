@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints.arguments import argument_error, boolean
 from trainer.episodes import filling, nested, overwriting
 from trainer.episodes.indexing import (
     Indices,
