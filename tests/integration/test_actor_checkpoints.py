@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from checkpoints import (
     read_manifest,
 )
 from trainer import PPO, DQNConfig, PPOConfig, actors
+from trainer.runtime.actor_address import ActorAddress
+from trainer.runtime.actor_registry import ActorRegistry
 from trainer.testing.waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -51,6 +55,9 @@ class Saved(Checkpointable):
 
     def times_asked(self) -> int:
         return self.num_asked
+
+    def kill(self, other: Any) -> None:
+        actors.kill(other)
 
     def hold(self, path: str) -> None:
         wait_until(Path(path).exists)
@@ -116,6 +123,20 @@ def test_states_of_missing_actors_are_named_and_left_out(
         saved = Saved.options(name="saved").remote()
         algorithm.restore_from_path(path, component="actors")
         assert actors.get(saved.get.remote()) == 3
+
+
+def test_living_actors_that_a_checkpoint_has_no_state_of_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Saved.options(name="one").remote(3)
+    with config().build_algo() as algorithm:
+        path = algorithm.save_to_path(tmp_path / "1")
+        algorithm.restore_from_path(path)
+        assert not caplog.records
+        two = Saved.options(name="two").remote(4)
+        algorithm.restore_from_path(path)
+        assert "none of the actors 'two', which this process has made" in caplog.text
+    assert actors.get([one.get.remote(), two.get.remote()]) == [3, 4]
 
 
 def test_without_such_actors_checkpoints_are_what_they_were(
@@ -185,10 +206,78 @@ def test_no_checkpoint_is_saved_without_an_actor_that_died(
     assert found == {"actors": {"": {"saved": {"count": 3}}}}
 
 
+@pytest.mark.parametrize("num_looks", [1, 2])
+def test_no_checkpoint_lacks_an_actor_that_dies_while_it_is_saved(
+    num_looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies right after it was seen alive for the first time, or the second."""
+    dying, other = (Saved.options(name=name).remote(3) for name in ("dying", "other"))
+    pid, is_alive = actors.get(dying.pid.remote()), ActorAddress.is_alive
+    looks = []
+
+    def seen(address: ActorAddress) -> bool:
+        answer = is_alive(address)
+        if address.actor_id == dying._address.actor_id and answer:
+            looks.append(answer)
+            if len(looks) == num_looks:
+                os.kill(pid, signal.SIGKILL)
+                assert wait_until(lambda: not is_alive(address))
+        return answer
+
+    with config().build_algo() as algorithm:
+        monkeypatch.setattr(ActorAddress, "is_alive", seen)
+        with contextlib.suppress(CheckpointWriteError):
+            algorithm.save_to_path(tmp_path / "1")
+        monkeypatch.undo()
+    if (tmp_path / "1").exists():
+        found = read_checkpoint(tmp_path / "1", "actors").components
+        assert found == {"actors": {"": {"dying": {"count": 3}, "other": {"count": 3}}}}
+    assert (tmp_path / "1").exists() == (len(looks) < num_looks)
+    assert num_looks > 1 or len(looks) == 1  # it did die
+    assert actors.get(other.get.remote()) == 3
+
+
+def test_an_actor_that_was_made_again_before_its_end_was_noted_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_note, is_noted, note_end = threading.Event(), threading.Event(), ActorRegistry.note_end
+
+    def late(registry: ActorRegistry, *args: Any) -> None:
+        may_note.wait(5.0)
+        note_end(registry, *args)
+        is_noted.set()
+
+    with config().build_algo() as algorithm:
+        saved = Saved.options(name="saved").remote(3)
+        pid = actors.get(saved.pid.remote())
+        watcher = f"watch of {saved._address.describe()}"
+        watchers = [thread for thread in threading.enumerate() if thread.name == watcher]
+        monkeypatch.setattr(ActorRegistry, "note_end", late)
+        os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: not saved._address.is_alive())
+        again = Saved.options(name="saved").remote(4)
+        for name in ("before", "after"):
+            algorithm.save_to_path(tmp_path / name)
+            may_note.set()
+            for thread in watchers:
+                thread.join(10.0)
+        assert is_noted.is_set()
+        monkeypatch.undo()
+        assert "No checkpoint is saved" not in caplog.text
+        actors.kill(again)
+        algorithm.save_to_path(tmp_path / "ended")
+    for name in ("before", "after"):
+        found = read_checkpoint(tmp_path / name, "actors").components
+        assert found == {"actors": {"": {"saved": {"count": 4}}}}
+    assert "actors" not in read_checkpoint(tmp_path / "ended").components
+
+
 def test_an_actor_that_was_killed_on_purpose_is_left_out(tmp_path: Path) -> None:
     ended, dead = (Saved.options(name=name).remote() for name in ("ended", "dead"))
+    elsewhere = Saved.options(name="ended elsewhere").remote()
     with config().build_algo() as algorithm:
         actors.kill(ended)
+        actors.get(dead.kill.remote(elsewhere))
         algorithm.save_to_path(tmp_path / "1")
         die(dead)
         with pytest.raises(CheckpointWriteError):

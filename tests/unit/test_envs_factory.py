@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.envs.registration import register as register_gymnasium_id
 
 from trainer import EnvContext, EnvCreationError, register_env
-from trainer.envs import make_env_factory
+from trainer.envs import make_env_factory, packed_registrations, take_over_registrations
 from trainer.envs.registry import registered_creator
 from trainer.testing.debug_envs import CorridorEnv, CountdownEnv
 
@@ -231,3 +231,34 @@ class _CallableObject:
 def test_creators_are_called_by_name_in_messages(create: Callable[..., Any], name: str) -> None:
     assert make_env_factory(create, {}).name == name
     assert made(create, {"min_length": 4})[0].min_length == 4
+
+
+def _not_here() -> Any:
+    raise ModuleNotFoundError("No module named 'elsewhere'")
+
+
+class _OfAModuleThatIsNotHere:
+    """An entry point that can be packed, and not unpacked."""
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return _not_here, ()
+
+    def __call__(self, **_: Any) -> Any:
+        return CountdownEnv()
+
+
+def test_a_registration_that_cannot_be_loaded_spoils_no_other_one() -> None:
+    ids = ("Elsewhere-v0", "Here-v0")
+    try:
+        for env_id, point in zip(ids, (_OfAModuleThatIsNotHere(), CountdownEnv), strict=True):
+            gymnasium.register(env_id, entry_point=point)
+        packed = packed_registrations()
+        for env_id in ids:
+            del gymnasium.registry[env_id]
+        take_over_registrations(packed)
+        assert isinstance(gymnasium.make("Here-v0").unwrapped, CountdownEnv)
+        with pytest.raises(EnvCreationError, match=r"Elsewhere-v0.*No module named 'elsewhere'"):
+            gymnasium.make("Elsewhere-v0")
+    finally:
+        for env_id in ids:
+            gymnasium.registry.pop(env_id, None)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import cloudpickle
 import gymnasium
@@ -119,20 +119,33 @@ def _travelling(spec: EnvSpec) -> EnvSpec:
 
 
 def packed_registrations() -> bytes:
-    """What is registered with gymnasium in this process, for `take_over_registrations`."""
-    specs: list[EnvSpec] = []
+    """What is registered with gymnasium in this process, for `take_over_registrations`.
+
+    Each registration that is code is packed by itself, so that one that cannot be packed here, or
+    unpacked there, leaves the others alone.
+    """
+    specs: list[tuple[str, EnvSpec | bytes]] = []
     for spec in list(gymnasium.registry.values()):
         with contextlib.suppress(EnvCreationError, KeyError):  # it names nothing here either
-            specs.append(_travelling(spec))
-    try:
-        return cloudpickle.dumps(specs)  # type: ignore[no-any-return]
-    except Exception:  # noqa: BLE001 - pickling runs users' code; the culprits are looked for
-        return cloudpickle.dumps([spec for spec in specs if _can_travel(spec)])  # type: ignore[no-any-return]
+            travelling = _travelling(spec)
+            packed = travelling if _is_plain(travelling) else _packed_alone(travelling)
+            if packed is not None:
+                specs.append((spec.id, packed))
+    return cloudpickle.dumps(specs)  # type: ignore[no-any-return]
 
 
-def _can_travel(spec: EnvSpec) -> bool:
+def _is_plain(spec: EnvSpec) -> bool:
+    points = (spec.entry_point, spec.vector_entry_point)
+    has_code = any(callable(point) for point in points) or bool(spec.additional_wrappers)
+    return not has_code and all(type(value) in _PLAIN for value in spec.kwargs.values())
+
+
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})
+
+
+def _packed_alone(spec: EnvSpec) -> bytes | None:
     try:
-        cloudpickle.dumps(spec)
+        return cloudpickle.dumps(spec)  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001 - pickling runs users' code
         _LOGGER.info(
             "The env %r, registered with gymnasium, cannot be made by its id in env runner "
@@ -141,17 +154,39 @@ def _can_travel(spec: EnvSpec) -> bool:
             type(error).__name__,
             error,
         )
-        return False
-    return True
+        return None
 
 
 def take_over_registrations(packed: bytes) -> None:
     """Registers with gymnasium what another process had registered, under the same ids.
 
     So `gymnasium.make` finds in a runner what it finds in the program, wherever that registers it.
+    An env whose code cannot be loaded here is an error when it is made.
     """
-    for spec in cloudpickle.loads(packed):
-        gymnasium.registry[spec.id] = spec
+    for env_id, spec in cloudpickle.loads(packed):
+        gymnasium.registry[env_id] = _unpacked(env_id, spec) if isinstance(spec, bytes) else spec
+
+
+def _unpacked(env_id: str, packed: bytes) -> EnvSpec:
+    try:
+        return cloudpickle.loads(packed)  # type: ignore[no-any-return]
+    except Exception as error:  # noqa: BLE001 - unpickling runs users' code; raised when it is made
+        return EnvSpec(env_id, entry_point=_Unloadable(env_id, f"{type(error).__name__}: {error}"))
+
+
+class _Unloadable:
+    """Stands for an env whose code this process cannot load."""
+
+    def __init__(self, env_id: str, why: str) -> None:
+        self._env_id = env_id
+        self._why = why
+
+    def __call__(self, **_: Any) -> NoReturn:
+        raise EnvCreationError(
+            f"The env {self._env_id!r} is registered with gymnasium in the program, but its code "
+            f"cannot be loaded in an env runner's process: {self._why}. Put its module where every "
+            "process can import it, or give the env's class: config.environment(MyEnv)."
+        )
 
 
 def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:

@@ -169,8 +169,8 @@ def _start(
     address = draft(pid=process.pid or 0)  # it has one, now that it was started
     guard_group(address.pid)
     _Process.owned[actor_id] = address
-    for lost in _lost_like(address):  # there is one of that name again
-        _Process.lost.pop(lost.actor_id, None)
+    if _is_saved(address):
+        _Process.saved[_place_of(address)] = address
     _end_with_this_process()
 
     def wait() -> int | None:
@@ -206,11 +206,12 @@ def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subpr
 class _Process:
     """The actors that this process made and that end with it; global because its exit is.
 
-    Of those that are gone, `lost` has the ones whose states belong into checkpoints.
+    `saved` has those whose states belong into checkpoints: the latest of each name, dead or alive,
+    until somebody says by `kill()` that it is no longer wanted.
     """
 
     owned: ClassVar[dict[str, ActorAddress]] = {}
-    lost: ClassVar[dict[str, ActorAddress]] = {}
+    saved: ClassVar[dict[tuple[str, str | None], ActorAddress]] = {}
     watchers: ClassVar[dict[str, threading.Thread]] = {}
     watches: ClassVar[dict[str, IO[bytes]]] = {}
     finalizer: util.Finalize | None = None
@@ -223,8 +224,9 @@ def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
         with _Process.watches[actor_id]:  # who asks why it is gone sleeps until this is closed
             exit_code = wait()
             registry.note_end(actor_id, Ending(exit_code))
-        if _is_saved(address) and not _was_killed(address):
-            _Process.lost[actor_id] = address
+        if _belongs_into_checkpoints(address) and _was_killed(address):
+            _save_no_more(address)
+        elif _belongs_into_checkpoints(address):
             _LOGGER.warning(
                 "%s No checkpoint is saved from now on, because its state would be missing: make "
                 "it again and restore the newest checkpoint, or say by actors.kill(handle) that "
@@ -254,7 +256,7 @@ def kill_actor(address: ActorAddress) -> None:
         if watcher is not None:
             watcher.join(_NOTICE_TIMEOUT_S)
         if watcher is None or not watcher.is_alive():
-            _Process.lost.pop(address.actor_id, None)
+            _save_no_more(address)
             return
         # Only its socket is gone: somebody has removed the folder.
     registry = ActorRegistry(address.directory)
@@ -271,23 +273,16 @@ def kill_actor(address: ActorAddress) -> None:
         watcher.join()
     else:
         registry.forget(address)
+    _save_no_more(address)  # also if it died by itself a moment before
 
 
-def checkpointable_actors() -> list[ActorAddress]:
-    """The living named actors that this process made, not detached, whose class is so."""
-    return [
-        address
-        for address in list(_Process.owned.values())
-        if _is_saved(address) and address.is_alive()
-    ]
+def actors_to_save() -> list[ActorAddress]:
+    """The named actors that this process made, not detached, whose class is checkpointable.
 
-
-def lost_actors() -> list[ActorAddress]:
-    """Those of the same kind that are gone, which nobody wanted, and that were not made again."""
-    ended = [address for address in list(_Process.owned.values()) if not address.is_alive()]
-    dying = {address.actor_id: address for address in ended if _is_saved(address)}
-    lost = {known: address for known, address in dying.items() if not _was_killed(address)}
-    return list((lost | _Process.lost).values())
+    Those that are gone are among them, unless `kill()` ended them or they were made again: who is
+    alive may be dead a moment later, so whoever asks for states has to miss who does not answer.
+    """
+    return [address for address in list(_Process.saved.values()) if not _was_killed(address)]
 
 
 def _is_saved(address: ActorAddress) -> bool:
@@ -299,16 +294,24 @@ def _was_killed(address: ActorAddress) -> bool:
     return ending is not None and ending.was_killed
 
 
-def _lost_like(address: ActorAddress) -> list[ActorAddress]:
-    place = (address.namespace, address.name)
-    return [lost for lost in list(_Process.lost.values()) if (lost.namespace, lost.name) == place]
+def _place_of(address: ActorAddress) -> tuple[str, str | None]:
+    return address.namespace, address.name
+
+
+def _belongs_into_checkpoints(address: ActorAddress) -> bool:
+    return _Process.saved.get(_place_of(address)) == address  # else it was made again
+
+
+def _save_no_more(address: ActorAddress) -> None:
+    if _belongs_into_checkpoints(address):
+        _Process.saved.pop(_place_of(address), None)
 
 
 def kill_own_actors() -> None:
     """Ends all actors that this process made, except for detached ones."""
     for address in list(_Process.owned.values()):
         kill_actor(address)
-    _Process.lost.clear()
+    _Process.saved.clear()
 
 
 def _end_with_this_process() -> None:
@@ -322,7 +325,7 @@ def _forget_actors() -> None:
     _Process.finalizer = None  # it knows whose it is, and does nothing here
     for watch in _Process.watches.values():
         watch.close()
-    for known in (_Process.owned, _Process.lost, _Process.watches, _Process.watchers):
+    for known in (_Process.owned, _Process.saved, _Process.watches, _Process.watchers):
         known.clear()
 
 

@@ -17,7 +17,7 @@ from trainer.runtime.actor_answer import Answer
 from trainer.runtime.actor_end import describe_end
 from trainer.runtime.actor_link import link_to
 from trainer.runtime.actor_registry import registry_of_this_process
-from trainer.runtime.actor_start import checkpointable_actors, lost_actors
+from trainer.runtime.actor_start import actors_to_save
 
 _LOGGER: Final = logging.getLogger(__name__)
 _PATIENCE_S: Final = 10.0
@@ -37,22 +37,34 @@ def get_actor_states(*, may_miss_some: bool = False) -> ActorStates:
             meanwhile.
         Exception: what its `get_state` raises.
     """
-    lost = [] if may_miss_some else lost_actors()
-    if lost:
-        raise ActorDiedError(
-            " ".join(str(describe_end(address)) for address in lost) + " "
-            "Nobody can go on from a state without it. Go on from the newest checkpoint: start the "
-            "program again, or make the actor again under its name and call "
-            "`algo.restore_from_path(newest)`; training from there ends with the same bytes as if "
-            "nothing had happened. If the actor is no longer wanted, say so by "
-            "`actors.kill(handle)`, and its state is left out."
-        )
     found = _by_place()
-    values = _all_values([link_to(address).call("get_state", (), {}) for address in found.values()])
+    gone = _gone_among(found)
+    if gone and not may_miss_some:
+        raise _missed(gone)
+    # From here on nobody is left out for being dead: who dies meanwhile has to be missed.
+    found = {place: address for place, address in found.items() if address not in gone}
+    try:
+        values = _all_values([link_to(each).call("get_state", (), {}) for each in found.values()])
+    except ActorDiedError as error:
+        gone = _gone_among(found)
+        if gone:
+            raise _missed(gone) from error
+        raise  # one that an actor called
     states: ActorStates = {}
     for (namespace, name), value in zip(found, values, strict=True):
         states.setdefault(namespace, {})[name] = value
     return states
+
+
+def _missed(gone: Sequence[ActorAddress]) -> ActorDiedError:
+    return ActorDiedError(
+        " ".join(str(describe_end(address)) for address in gone) + " "
+        "Nobody can go on from a state without it. Go on from the newest checkpoint: start the "
+        "program again, or make the actor again under its name and call "
+        "`algo.restore_from_path(newest)`; training from there ends with the same bytes as if "
+        "nothing had happened. If the actor is no longer wanted, say so by "
+        "`actors.kill(handle)`, and its state is left out."
+    )
 
 
 def with_kept(states: ActorStates, kept: Mapping[str, Mapping[str, Any]]) -> ActorStates:
@@ -64,7 +76,9 @@ def with_kept(states: ActorStates, kept: Mapping[str, Mapping[str, Any]]) -> Act
 
 
 def set_actor_states(states: Mapping[str, Mapping[str, Any]]) -> ActorStates:
-    """Gives living actors their states back; those that are missing are named in a warning.
+    """Gives living actors their states back.
+
+    Warnings name the states that nobody took, and the living actors that there is no state for.
 
     Returns:
         the states that nobody took.
@@ -79,7 +93,7 @@ def set_actor_states(states: Mapping[str, Mapping[str, Any]]) -> ActorStates:
     for namespace, by_name in states.items():
         for name, state in by_name.items():
             address = found.get((namespace, name))
-            if address is None:
+            if address is None or not address.is_alive():
                 kept.setdefault(namespace, {})[name] = state
                 missing.append(f"{name!r}" + (f" in namespace {namespace!r}" if namespace else ""))
             else:
@@ -93,6 +107,13 @@ def set_actor_states(states: Mapping[str, Mapping[str, Any]]) -> ActorStates:
             "once more when they are there.",
             ", ".join(missing),
         )
+    stateless = [name for namespace, name in found if name not in states.get(namespace, {})]
+    if stateless:
+        _LOGGER.warning(
+            "The checkpoint holds states of actors, but none of the actors %s, which this process "
+            "has made: they keep theirs. That is right if they were made after it was saved.",
+            ", ".join(map(repr, stateless)),
+        )
     return kept
 
 
@@ -100,8 +121,12 @@ def _by_place() -> dict[tuple[str, str], ActorAddress]:
     own = registry_of_this_process().namespace
     return {
         ("" if address.namespace == own else address.namespace, address.name or ""): address
-        for address in checkpointable_actors()
+        for address in actors_to_save()
     }
+
+
+def _gone_among(found: Mapping[tuple[str, str], ActorAddress]) -> list[ActorAddress]:
+    return [address for address in found.values() if not address.is_alive()]
 
 
 def _all_values(answers: Sequence[Answer]) -> list[Any]:
