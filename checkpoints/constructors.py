@@ -79,7 +79,7 @@ def check_enough(
 ) -> None:
     """Raise if an argument that the class needs is missing; of others, Python says so itself."""
     try:
-        signature = inspect.signature(cls)
+        signature = _signature(cls)
         signature.bind_partial(*args, **kwargs)
     except (TypeError, ValueError):  # ValueError: a class written in C
         return
@@ -91,6 +91,14 @@ def check_enough(
             "class, from the checkpoint or from you. Give those that are missing: "
             f"{cls.__name__}.from_checkpoint(path, name=value)."
         ) from cause
+
+
+def _signature(cls: type) -> inspect.Signature:
+    """What a class is made with; of `__init__`, as a `__new__` beside it may take anything."""
+    if inspect.isfunction(cls.__init__):  # type: ignore[misc]  # of this very class
+        whole = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return whole.replace(parameters=list(whole.parameters.values())[1:])
+    return inspect.signature(cls)
 
 
 def check_given(
@@ -112,7 +120,7 @@ def check_taken(
 ) -> None:
     """Raise if a class does not take the arguments that the checkpoint holds."""
     try:
-        inspect.signature(cls).bind_partial(*args, **kwargs)
+        _signature(cls).bind_partial(*args, **kwargs)
     except TypeError as error:
         raise CheckpointMismatchError(
             f"The checkpoint holds the arguments of a {record['class']}, and {cls.__name__} does "

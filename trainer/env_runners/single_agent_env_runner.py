@@ -32,6 +32,7 @@ from trainer.env_runners.spec import (
 from trainer.env_runners.whereabouts import MAKING, NOTHING, Whereabouts
 from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
+from trainer.envs.env_checks import check_action_space
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
@@ -108,10 +109,17 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def _complete_module_spec(self) -> RLModuleSpec:
         given, postprocessing = self.spec.module_spec, self.spec.postprocessing
+        observation_space, action_space = given.observation_space, given.action_space
+        if observation_space is None:
+            observation_space = self.env.single_observation_space
+        if action_space is None:
+            action_space = self.env.single_action_space
+        elif self.spec.checks_env:
+            check_action_space(action_space, self.env, name=self.spec.env_factory.name)
         return replace(
             given,
-            observation_space=given.observation_space or self.env.single_observation_space,
-            action_space=given.action_space or self.env.single_action_space,
+            observation_space=observation_space,
+            action_space=action_space,
             inference_only=postprocessing is None or not postprocessing.needs_whole_module,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from checkpoints import Checkpointable, NewArray
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import argument_error, checked_methods, instance, several
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.batch_buffer import BatchReplayBuffer
@@ -35,10 +35,11 @@ from trainer.types import Array, State
 NStep = int | tuple[int, int]
 """Steps per transition, or the smallest and the largest number, both included."""
 
+_EPISODES: Final = several(instance(SingleAgentEpisode, "an episode"))
 _LONGEST_SEQUENCE: Final = 2**31
 
 
-@checked_methods(but=("__init__",))
+@checked_methods(but=("__init__", "add"))
 class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.
 
@@ -127,7 +128,11 @@ class ReplayBuffer(Checkpointable):
                 "the steps of episodes. For batches, say what an item is: "
                 f'{type(self).__name__}(capacity={self.capacity}, storage_unit="timesteps").'
             )
-        given = [episodes] if isinstance(episodes, SingleAgentEpisode) else episodes
+        given: Any = [episodes] if isinstance(episodes, SingleAgentEpisode) else episodes
+        given = list(given) if isinstance(given, Iterable) else given
+        if not _EPISODES.accepts(given):
+            expected = "an episode, or a list of episodes"
+            raise argument_error("ReplayBuffer.add()", "episodes", episodes, expected)
         chunks = [chunk for chunk in given if len(chunk) > 0]
         if not chunks:
             return
