@@ -255,7 +255,7 @@ def test_compute_single_action_takes_one_observation_in_the_form_of_its_space() 
         ({"observation_space": spaces.Text(3)}, "Text"),
         ({"observation_space": spaces.Dict({})}, "holds no number"),
         ({"action_space": spaces.Dict({})}, "Dict"),
-        ({"action_space": spaces.Text(3)}, "no action distribution for the action space Text"),
+        ({"action_space": spaces.Text(3)}, "action_space=Text.* whose own is Discrete"),
         ({"action_space": spaces.Box(0, 1, (3,))}, "action_space=Box.* whose own is Discrete"),
         ({"action_space": spaces.MultiDiscrete([2, 2])}, "whose own is Discrete"),
         ({"action_space": spaces.Discrete(3)}, "whose own is Discrete"),

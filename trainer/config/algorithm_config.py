@@ -45,10 +45,9 @@ _SHAPING_EVALUATION = ("evaluation_config", "evaluation_duration", "evaluation_n
 
 
 class _Builds(Protocol[_Algorithm_co]):
-    """A config as type checkers see it that build: `default_algo_class` says what is built."""
+    """A config as type checkers see it: `_builds`, which is never there, says what is built."""
 
-    @property
-    def default_algo_class(self) -> type[_Algorithm_co] | None: ...
+    def _builds(self) -> _Algorithm_co: ...
 
     def _built(self, env: Any, logger_creator: Callable[..., Any] | None) -> Any: ...
 
@@ -65,8 +64,7 @@ class AlgorithmConfig(Sections, DictAccess):
             to.
 
     Attributes:
-        default_algo_class: set by the algorithm that names this class as its config class. Its
-            annotation is what type checkers take `build_algo()` to return.
+        default_algo_class: set by the algorithm that names this class as its config class.
         default_module_class: the ready-made network of the algorithm.
         module_settings: names of settings that this network takes in its `model_config`.
         rules: what `validate()` checks besides single values.
@@ -76,6 +74,10 @@ class AlgorithmConfig(Sections, DictAccess):
     default_module_class: ClassVar[type[RLModule]] = ActorCriticModule
     module_settings: ClassVar[tuple[str, ...]] = ()
     rules: ClassVar[tuple[Rule, ...]] = COMMON_RULES
+
+    if TYPE_CHECKING:
+
+        def _builds(self) -> Algorithm: ...
 
     def __init__(self, algo_class: type[Any] | None = None) -> None:
         super().__init__()

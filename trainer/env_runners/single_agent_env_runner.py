@@ -30,9 +30,9 @@ from trainer.env_runners.spec import (
     Sync,
 )
 from trainer.env_runners.whereabouts import MAKING, NOTHING, Whereabouts
+from trainer.envs.env_checks import check_action_space
 from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
-from trainer.envs.env_checks import check_action_space
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec

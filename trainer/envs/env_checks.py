@@ -16,7 +16,6 @@ import numpy as np
 
 from trainer.errors import EnvContractError
 
-
 _NUM_DRAWN_ACTIONS: Final = 16
 
 

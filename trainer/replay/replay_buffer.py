@@ -10,7 +10,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from checkpoints import Checkpointable, NewArray
-from checkpoints.arguments import argument_error, checked_methods, instance, several
+from checkpoints.arguments import (
+    argument_error,
+    checked_methods,
+    instance,
+    judges_arguments,
+    several,
+)
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.batch_buffer import BatchReplayBuffer
@@ -39,7 +45,7 @@ _EPISODES: Final = several(instance(SingleAgentEpisode, "an episode"))
 _LONGEST_SEQUENCE: Final = 2**31
 
 
-@checked_methods(but=("__init__", "add"))
+@checked_methods(but=("__init__",))
 class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.
 
@@ -112,6 +118,7 @@ class ReplayBuffer(Checkpointable):
 
     # ---- adding
 
+    @judges_arguments
     def add(self, episodes: SingleAgentEpisode | Iterable[SingleAgentEpisode]) -> None:
         """Stores the steps of chunks, after `to_numpy()`; look-back is left out.
 

@@ -97,7 +97,10 @@ class DQNConfig(OffPolicyConfig):
         `DQNConfig().environment("CartPole-v1").training(lr=1e-3).build_algo()`
     """
 
-    default_algo_class: ClassVar[type[DQN] | None]
+    if TYPE_CHECKING:
+
+        def _builds(self) -> DQN: ...
+
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
             **OffPolicyConfig.changed_defaults,

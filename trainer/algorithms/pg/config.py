@@ -42,7 +42,10 @@ class PGConfig(AlgorithmConfig):
         `PGConfig().environment("CartPole-v1").training(lr=4e-3).build_algo()`
     """
 
-    default_algo_class: ClassVar[type[PG] | None]
+    if TYPE_CHECKING:
+
+        def _builds(self) -> PG: ...
+
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
             "lr": 4e-4,

@@ -54,7 +54,10 @@ class PPOConfig(AlgorithmConfig):
         `PPOConfig().environment("CartPole-v1").training(lr=3e-4).build_algo()`
     """
 
-    default_algo_class: ClassVar[type[PPO] | None]
+    if TYPE_CHECKING:
+
+        def _builds(self) -> PPO: ...
+
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
             "lr": 5e-5,

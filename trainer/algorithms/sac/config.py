@@ -93,7 +93,10 @@ class SACConfig(OffPolicyConfig):
         `SACConfig().environment("Pendulum-v1").training(actor_lr=1e-3, critic_lr=1e-3)`
     """
 
-    default_algo_class: ClassVar[type[SAC] | None]
+    if TYPE_CHECKING:
+
+        def _builds(self) -> SAC: ...
+
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
             **OffPolicyConfig.changed_defaults,
