@@ -250,7 +250,8 @@ class _OfAModuleThatIsNotHere:
 def test_a_registration_that_cannot_be_loaded_spoils_no_other_one() -> None:
     ids = ("Elsewhere-v0", "Here-v0")
     try:
-        for env_id, point in zip(ids, (_OfAModuleThatIsNotHere(), CountdownEnv), strict=True):
+        points: list[Any] = [_OfAModuleThatIsNotHere(), CountdownEnv]
+        for env_id, point in zip(ids, points, strict=True):
             gymnasium.register(env_id, entry_point=point)
         packed = packed_registrations()
         for env_id in ids:
