@@ -400,7 +400,8 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
         )
     if not isinstance(kind, type):
         return None
-    if issubclass(kind, collections.abc.Mapping):
+    # A dict class of ours has more than any dict: there only its instances will do.
+    if issubclass(kind, collections.abc.Mapping) and not kind.__module__.startswith(_OURS):
         return _mapping_of(*(inner or (Any, Any)))
     if kind is tuple and inner and inner[-1] is not Ellipsis:
         return _tuple_of(inner)

@@ -11,6 +11,7 @@ from checkpoints.component_paths import ComponentNames, below, is_selected, sele
 from checkpoints.component_tree import flatten, migrations_of, naming_component
 from checkpoints.constructors import (
     CONSTRUCTORS,
+    check_enough,
     check_given,
     check_taken,
     constructors_of,
@@ -179,6 +180,7 @@ class Checkpointable(Restoring):
         check_given(cls, record, kwargs, path=path)
         args, saved = cls._ctor_args_from_plain(tuple(record["args"]), dict(record["kwargs"]))
         check_taken(cls, record, args, saved)
+        check_enough(cls, args, {**saved, **kwargs}, path=path)
         restored = cls(*args, **{**saved, **kwargs})
         restored.restore_from_path(path)
         return restored

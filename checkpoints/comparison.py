@@ -13,6 +13,7 @@ from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.codec import encode
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, FileEntry
+from checkpoints.moved_paths import SAVED_AT
 from checkpoints.reader import read_checkpoint, verify
 
 _NUMBERS: Final = "biuf"
@@ -103,7 +104,11 @@ def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
     codes = [manifest.code for manifest in manifests]
     if any(codes):
         found[CODE_FILE] = _compared(codes[0], codes[1], lambda: ())
-    metadata = differences(dict(manifests[0].metadata), dict(manifests[1].metadata))
+    told = [
+        {key: value for key, value in manifest.metadata.items() if key != SAVED_AT}
+        for manifest in manifests  # the place is no part of what was saved
+    ]
+    metadata = differences(told[0], told[1])
     return CheckpointDifference(found, tuple(metadata))
 
 

@@ -17,7 +17,7 @@ from checkpoints.codec import encode
 from checkpoints.component_tree import HasParts, HasState, joined
 from checkpoints.errors import CheckpointMismatchError, StateError
 from checkpoints.inside import has_component
-from checkpoints.reader import read_checkpoint
+from checkpoints.reader import read_checkpoint, read_manifest
 from checkpoints.state_shapes import TEXT, anything, check_shape, dict_of, fields, list_of, of_type
 
 CONSTRUCTORS: Final = "constructors"
@@ -60,6 +60,7 @@ def read_constructor(checkpoint: Path, root: str) -> Mapping[str, Any]:
     """Return the record of the object at `root`; one without arguments if there is none."""
     nothing = {"class": "", "args": [], "kwargs": {}, "left_out": []}
     if not has_component(checkpoint, CONSTRUCTORS):
+        read_manifest(checkpoint)  # there must be a checkpoint at all
         return nothing
     records = read_checkpoint(checkpoint, CONSTRUCTORS).components[CONSTRUCTORS]
     try:
@@ -71,6 +72,33 @@ def read_constructor(checkpoint: Path, root: str) -> Mapping[str, Any]:
         ) from error
     record: Mapping[str, Any] = records.get(root, nothing)
     return record
+
+
+def check_enough(
+    cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, path: object
+) -> None:
+    """Raise if an argument that the class needs is missing; of others, Python says so itself."""
+    try:
+        signature = _signature(cls)
+        signature.bind_partial(*args, **kwargs)
+    except (TypeError, ValueError):  # ValueError: a class written in C
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as cause:
+        raise CheckpointMismatchError(
+            f"A {cls.__name__} cannot be made from {path}: {cause}; expected all arguments of the "
+            "class, from the checkpoint or from you. Give those that are missing: "
+            f"{cls.__name__}.from_checkpoint(path, name=value)."
+        ) from cause
+
+
+def _signature(cls: type) -> inspect.Signature:
+    """What a class is made with; of `__init__`, as a `__new__` beside it may take anything."""
+    if inspect.isfunction(cls.__init__):  # type: ignore[misc]  # of this very class
+        whole = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return whole.replace(parameters=list(whole.parameters.values())[1:])
+    return inspect.signature(cls)
 
 
 def check_given(
@@ -92,7 +120,7 @@ def check_taken(
 ) -> None:
     """Raise if a class does not take the arguments that the checkpoint holds."""
     try:
-        inspect.signature(cls).bind_partial(*args, **kwargs)
+        _signature(cls).bind_partial(*args, **kwargs)
     except TypeError as error:
         raise CheckpointMismatchError(
             f"The checkpoint holds the arguments of a {record['class']}, and {cls.__name__} does "

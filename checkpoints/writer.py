@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from checkpoints.arguments import instance, integer, mapping, optional, takes
 from checkpoints.array_format import is_contiguous, memory_pieces
 from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
@@ -30,6 +32,13 @@ LARGE_ARRAY_BYTES: Final = 2**20
 """Arrays from this size on get files of their own: below, a file costs more than it is worth."""
 
 
+@takes(
+    path=instance((str, os.PathLike), "a path (a string or a pathlib.Path)"),
+    components=mapping(),
+    state_versions=optional(mapping()),
+    large_array_bytes=integer(),
+    file_system=optional(instance(FileSystem, "a FileSystem")),
+)
 def write_checkpoint(
     path: PathLike,
     *,

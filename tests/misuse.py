@@ -408,7 +408,10 @@ def _raw(error: BaseException, call: Call) -> str:
     is_ours = last.filename.startswith(_SOURCES) and _is_raise(last.filename, last.lineno or 0)
     named = [call.name, *(name for name, _ in call.named)]
     is_named = any(name in text for name in named) or "expected" in text or bool(call.positional)
-    is_plain = isinstance(error, TypeError | ValueError | LookupError | AttributeError)
+    is_plain = isinstance(
+        error,
+        TypeError | ValueError | LookupError | AttributeError | ImportError,  # `pip install …`
+    )
     if is_ours and is_plain and is_named:
         return ""
     if isinstance(error, OSError) and error.filename is not None and not is_ours:

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callbacks import PackingError
-from checkpoints.arguments import checked_arguments
+from checkpoints.arguments import checked_arguments, integer
 from trainer.errors import (
     ActorDiedError,
     ActorError,
@@ -152,7 +152,7 @@ def wait(
     """
     del fetch_local
     wanted = _checked(futures, "wait")
-    if not 1 <= num_returns <= len(wanted):
+    if not integer(1, len(wanted)).accepts(num_returns):
         raise ActorUsageError(
             f"wait() was asked for num_returns={num_returns} of {len(wanted)} futures; give a "
             "number from 1 to the number of futures."

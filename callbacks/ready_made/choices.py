@@ -26,6 +26,11 @@ def raise_if_any(user: str, problems: Collection[str]) -> None:
         raise CallbackConfigError([f"{user}: {problem}" for problem in problems])
 
 
+def is_word(value: Any, word: str) -> bool:
+    """Whether a value, which may be anything, is this word."""
+    return isinstance(value, str) and value == word
+
+
 def choice_problems(name: str, value: Any, choices: Collection[str]) -> list[str]:
     """One of some words."""
     if isinstance(value, str) and value in choices:

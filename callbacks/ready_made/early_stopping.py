@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from callbacks.callback import RLlibCallback
-from callbacks.ready_made.choices import raise_if_any
-from callbacks.ready_made.metric_values import RETURN, WatchedMetric
+from callbacks.ready_made.choices import is_word, raise_if_any
+from callbacks.ready_made.metric_values import RETURN, WatchedMetric, as_number
 from callbacks.ready_made.stop_criteria import Mode, Plateau, StopCriteria
 from callbacks.views import AlgorithmView
 
@@ -68,9 +68,9 @@ class EarlyStopping(RLlibCallback):
             max_time_s=max_time_s,
         )
         problems = self.criteria.problems()
-        if patience is not None or min_delta != 0.0 or mode != "max":
+        if patience is not None or as_number(min_delta) != 0.0 or not is_word(mode, "max"):
             problems += Plateau.problems(patience, min_delta, mode)
-        if patience is None and self.criteria == StopCriteria(metric=metric):
+        if not problems and patience is None and self.criteria == StopCriteria(metric=metric):
             problems.append(
                 "no criterion is given, so it would never stop; give for example `at_least=450`, "
                 "`patience=50` or `max_env_steps=1_000_000`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from callbacks.ready_made.choices import choice_problems, count_problems, number_problems
+from callbacks.ready_made.choices import choice_problems, count_problems, is_word, number_problems
 from callbacks.ready_made.counts import COUNTS, Unit
 from callbacks.ready_made.saving_callback import OnError, SavingCallback
 from callbacks.views import AlgorithmView
@@ -54,7 +54,7 @@ class PeriodicCheckpoint(SavingCallback):
         problems = choice_problems("unit", unit, tuple(COUNTS))
         problems += (
             number_problems("every", every, above=0.0)
-            if unit == "seconds"
+            if is_word(unit, "seconds")
             else count_problems("every", every)
         )
         problems += count_problems("keep_last", keep_last, none="all")

@@ -105,7 +105,7 @@ def unstable(
                 stable.train()
                 algo.set_state(stable.get_state())
         found = outcome(algo, iterations)
-        groups = algo.env_runner_group, algo.eval_env_runner_group
+        groups: tuple[Any, ...] = (algo.env_runner_group, algo.eval_env_runner_group)
         repaired = sum(group.num_remote_worker_restarts() for group in groups)
     return found, (folder / "failures").stat().st_size, repaired
 

@@ -31,6 +31,7 @@ def config(env: Any = CountdownEnv, *, num_envs: int = 3, **settings: Any) -> PP
 @contextmanager
 def runner(env: Any = CountdownEnv, **settings: Any) -> Iterator[EnvRunner]:
     with config(env, **settings).build_algo() as algo:
+        assert algo.env_runner is not None
         yield algo.env_runner
 
 

@@ -182,13 +182,14 @@ def test_dqn_explores_exactly_too(strategy: str, tmp_path: Path) -> None:
 def test_dqn_follows_its_epsilon_until_an_exploration_config_names_a_type() -> None:
     made = dqn_config(0, "epsilon")
     with made.build_algo() as algo:
-        strategy = algo.sample_exploration.strategy
+        strategy: Any = algo.sample_exploration.strategy
         assert [strategy.epsilon(t) for t in (0, 100, 200, 900)] == pytest.approx(
             [1.0, 0.55, 0.1, 0.1]
         )
     made.exploration(exploration_config={"type": "EpsilonGreedy", "initial_epsilon": 0.5})
     with made.build_algo() as algo:
-        assert algo.sample_exploration.strategy.epsilon(0) == 0.5
+        strategy = algo.sample_exploration.strategy
+        assert strategy.epsilon(0) == 0.5
 
 
 @pytest.mark.parametrize("exploration", ["StochasticSampling", "SoftQ"])
@@ -232,7 +233,7 @@ def test_intrinsic_rewards_reach_the_learner_and_not_the_reported_returns(strate
             sampled.append(sample)
             learn(sample)
 
-        algo.learn = learn_and_keep
+        algo.learn = learn_and_keep  # type: ignore[method-assign]
         result = algo.train()
         statistics = result["env_runners"]
     rewards = np.concatenate([episode.get_rewards() for episode in sampled[0].episodes])

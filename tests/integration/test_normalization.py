@@ -185,7 +185,8 @@ def test_the_learner_sees_exactly_what_the_policy_saw() -> None:
 
 
 def test_replay_holds_raw_observations_and_clipped_rewards() -> None:
-    with config("dqn").build_algo() as algo:
+    made: Any = config("dqn")
+    with made.build_algo() as algo:
         train(algo)
         sampled = algo.local_replay_buffer.sample(64, rng=np.random.default_rng(0))
         batch = algo.learner._encoded_batch(sampled)
@@ -198,7 +199,8 @@ def test_replay_holds_raw_observations_and_clipped_rewards() -> None:
 
 
 def test_single_actions_and_evaluation_use_the_statistics_and_leave_them_alone() -> None:
-    with config(evaluation_duration=2).build_algo() as algo:
+    made: Any = config(evaluation_duration=2)
+    with made.build_algo() as algo:
         train(algo)
         before = encode(algo.get_state()["connectors"])
         module, encoder = algo.get_module(), ObservationEncoder(Scaled().observation_space)
@@ -241,7 +243,8 @@ def test_trajectories_show_the_advantages_that_are_learnt() -> None:
         on_postprocess_trajectory=look, on_learn_on_batch=learn
     ).build_algo() as algo:
         train(algo, 2)
-        assert algo.normalization.rewards.factor < 0.5
+        rewards: Any = algo.normalization.rewards
+        assert rewards.factor < 0.5
     np.testing.assert_array_equal(np.concatenate(shown).astype(np.float32), np.concatenate(learnt))
 
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from checkpoints import encode
 from trainer import PPOConfig, RLlibCallback
-from trainer.errors import EnvContractError, UnsupportedSpaceError
+from trainer.errors import ConfigError, EnvContractError, UnsupportedSpaceError
 from trainer.testing.debug_envs import TargetEnv
 
 pytestmark = pytest.mark.process
@@ -245,3 +245,32 @@ def test_compute_single_action_takes_one_observation_in_the_form_of_its_space() 
                 algo.compute_single_action({**observation, "observations": wrong})
         with pytest.raises(EnvContractError, match="expected a dict of observations by agent"):
             algo.compute_actions(image)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"observation_space": 5}, "`observation_space=5`: expected None or a gymnasium space"),
+        ({"action_space": spaces.Box}, "expected None or a gymnasium space"),
+        ({"observation_space": spaces.Text(3)}, "Text"),
+        ({"observation_space": spaces.Dict({})}, "holds no number"),
+        ({"action_space": spaces.Dict({})}, "Dict"),
+        ({"action_space": spaces.Text(3)}, "action_space=Text.* whose own is Discrete"),
+        ({"action_space": spaces.Box(0, 1, (3,))}, "action_space=Box.* whose own is Discrete"),
+        ({"action_space": spaces.MultiDiscrete([2, 2])}, "whose own is Discrete"),
+        ({"action_space": spaces.Discrete(3)}, "whose own is Discrete"),
+    ],
+)
+def test_a_space_that_does_not_fit_is_one_clear_error_when_the_algorithm_is_built(
+    settings: dict[str, Any], expected: str
+) -> None:
+    made = PPOConfig().environment("CartPole-v1", **settings).env_runners(num_env_runners=0)
+    with pytest.raises((ConfigError, EnvContractError, UnsupportedSpaceError), match=expected):
+        made.build_algo()
+
+
+def test_an_action_space_of_the_same_kind_may_take_the_place_of_the_envs() -> None:
+    made = PPOConfig().environment("CartPole-v1", action_space=spaces.Discrete(1))
+    made.env_runners(num_env_runners=0).training(train_batch_size=20, minibatch_size=20)
+    with made.build_algo() as algo:
+        assert algo.train()["env_runners"]["num_env_steps_sampled"] == 20

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from trainer.algorithms.ppo.config import PPOConfig
+from trainer import (
+    DQN,
+    PG,
+    PPO,
+    SAC,
+    Algorithm,
+    DQNConfig,
+    PGConfig,
+    PPOConfig,
+    SACConfig,
+)
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError, UnknownSettingError
 
@@ -118,7 +128,7 @@ class _Algorithm:
 
 
 class _OwnConfig(PPOConfig):
-    default_algo_class = _Algorithm
+    default_algo_class: ClassVar[Any] = _Algorithm
 
 
 @pytest.mark.parametrize("method", ["build", "build_algo"])
@@ -136,6 +146,22 @@ def test_building_gives_the_algorithm_and_leaves_the_config(
     assert not config.is_frozen
 
 
+def _types_of_built_algorithms(config: AlgorithmConfig) -> None:
+    # Never called: mypy runs over this file. An ignore that ignores nothing is an error, so what is
+    # ignored here shows that the type is not Any.
+    ppo: PPO = PPOConfig().environment("CartPole-v1").training(lr=1e-3).build_algo()
+    dqn: DQN = DQNConfig().build()
+    sac: SAC = SACConfig().debugging(seed=1).build_algo()
+    pg: PG = PGConfig().build_algo()
+    some: Algorithm = config.build_algo()
+    wrong_ppo: DQN = PPOConfig().environment("CartPole-v1").build_algo()  # type: ignore[assignment]
+    wrong_dqn: PPO = DQNConfig().build()  # type: ignore[assignment]
+    wrong_sac: PPO = SACConfig().build_algo()  # type: ignore[assignment]
+    wrong_pg: PPO = PGConfig().build_algo()  # type: ignore[assignment]
+    wrong: PPO = config.build_algo()  # type: ignore[assignment]
+    del ppo, dqn, sac, pg, some, wrong_ppo, wrong_dqn, wrong_sac, wrong_pg, wrong
+
+
 def test_logger_creator_of_build_reaches_the_copy_only() -> None:
     config = _OwnConfig()
     assert config.build(logger_creator=print).config.logger_creator is print
@@ -147,7 +173,7 @@ def test_config_names_its_algorithm() -> None:
         pass
 
     assert _OwnConfig().algo_class is _Algorithm
-    config = AlgorithmConfig(algo_class=Other)
+    config: Any = AlgorithmConfig(algo_class=Other)
     assert isinstance(config.copy().build(), Other)
     config.algo_class = _Algorithm
     assert type(config.build()) is _Algorithm

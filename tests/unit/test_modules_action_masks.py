@@ -118,7 +118,7 @@ def test_a_mask_that_allows_nothing_leaves_all_actions_free_in_learning() -> Non
     row[0, 3:] = 0.0
     inputs = module.forward_train({"obs": row})["action_dist_inputs"]
     np.testing.assert_allclose(inputs, module.forward_acting(row[:, :3]), atol=1e-6)
-    assert module.action_mask(row).all()  # type: ignore[union-attr]
+    assert module.action_mask(row).all()
     assert module.action_masks is not None
     assert module.action_masks.leaves_nothing(np.concatenate([row, OBS])).tolist() == [1, 0, 0]
 
@@ -127,8 +127,8 @@ def test_every_choice_has_its_own_part_of_the_mask() -> None:
     module = build("actor-critic", spaces.MultiDiscrete([2, 2]))
     row = OBS[:1].copy()
     row[0, 3:] = [0, 1, 0, 0]  # the second choice has nothing left: it is free
-    assert module.action_mask(row).tolist() == [[False, True, True, True]]  # type: ignore[union-attr]
-    assert module.action_masks.leaves_nothing(row).tolist() == [True]  # type: ignore[union-attr]
+    assert module.action_mask(row).tolist() == [[False, True, True, True]]
+    assert module.action_masks.leaves_nothing(row).tolist() == [True]
     inputs = module.forward_inference({"obs": row})["action_dist_inputs"]
     assert module.action_distribution.deterministic(inputs)[0, 0] == 1
 

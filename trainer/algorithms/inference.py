@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import shown
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec
 from trainer.connectors import ActionDecoder, Normalization
@@ -178,7 +179,13 @@ def check_single(space: gymnasium.Space[Any], observation: Any) -> None:
 
 def _check_finite(leaf: Any) -> None:
     """Refuses what would come out as an action all the same, one that means nothing."""
-    array = np.asarray(leaf)
+    try:
+        array = np.asarray(leaf)
+    except ValueError as cause:  # lists of different lengths
+        raise EnvContractError(
+            f"The observation {shown(leaf)} is no array: {cause}; expected numbers as the env "
+            "gives them. Look at where it comes from."
+        ) from cause
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise EnvContractError(
             f"The observation {leaf!r} holds numbers that are not finite, so no action follows "

@@ -9,6 +9,7 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Final
 
+from checkpoints.arguments import checked_arguments
 from trainer.errors import ConfigError
 from trainer.rllib_names.algorithms_not_offered import NOT_OFFERED_ALGORITHMS
 
@@ -29,6 +30,7 @@ def is_registered(name: str) -> bool:
     return name in _ALGORITHMS
 
 
+@checked_arguments
 def algorithm_class(name: str) -> type[Algorithm]:
     """The algorithm of that name.
 

@@ -63,6 +63,7 @@ class TrainedPolicy:
         training_iteration: of the checkpoint.
     """
 
+    @checked_arguments
     def __init__(
         self,
         module: RLModule,

@@ -10,7 +10,7 @@ what other processes need is taken from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
 from trainer.config.config_values import section_methods
@@ -33,10 +33,23 @@ from trainer.env_runners.direct_runners import DirectRunners
 from trainer.errors import ConfigError, FrozenConfigError
 from trainer.modules import ActorCriticModule, RLModule
 
+if TYPE_CHECKING:
+    from trainer.algorithms.algorithm import Algorithm
+
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
+_Algorithm = TypeVar("_Algorithm")
+_Algorithm_co = TypeVar("_Algorithm_co", covariant=True)
 
 _AUTO_EVALUATION_FRAGMENT = 100
 _SHAPING_EVALUATION = ("evaluation_config", "evaluation_duration", "evaluation_num_env_runners")
+
+
+class _Builds(Protocol[_Algorithm_co]):
+    """A config as type checkers see it: `_builds`, which is never there, says what is built."""
+
+    def _builds(self) -> _Algorithm_co: ...
+
+    def _built(self, env: Any, logger_creator: Callable[..., Any] | None) -> Any: ...
 
 
 @checked_methods(but=("read_value",))
@@ -57,10 +70,14 @@ class AlgorithmConfig(Sections, DictAccess):
         rules: what `validate()` checks besides single values.
     """
 
-    default_algo_class: ClassVar[type[Any] | None] = None
+    default_algo_class: ClassVar[type[Algorithm] | None] = None
     default_module_class: ClassVar[type[RLModule]] = ActorCriticModule
     module_settings: ClassVar[tuple[str, ...]] = ()
     rules: ClassVar[tuple[Rule, ...]] = COMMON_RULES
+
+    if TYPE_CHECKING:
+
+        def _builds(self) -> Algorithm: ...
 
     def __init__(self, algo_class: type[Any] | None = None) -> None:
         super().__init__()
@@ -169,11 +186,11 @@ class AlgorithmConfig(Sections, DictAccess):
     # ---- building
 
     def build_algo(
-        self,
+        self: _Builds[_Algorithm],
         env: Any = None,
         logger_creator: Callable[..., Any] | None = None,
         use_copy: bool = True,  # noqa: ARG002  an argument of RLlib's; see below
-    ) -> Any:
+    ) -> _Algorithm:
         """Make the algorithm; this config is not changed.
 
         Args:
@@ -187,6 +204,18 @@ class AlgorithmConfig(Sections, DictAccess):
         Raises:
             ConfigError: the settings are wrong, or it is not known which algorithm to build.
         """
+        return cast(_Algorithm, self._built(env, logger_creator))
+
+    def build(
+        self: _Builds[_Algorithm],
+        env: Any = None,
+        logger_creator: Callable[..., Any] | None = None,
+        use_copy: bool = True,  # noqa: ARG002  as above
+    ) -> _Algorithm:
+        """The same as `build_algo()`."""
+        return cast(_Algorithm, self._built(env, logger_creator))
+
+    def _built(self, env: Any, logger_creator: Callable[..., Any] | None) -> Any:
         algo_class = self.algo_class
         if algo_class is None:
             raise ConfigError(
@@ -200,15 +229,6 @@ class AlgorithmConfig(Sections, DictAccess):
         if logger_creator is not None:
             config.logger_creator = logger_creator
         return algo_class(config=config)
-
-    def build(
-        self,
-        env: Any = None,
-        logger_creator: Callable[..., Any] | None = None,
-        use_copy: bool = True,
-    ) -> Any:
-        """The same as `build_algo()`."""
-        return self.build_algo(env=env, logger_creator=logger_creator, use_copy=use_copy)
 
     def direct_runners(self) -> DirectRunners:
         """What env runners are made from that somebody makes without an algorithm.

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from trainer.config.algorithm_config import AlgorithmConfig
 
 
+def first_given(*values: Any) -> Any:
+    """The first that is not None; an empty Dict space is false, but given."""
+    return next((value for value in values if value is not None), None)
+
+
 def module_spec(config: AlgorithmConfig) -> RLModuleSpec:
     """The network that a config asks for; spaces stay None where the env decides them."""
     given = config.rl_module_spec
@@ -35,8 +40,8 @@ def module_spec(config: AlgorithmConfig) -> RLModuleSpec:
     return replace(
         given,
         module_class=module_class,
-        observation_space=given.observation_space or config.observation_space,
-        action_space=given.action_space or config.action_space,
+        observation_space=first_given(given.observation_space, config.observation_space),
+        action_space=first_given(given.action_space, config.action_space),
         model_config=model_config,
         action_mask_key=given.action_mask_key or config.action_mask_key,
     )

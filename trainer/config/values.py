@@ -26,7 +26,7 @@ def merge_by_type(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, A
 
     Its other entries are arguments of that type.
     """
-    if "type" in new and new["type"] != old.get("type"):
+    if "type" in new and not same_value(new["type"], old.get("type")):
         replaced: dict[Any, Any] = copy_value(dict(new))
         return replaced
     merged: dict[Any, Any] = copy_value(dict(old))

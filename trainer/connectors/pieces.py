@@ -21,6 +21,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import boolean, instance, integer, number, optional, several, takes
 from trainer.connectors.observations import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.columns import OBS
@@ -193,6 +194,7 @@ class FrameStacking(ConnectorV2):
     too. RLlib's name is `FrameStackingEnvToModule`.
     """
 
+    @takes(num_frames=integer())
     def __init__(self, *spaces_: Any, num_frames: int = 4, **kwargs: Any) -> None:
         super().__init__(*spaces_, **kwargs)
         if num_frames < 1:
@@ -243,6 +245,13 @@ class MeanStdFilter(ConnectorV2):
     statistics of the encoded observations (see docs/normalization.md).
     """
 
+    @takes(
+        multi_agent=boolean(),
+        de_mean_to_zero=boolean(),
+        de_std_to_one=boolean(),
+        clip_by_value=optional(number()),
+        update_stats=boolean(),
+    )
     def __init__(
         self,
         *spaces_: Any,
@@ -274,6 +283,7 @@ class ConnectorPipelineV2(ConnectorV2):
         connectors: the pieces, from first to last.
     """
 
+    @takes(connectors=optional(several(instance(ConnectorV2, "pieces (ConnectorV2)"))))
     def __init__(
         self,
         input_observation_space: gym.Space[Any] | None = None,

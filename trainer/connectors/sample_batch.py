@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import argument_error, checked_methods
 from trainer.episodes import nested
 from trainer.errors import EpisodeError
 from trainer.rllib_names.sample_batch_names import SampleBatchNames
@@ -39,7 +39,11 @@ class SampleBatch(dict[str, Any], SampleBatchNames):
         Raises:
             EpisodeError: the columns differ in their number of rows.
         """
-        super().__init__(*columns, **more)
+        try:
+            super().__init__(*columns, **more)
+        except (TypeError, ValueError) as cause:
+            expected = "a dict of columns: {name: one row per env step}"
+            raise argument_error("SampleBatch()", "columns", columns, expected) from cause
         for name in [name for name in self.keys() if isinstance(dict.get(self, name), list)]:
             self[name] = _as_column(self[name])
         lengths = {
@@ -71,7 +75,7 @@ class SampleBatch(dict[str, Any], SampleBatchNames):
         hint = f"; did you mean {near[0]!r}?" if near else ""
         if name == "dones":
             hint = "; it became two: 'terminateds' and 'truncateds'"
-        raise KeyError(f"there is no column {name!r}{hint}. There are {', '.join(self)}")
+        raise KeyError(f"there is no column {name!r}{hint}; expected one of {', '.join(self)}")
 
     def copy(self, shallow: bool = False) -> SampleBatch:
         """Another batch with the same columns.

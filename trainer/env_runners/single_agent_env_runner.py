@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from callbacks import CallbackChain
-from checkpoints.arguments import checked_methods, integer, takes
+from checkpoints.arguments import argument_error, checked_methods, integer, takes
 from trainer.curriculum import TaskInForce
 from trainer.env_runners.chunks_until_told import chunks_until_told
 from trainer.env_runners.config_view import ConfigView
@@ -30,6 +30,7 @@ from trainer.env_runners.spec import (
     Sync,
 )
 from trainer.env_runners.whereabouts import MAKING, NOTHING, Whereabouts
+from trainer.envs.env_checks import check_action_space
 from trainer.envs.episode_checks import check_finite, explain_failure
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
@@ -108,10 +109,17 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def _complete_module_spec(self) -> RLModuleSpec:
         given, postprocessing = self.spec.module_spec, self.spec.postprocessing
+        observation_space, action_space = given.observation_space, given.action_space
+        if observation_space is None:
+            observation_space = self.env.single_observation_space
+        if action_space is None:
+            action_space = self.env.single_action_space
+        elif self.spec.checks_env:
+            check_action_space(action_space, self.env, name=self.spec.env_factory.name)
         return replace(
             given,
-            observation_space=given.observation_space or self.env.single_observation_space,
-            action_space=given.action_space or self.env.single_action_space,
+            observation_space=observation_space,
+            action_space=action_space,
             inference_only=postprocessing is None or not postprocessing.needs_whole_module,
         )
 
@@ -314,7 +322,11 @@ class SingleAgentEnvRunner(EnvRunner):
     @takes(env_index=integer(-(2**31), 2**31))
     def env_seed(self, env_index: int) -> int | None:
         """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
-        return self._player.slots[env_index].env_seed
+        slots = self._player.slots
+        if not -len(slots) <= env_index < len(slots):
+            expected = f"the index of a sub-env, below {len(slots)}"
+            raise argument_error("env_seed()", "env_index", env_index, expected)
+        return slots[env_index].env_seed
 
     def failure_context(self) -> dict[str, Any]:
         """Where an error happened: what a user needs to play that episode again."""

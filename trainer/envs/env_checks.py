@@ -6,14 +6,17 @@ step of its first sub-env, which finds what is systematically wrong and costs no
 
 from __future__ import annotations
 
+import copy
 import inspect
 from numbers import Real
-from typing import Any
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
 
 from trainer.errors import EnvContractError
+
+_NUM_DRAWN_ACTIONS: Final = 16
 
 
 def check_spaces(env: gymnasium.Env[Any, Any], *, name: str) -> None:
@@ -118,6 +121,34 @@ def check_step_form(answer: Any, *, name: str, when: str = "") -> None:
     if not isinstance(info, dict):
         raise EnvContractError(
             f"step() of env {name!r} returned the info {info!r}{when}; expected a dict."
+        )
+
+
+def check_action_space(given: gymnasium.Space[Any], env: Any, *, name: str) -> None:
+    """Checks that an action space that is given in place of the env's holds actions of the env.
+
+    Of Boxes only shapes are compared: an env may well take more than it says.
+
+    Args:
+        given: the setting `action_space`, or that of an `RLModuleSpec`.
+        env: the sub-envs.
+        name: of the env, for the message.
+
+    Raises:
+        EnvContractError: it does not.
+    """
+    own = env.single_action_space
+    if isinstance(given, gymnasium.spaces.Box) and isinstance(own, gymnasium.spaces.Box):
+        fits = given.shape == own.shape
+    else:
+        drawn_from = copy.deepcopy(given)
+        drawn_from.seed(0)
+        fits = all(own.contains(drawn_from.sample()) for _ in range(_NUM_DRAWN_ACTIONS))
+    if not fits:
+        raise EnvContractError(
+            f"`action_space={given!s:.200}` was given for the env {name}, whose own is "
+            f"{own!s:.200}; expected a space of actions that the env takes. Leave it out, or "
+            "correct one of them."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from checkpoints.arguments import instance, takes
 from trainer.envs.env_context import EnvContext
 
 EnvCreator = Callable[[EnvContext], Any]
@@ -15,6 +16,7 @@ EnvCreator = Callable[[EnvContext], Any]
 _CREATORS: Final[dict[str, EnvCreator]] = {}
 
 
+@takes(name=instance(str, "a string"))
 def register_env(name: str, env_creator: EnvCreator) -> None:
     """Gives an env creator a name that configs can use; a name that is taken is given anew.
 

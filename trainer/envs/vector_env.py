@@ -67,12 +67,27 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Calls a method of every sub-env, or reads an attribute; finds it in any layer."""
-        members = [env.get_wrapper_attr(name) for env in self.envs]
+        """Calls a method of every sub-env, or reads an attribute; finds it in any layer.
+
+        Raises:
+            AttributeError: a sub-env has nothing of that name in any layer.
+        """
+        members = [self._member(env, name) for env in self.envs]
         return tuple(member(*args, **kwargs) if callable(member) else member for member in members)
 
+    @staticmethod
+    def _member(env: gymnasium.Env[Any, Any], name: str) -> Any:
+        try:
+            return env.get_wrapper_attr(name)
+        except AttributeError as cause:
+            raise AttributeError(
+                f"The env {type(env.unwrapped).__name__} has no {name!r}, nor has a wrapper around "
+                "it; expected the name of an attribute or a method. Look at what it has: "
+                "dir(env.envs[0].unwrapped)."
+            ) from cause
+
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every sub-env, in any layer."""
+        """An attribute of every sub-env, in any layer; raises as `call` does."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
@@ -99,8 +114,19 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             env.set_wrapper_attr(name, value)
 
     def render(self) -> tuple[Any, ...]:
-        """A frame of every sub-env."""
-        return tuple(env.render() for env in self.envs)
+        """A frame of every sub-env.
+
+        Raises:
+            EnvError: the env cannot be shown.
+        """
+        try:
+            return tuple(env.render() for env in self.envs)
+        except NotImplementedError as cause:
+            raise EnvError(
+                f"render() was called, but {type(self.envs[0].unwrapped).__name__} has no method "
+                "of that name; expected an env that draws frames. Write `render` in the env, and "
+                'make it with `render_mode="rgb_array"`.'
+            ) from cause
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Refused: the runner resets each sub-env with its own seed.

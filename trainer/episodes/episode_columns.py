@@ -303,7 +303,7 @@ class EpisodeColumns(EpisodeReturns):
     def _extra_column(self, key: str) -> LookbackBuffer:
         try:
             return self.extra_model_outputs[key]
-        except KeyError as cause:
+        except (KeyError, TypeError) as cause:  # TypeError: what cannot be a key
             known = sorted(self.extra_model_outputs)
             nearest = difflib.get_close_matches(str(key), known, n=1)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""

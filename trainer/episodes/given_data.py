@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints.arguments import shown
 from trainer.episodes import nested
 from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
 from trainer.episodes.lookback_buffer import LookbackBuffer
@@ -26,6 +27,11 @@ def given_columns(
     Raises:
         EpisodeError: a column is neither a list nor a batch, or the look-back is no number.
     """
+    if not isinstance(outputs, Mapping):
+        raise EpisodeError(
+            f"extra_model_outputs={shown(outputs)} is a {type(outputs).__name__}; expected a dict "
+            "{name: one value per env step}. Give it as that."
+        )
     infos = given[INFOS]
     return {
         "observations": _column(OBS, given[OBS]),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints.arguments import argument_error, boolean
 from trainer.episodes import filling, nested, overwriting
 from trainer.episodes.indexing import (
     Indices,
@@ -152,6 +153,8 @@ class LookbackBuffer:
         Raises:
             EpisodeIndexError: an index is none, or lies outside the data and there is no `fill`.
         """
+        if one_hot_discrete is not False and not boolean().accepts(one_hot_discrete):
+            raise argument_error("get()", "one_hot_discrete", one_hot_discrete, "True or False")
         if indices is None and not one_hot_discrete:
             data, start = self.data, self.lookback
             steps = slice(start, None)

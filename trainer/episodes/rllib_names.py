@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Final
 
+from checkpoints.arguments import shown
 from trainer.episodes.episode_columns import EpisodeColumns
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
@@ -44,12 +45,13 @@ class RllibEpisodeNames(EpisodeColumns):
 
     def note_player(self, worker: Any, env_id: int) -> None:
         """Tells the episode who plays it; the runner is not kept alive by that."""
-        if isinstance(worker, str | bytes | int | float | list | dict | tuple | None):
+        try:
+            self._worker = weakref.ref(worker)
+        except TypeError as cause:  # a string, a list, ...
             raise EpisodeError(
-                f"note_player() got worker={worker!r:.60}; expected the env runner that plays. "
+                f"note_player() got worker={shown(worker)}; expected the env runner that plays. "
                 "Give the runner itself."
-            )
-        self._worker = weakref.ref(worker)
+            ) from cause
         self.env_id = env_id
 
     def share_player(self, other: RllibEpisodeNames) -> None:

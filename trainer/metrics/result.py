@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
-from checkpoints.arguments import argument_error, checked_methods, shown
+from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
 from trainer.metrics.paths import leaves, nearest, text_of
 from trainer.metrics.rllib_keys import OLD_KEYS, old_value
 from trainer.metrics.summary import summary
@@ -43,7 +43,12 @@ class ResultDict(dict[str, Any]):
         self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
     ) -> None:
         super().__init__()
-        for key, value in {**dict(values), **more}.items():
+        try:
+            given = {**dict(values), **more}
+        except (TypeError, ValueError) as cause:
+            expected = "a dict, or pairs of a key and a value"
+            raise argument_error("ResultDict()", "values", values, expected) from cause
+        for key, value in given.items():
             self[key] = ResultDict(value) if isinstance(value, dict) else value
 
     def __missing__(self, key: object) -> Any:
@@ -98,6 +103,7 @@ class ResultDict(dict[str, Any]):
         return ResultDict.flatten(self)
 
     @staticmethod
+    @takes(result=mapping())
     def flatten(result: Mapping[str, Any]) -> dict[str, Any]:
         """`flat()` for any nested dict, such as what a callback or a file holds.
 

@@ -12,7 +12,7 @@ from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
-from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule
+from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.modules.spaces import distribution_for
 from trainer.nn import (
     INITIALIZERS,
@@ -128,6 +128,14 @@ class ActorCriticModule(RLModule):
 
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
         """See `RLModule.backward`."""
+        batch_size = self._batch_size
+        check_gradient(
+            "d_action_dist_inputs",
+            d_action_dist_inputs,
+            (batch_size, self.action_distribution.num_inputs),
+        )
+        if self._vf is not None:
+            check_gradient("d_vf_preds", d_vf_preds, (batch_size,))
         gradient = d_action_dist_inputs.T
         if self._log_std is not None:
             width = len(self._log_std)

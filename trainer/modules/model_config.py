@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from checkpoints.arguments import boolean, number, one_of, optional
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.nn import (
     ACTIVATIONS,
@@ -115,13 +116,15 @@ class DefaultModelConfig:
             *self._draw_problems(),
             *_filter_problems(self.conv_filters),
         ]
-        if not self.log_std_clip_param > 0.0:
+        if not number(above=0, infinite=True).accepts(self.log_std_clip_param):
             problems.append(f"`log_std_clip_param={self.log_std_clip_param!r}` must be above 0")
-        if self.conv_channels_first not in (None, True, False):
+        if not optional(boolean()).accepts(self.conv_channels_first):
             problems.append(
                 f"`conv_channels_first={self.conv_channels_first!r}` must be True, False or None"
             )
-        if self.use_lstm:
+        if not optional(boolean()).accepts(self.use_lstm):
+            problems.append(f"`use_lstm={self.use_lstm!r}` must be False")
+        elif self.use_lstm:
             problems.append(
                 "`use_lstm=True`: there are no recurrent networks here; stack frames in the env, "
                 "or write your own `RLModule`"
@@ -224,7 +227,7 @@ class DefaultModelConfig:
         return [
             f"`{name}={getattr(self, name)!r}` must be one of {', '.join(choices)}"
             for name, choices in allowed.items()
-            if getattr(self, name) not in choices
+            if not one_of(*choices).accepts(getattr(self, name))
         ]
 
 

@@ -15,7 +15,7 @@ from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules.action_masks import INVALID, is_invalid
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
-from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule
+from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
     MLP,
@@ -188,6 +188,11 @@ class QModule(RLModule):
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
         """See `RLModule.backward`; a Q-network has no other value function, so that is ignored."""
         del d_vf_preds
+        check_gradient(
+            "d_action_dist_inputs",
+            d_action_dist_inputs,
+            (self._batch_size, self.num_actions * len(self.atoms)),
+        )
         gradient = d_action_dist_inputs.T
         if self._encoder is None:
             d_af = d_vf = None

@@ -32,6 +32,23 @@ JUDGED_BY_CHECKED_ROWS: Final = (
 """Methods whose batch `RLModule.checked_rows` judges, with words about rows."""
 
 
+def check_gradient(name: str, gradient: Any, shape: tuple[int, ...]) -> None:
+    """Raises unless a gradient has the shape of what the last `forward_train` gave.
+
+    Args:
+        name: what `backward` calls it.
+        gradient: what was given.
+        shape: of the output; begins with -1 before the first `forward_train`.
+    """
+    if not isinstance(gradient, np.ndarray) or gradient.shape != shape:
+        expected = (
+            f"an array of the shape {shape}, that of what the last forward_train gave"
+            if shape[0] >= 0
+            else "a call of forward_train before"
+        )
+        raise argument_error("backward()", name, gradient, expected)
+
+
 class RLModule(PolicyNames, ModuleCheckpoints, ABC):
     """A network that maps encoded observations to action distributions and values.
 

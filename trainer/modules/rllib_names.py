@@ -8,11 +8,13 @@ gives them, and explores as the config says.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from checkpoints.arguments import argument_error, mapping, numeric, require_keys, takes
 from trainer.episodes import nested
 from trainer.episodes.columns import (
     ACTION_DIST_INPUTS,
@@ -67,6 +69,7 @@ class PolicyNames:
         """How much it remembers: nothing."""
         return 0
 
+    @takes(obs=numeric())
     def compute_single_action(
         self, obs: Any, state: Sequence[Any] | None = None, *, explore: bool | None = None, **_: Any
     ) -> tuple[Any, list[Any], dict[str, Any]]:
@@ -84,6 +87,7 @@ class PolicyNames:
         actions, _state, extra = self.compute_actions(np.asarray(obs)[None], explore=explore)
         return nested.take(actions, 0), [], {name: rows[0] for name, rows in extra.items()}
 
+    @takes(obs_batch=numeric())
     def compute_actions(
         self,
         obs_batch: Any,
@@ -121,24 +125,35 @@ class PolicyNames:
         extra = {ACTION_DIST_INPUTS: inputs, ACTION_LOGP: logp, ACTION_PROB: np.exp(logp)}
         return actions, [], extra
 
+    @takes(input_dict=mapping())
     def compute_actions_from_input_dict(
         self, input_dict: Any, explore: bool | None = None, **_: Any
     ) -> tuple[Any, list[Any], dict[str, Array]]:
         """`compute_actions` for the column "obs" of a batch."""
+        require_keys("compute_actions_from_input_dict()", "input_dict", input_dict, (OBS,))
         return self.compute_actions(input_dict[OBS], explore=explore)
 
+    @takes(obs_batch=numeric())
     def compute_log_likelihoods(self, actions: Any, obs_batch: Any, **_: Any) -> Array:
         """The log-likelihoods of actions, as the module gives them, [B]."""
         module, obs = _module(self), _rows(_module(self), obs_batch)
         inputs = module.forward_exploration({OBS: obs})[ACTION_DIST_INPUTS]
-        batch = nested.batch_copy(actions, name=ACTIONS)
-        logp: Array = module.action_distribution.logp(inputs, batch)
+        try:
+            batch = nested.batch_copy(actions, name=ACTIONS)
+            logp: Array = module.action_distribution.logp(inputs, batch)
+        except (TypeError, ValueError, LookupError) as cause:
+            raise argument_error(
+                "compute_log_likelihoods()",
+                "actions",
+                actions,
+                f"{len(obs)} actions of {module.action_space} as the module gives them, a row each",
+            ) from cause
         return logp
 
 
 def _rows(module: RLModule, obs_batch: Any) -> Array:
     rows = np.asarray(obs_batch, np.float32)
-    rows = rows.reshape(len(rows), -1) if rows.ndim else rows
+    rows = rows.reshape(len(rows), math.prod(rows.shape[1:])) if rows.ndim else rows
     masks = module.action_masks
     expected = module.obs_size + (0 if masks is None else masks.width)
     if rows.ndim != 2 or rows.shape[1] != expected:

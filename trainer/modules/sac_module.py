@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import checked_methods, shown
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
-from trainer.errors import ConfigError, UnsupportedSpaceError
+from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.critics import Critics
 from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule
+from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
     MLP,
@@ -55,16 +55,7 @@ class SACModelConfig(DefaultModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.free_log_std:
-            raise ConfigError(
-                "`free_log_std=True`: SAC's policy gives the standard deviation for each "
-                "observation. Leave it out."
-            )
-        if self.conv_filters:
-            raise ConfigError(
-                f"`conv_filters={self.conv_filters!r}`: SAC's ready-made networks read numbers, "
-                "not images. Leave it out, or use PPO or DQN."
-            )
+        _refuse_what_no_part_has(vars(self))
 
     def layers(self, part: str, num_outputs: int) -> list[LayerSpec]:
         """The layers of the policy or of a critic.
@@ -76,17 +67,43 @@ class SACModelConfig(DefaultModelConfig):
         Raises:
             ConfigError: the settings of that part are wrong.
         """
-        own = self.policy_model_config if part == "policy" else self.q_model_config
+        name = f"{part}_model_config"
+        own: Mapping[str, Any] = getattr(self, name)
+        if not isinstance(own, Mapping):
+            raise ConfigError(
+                f"`{name}={shown(own)}` is a {type(own).__name__}; expected a dict with settings "
+                "of `model_config`. Give it as that."
+            )
+        _refuse_what_no_part_has(own, f"{name}: ")
         shared = {
             attribute.name: getattr(self, attribute.name)
             for attribute in dataclasses.fields(DefaultModelConfig)
         }
-        config = DefaultModelConfig.from_setting({**shared, **own})
+        try:
+            config = DefaultModelConfig.from_setting({**shared, **own})
+        except (ConfigError, UnknownSettingError) as cause:
+            if not own:
+                raise
+            raise type(cause)(f"With `{name}={shown(own)}`: {cause}") from cause
         return [
             *config.hidden_layers(),
             *config.head_layers(),
             config.last_layer(num_outputs),
         ]
+
+
+def _refuse_what_no_part_has(setting: Mapping[str, Any], place: str = "") -> None:
+    """Raises a ConfigError for settings that would mean something for other networks only."""
+    if setting.get("free_log_std") not in (None, False):
+        raise ConfigError(
+            f"{place}`free_log_std=True`: SAC's policy gives the standard deviation for each "
+            "observation. Leave it out."
+        )
+    if setting.get("conv_filters"):
+        raise ConfigError(
+            f"{place}`conv_filters={setting['conv_filters']!r}`: SAC's ready-made networks read "
+            "numbers, not images. Leave it out, or use PPO or DQN."
+        )
 
 
 @checked_methods(but=JUDGED_BY_CHECKED_ROWS)
@@ -212,6 +229,11 @@ class SACModule(RLModule):
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
         """Overwrites the policy's gradients; there is no value function besides the critics."""
         del d_vf_preds
+        check_gradient(
+            "d_action_dist_inputs",
+            d_action_dist_inputs,
+            (self._batch_size, self.action_distribution.num_inputs),
+        )
         self._pi.backward(d_action_dist_inputs.T)
 
     def _allocate(self, batch_size: int) -> None:

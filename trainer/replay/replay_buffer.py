@@ -10,13 +10,19 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from checkpoints import Checkpointable, NewArray
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import (
+    argument_error,
+    checked_methods,
+    instance,
+    judges_arguments,
+    several,
+)
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.replay.batch_buffer import BatchReplayBuffer
 from trainer.replay.nesting import gathered, plain_template, template_from, template_of
 from trainer.replay.state_shape import check_replay_state, refuse_other_type
-from trainer.replay.step_ring import NO_ROW, StepRing, checked_capacity
+from trainer.replay.step_ring import MAX_STEPS, NO_ROW, StepRing, checked_capacity
 from trainer.replay.transitions import (
     ACTIONS,
     NEXT_OBS,
@@ -35,6 +41,7 @@ from trainer.types import Array, State
 NStep = int | tuple[int, int]
 """Steps per transition, or the smallest and the largest number, both included."""
 
+_EPISODES: Final = several(instance(SingleAgentEpisode, "an episode"))
 _LONGEST_SEQUENCE: Final = 2**31
 
 
@@ -111,6 +118,7 @@ class ReplayBuffer(Checkpointable):
 
     # ---- adding
 
+    @judges_arguments
     def add(self, episodes: SingleAgentEpisode | Iterable[SingleAgentEpisode]) -> None:
         """Stores the steps of chunks, after `to_numpy()`; look-back is left out.
 
@@ -127,7 +135,11 @@ class ReplayBuffer(Checkpointable):
                 "the steps of episodes. For batches, say what an item is: "
                 f'{type(self).__name__}(capacity={self.capacity}, storage_unit="timesteps").'
             )
-        given = [episodes] if isinstance(episodes, SingleAgentEpisode) else episodes
+        given: Any = [episodes] if isinstance(episodes, SingleAgentEpisode) else episodes
+        given = list(given) if isinstance(given, Iterable) else given
+        if not _EPISODES.accepts(given):
+            expected = "an episode, or a list of episodes"
+            raise argument_error("ReplayBuffer.add()", "episodes", episodes, expected)
         chunks = [chunk for chunk in given if len(chunk) > 0]
         if not chunks:
             return
@@ -289,8 +301,8 @@ class ReplayBuffer(Checkpointable):
                 "during training, wait until num_steps_sampled_before_learning_starts steps were "
                 "sampled."
             )
-        if num_items < 1:
-            raise ReplayError(f"num_items={num_items!r}: expected at least 1.")
+        if not 1 <= num_items <= MAX_STEPS:
+            raise ReplayError(f"num_items={num_items!r}: expected from 1 to {MAX_STEPS:,}.")
         return self._draw(num_items, rng)
 
     def _draw(self, num_items: int, rng: np.random.Generator) -> Array:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import NewArray, state_array
+from checkpoints.arguments import shown
 from trainer.errors import ReplayError
 from trainer.replay.column_rooms import ColumnRooms
 from trainer.replay.nesting import plain_array
@@ -19,6 +20,9 @@ from trainer.types import Array, State
 NO_ROW: Final = -1
 """Where nothing follows. As an index it is the row behind the last one, which is all zeros and
 followed by itself, so that walking along the links needs no case for an end."""
+
+MAX_STEPS: Final = 2**40
+"""More than any memory holds; NumPy would say so with an error of its own."""
 
 Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Name of a column → number type and shape of one row."""
@@ -294,6 +298,9 @@ def checked_capacity(capacity: Any) -> int:
         steps = 0 if isinstance(capacity, bool) else operator.index(capacity)
     except TypeError:
         steps = 0
-    if steps < 1:
-        raise ReplayError(f"capacity={capacity!r}: expected an integer of at least 1 env step.")
+    if not 1 <= steps <= MAX_STEPS:
+        raise ReplayError(
+            f"capacity={shown(capacity)}: expected an integer of at least 1 env step, and at most "
+            f"{MAX_STEPS:,}."
+        )
     return steps

@@ -9,9 +9,13 @@ from trainer.types import DEFAULT_MODULE_ID
 
 
 class _EnvRunner(Protocol):
-    config: Any
-    env: Any
-    module: Any
+    # Properties, because type checkers compare writable members exactly.
+    @property
+    def config(self) -> Any: ...
+    @property
+    def env(self) -> Any: ...
+    @property
+    def module(self) -> Any: ...
 
 
 class EnvRunnerNames:
@@ -39,7 +43,9 @@ class EnvRunnerNames:
     ) -> Any:
         """Calls `func(module, **kwargs)`."""
         if policy_id != DEFAULT_MODULE_ID:
-            raise KeyError(f"There is no module {policy_id!r}; there is {DEFAULT_MODULE_ID!r}.")
+            raise KeyError(
+                f"There is no module {policy_id!r}; expected policy_id={DEFAULT_MODULE_ID!r}."
+            )
         return func(self.module, **kwargs)
 
     def foreach_policy(self: _EnvRunner, func: Callable[..., Any], **kwargs: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from trainer.algorithms.off_policy.config import OffPolicyConfig, refused
 from trainer.config import NotProvided, Setting, section
@@ -16,6 +16,9 @@ from trainer.config.problems import Problem, assignment
 from trainer.config.rule import Rule
 from trainer.config.values import same_value
 from trainer.modules import QModule, RLModule
+
+if TYPE_CHECKING:
+    from trainer.algorithms.dqn.algorithm import DQN
 
 ConfigT = TypeVar("ConfigT", bound="DQNConfig")
 
@@ -93,6 +96,10 @@ class DQNConfig(OffPolicyConfig):
     Example:
         `DQNConfig().environment("CartPole-v1").training(lr=1e-3).build_algo()`
     """
+
+    if TYPE_CHECKING:
+
+        def _builds(self) -> DQN: ...
 
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trainer.config import AlgorithmConfig, NotProvided, section
 from trainer.config.problems import Problem, assignment
 from trainer.config.rule import Rule
 from trainer.config.rules import COMMON_RULES, ON_POLICY_RULES
 from trainer.modules import PolicyModule, RLModule
+
+if TYPE_CHECKING:
+    from trainer.algorithms.pg.algorithm import PG
 
 ConfigT = TypeVar("ConfigT", bound="PGConfig")
 
@@ -38,6 +41,10 @@ class PGConfig(AlgorithmConfig):
     Example:
         `PGConfig().environment("CartPole-v1").training(lr=4e-3).build_algo()`
     """
+
+    if TYPE_CHECKING:
+
+        def _builds(self) -> PG: ...
 
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.checks import boolean, number, optional, schedule
 from trainer.config.problems import Problem, assignment
 from trainer.config.rule import Rule
 from trainer.config.rules import COMMON_RULES, ON_POLICY_RULES
+
+if TYPE_CHECKING:
+    from trainer.algorithms.ppo.algorithm import PPO
 
 ConfigT = TypeVar("ConfigT", bound="PPOConfig")
 
@@ -50,6 +53,10 @@ class PPOConfig(AlgorithmConfig):
     Example:
         `PPOConfig().environment("CartPole-v1").training(lr=3e-4).build_algo()`
     """
+
+    if TYPE_CHECKING:
+
+        def _builds(self) -> PPO: ...
 
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from trainer.algorithms.off_policy.config import OffPolicyConfig, refused
 from trainer.config import NotProvided, Setting, section
@@ -25,6 +25,9 @@ from trainer.config.problems import Problem, assignment
 from trainer.config.rule import Rule
 from trainer.errors import ConfigError
 from trainer.modules import RLModule, SACModelConfig, SACModule
+
+if TYPE_CHECKING:
+    from trainer.algorithms.sac.algorithm import SAC
 
 ConfigT = TypeVar("ConfigT", bound="SACConfig")
 
@@ -89,6 +92,10 @@ class SACConfig(OffPolicyConfig):
     Example:
         `SACConfig().environment("Pendulum-v1").training(actor_lr=1e-3, critic_lr=1e-3)`
     """
+
+    if TYPE_CHECKING:
+
+        def _builds(self) -> SAC: ...
 
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
