@@ -220,7 +220,7 @@ def shown(value: Any) -> str:
 def argument_error(where: str, name: str, value: Any, expected: str) -> ArgumentError:
     """The error that an argument is none of what was expected."""
     return ArgumentError(
-        f"{where}: `{name}={shown(value)}` is a {type(value).__name__}; expected {expected}. "
+        f"{where}: `{name}={shown(value)}` is of type {type(value).__name__}; expected {expected}. "
         f"Give {name} as that."
     )
 
@@ -294,7 +294,6 @@ _OURS: Final = ("trainer.", "callbacks.", "checkpoints.")
 def _with_checks(function: _Function, find_checks: Callable[[], Mapping[str, Check]]) -> _Function:
     parameters = inspect.signature(function).parameters.values()
     order = [parameter.name for parameter in parameters if parameter.kind in _ORDERED]
-    where = f"{function.__qualname__}()"
     found: list[Mapping[str, Check]] = []  # at the first call: annotations may name later classes
 
     @functools.wraps(function)
@@ -305,10 +304,10 @@ def _with_checks(function: _Function, find_checks: Callable[[], Mapping[str, Che
         given = list(args)
         for index, (name, value) in enumerate(zip(order, args, strict=False)):
             if name in checks:
-                given[index] = _accepted(where, name, value, checks[name])
+                given[index] = _accepted(function, args, name, value, checks[name])
         for name, value in named.items():
             if name in checks:
-                named[name] = _accepted(where, name, value, checks[name])
+                named[name] = _accepted(function, args, name, value, checks[name])
         return function(*given, **named)
 
     checked.checks_arguments = True  # type: ignore[attr-defined]
@@ -318,9 +317,21 @@ def _with_checks(function: _Function, find_checks: Callable[[], Mapping[str, Che
 _ORDERED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _accepted(where: str, name: str, value: Any, check: Check) -> Any:
+def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """What was called, in the words of its caller: of a method the object's class, not its base."""
+    owner, _, name = function.__qualname__.rpartition(".")
+    if not owner or not args or name == "__init__":
+        return f"{owner or name}()"
+    of = args[0] if isinstance(args[0], type) else type(args[0])
+    known = any(each.__qualname__ == owner for each in of.__mro__)
+    return f"{of.__name__ if known else owner}.{name}()"
+
+
+def _accepted(
+    function: Callable[..., Any], args: tuple[Any, ...], name: str, value: Any, check: Check
+) -> Any:
     if not check.accepts(value):
-        raise argument_error(where, name, value, check.expected)
+        raise argument_error(_called(function, args), name, value, check.expected)
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -433,9 +444,10 @@ def _mapping_of(key: Any, value: Any) -> Check:
             for key, entry in entries
         )
 
-    by = "" if of_keys is None else f" by {of_keys.expected}"
-    of = "" if of_values is None else f" of {of_values.expected}"
-    return Check(f"a dict{of}{by}", accepts)
+    keys = "" if of_keys is None else f" whose keys are each {of_keys.expected}"
+    also = " and its values each" if keys else " whose values are each"
+    values = "" if of_values is None else f"{also} {of_values.expected}"
+    return Check(f"a dict{keys}{values}", accepts)
 
 
 def _tuple_of(inner: tuple[Any, ...]) -> Check:

@@ -68,8 +68,7 @@ def test_an_argument_is_named_with_its_value_and_what_was_expected() -> None:
     with pytest.raises(ArgumentError) as caught:
         MetricsLogger(root="yes")  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "MetricsLogger.__init__(): `root='yes'` is a str; expected True or False. "
-        "Give root as that."
+        "MetricsLogger(): `root='yes'` is of type str; expected True or False. Give root as that."
     )
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value, ValueError)
