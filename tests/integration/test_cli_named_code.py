@@ -103,7 +103,14 @@ def test_what_a_checkpoint_names_is_not_imported(tmp_path: Path, module: str) ->
     for verb in ("evaluate", "resume"):
         refused = run(verb, "run", folder=tmp_path, code=1).stderr
         assert "CodeNotAllowedError" in refused
+        assert "On the command line: --env NAME, or --callbacks NAME, or --allow-code." in refused
         assert module not in sys.modules
+
+
+def test_a_callback_without_its_module_is_refused(tmp_path: Path) -> None:
+    words = ["--env", COUNTDOWN, "--run-dir", "run", "--callbacks", "Mine"]
+    refused = run("train", *words, folder=tmp_path, code=1).stderr
+    assert "--callbacks Mine: expected a name and the module that it is in" in refused
 
 
 def test_a_module_and_an_id_in_the_api(

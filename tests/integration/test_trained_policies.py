@@ -18,6 +18,7 @@ from trainer import (
     PPO,
     Algorithm,
     AlgorithmConfig,
+    ConnectorPipelineV2,
     DQNConfig,
     EnvContractError,
     PPOConfig,
@@ -120,6 +121,21 @@ def test_a_policy_refuses_what_is_no_observation_and_no_policy(
         TrainedPolicy.from_checkpoint(tmp_path / "other")
     with pytest.raises(CheckpointError):
         TrainedPolicy.from_checkpoint(tmp_path / "nothing")
+    with pytest.raises(TypeError, match="`path=3` is a int; expected a string"):
+        TrainedPolicy.from_checkpoint(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("setting", ["env_to_module_connector", "module_to_env_connector"])
+def test_a_policy_that_was_trained_with_connector_pieces_is_refused(
+    setting: str, tmp_path: Path
+) -> None:
+    config = PPOConfig().environment(CountdownEnv)
+    config.env_runners(num_env_runners=0, **{setting: lambda env: [ConnectorPipelineV2()]})
+    config.training(model={"fcnet_hiddens": [4]})
+    with config.build_algo() as algorithm:
+        algorithm.save_to_path(tmp_path / "saved")
+    with pytest.raises(CheckpointMismatchError, match=rf"`{setting}`.* wrapper of the env"):
+        TrainedPolicy.from_checkpoint(tmp_path / "saved")
 
 
 def test_the_directory_of_a_run_is_its_newest_checkpoint(

@@ -44,6 +44,7 @@ _SETTINGS = (
     "gamma",
 )
 """What a config says about acting, and about the statistics; nothing else is taken from one."""
+_CONNECTORS = frozenset({"env_to_module_connector", "module_to_env_connector"})
 
 
 class TrainedPolicy:
@@ -89,6 +90,7 @@ class TrainedPolicy:
             self._inference.normalize_with(statistics.current())
 
     @classmethod
+    @checked_arguments
     def from_checkpoint(
         cls: type[_Self], path: PathLike, *, module_class: type[RLModule] | None = None
     ) -> _Self:
@@ -100,8 +102,8 @@ class TrainedPolicy:
             module_class: the class of the network, if it is yours and was not imported yet.
 
         Raises:
-            CheckpointError: the checkpoint is missing or damaged, of another kind, or of a class of
-                networks that this program does not have.
+            CheckpointError: the checkpoint is missing or damaged, of another kind, of an algorithm
+                with connector pieces, or of a class of networks that this program does not have.
         """
         path = checkpoint_of_run(path)
         manifest = read_manifest(path)
@@ -177,5 +179,13 @@ def _acting_config(config: AlgorithmConfig, state: Mapping[str, Any]) -> Algorit
     """The config with what the saved one says about acting."""
     with naming_component(_CONFIG):
         check_shape(state, CONFIG)
+    connectors = sorted(_CONNECTORS.intersection(state["code"]))
+    if connectors:
+        raise CheckpointMismatchError(
+            f"The algorithm was trained with connector pieces (`{'`, `'.join(connectors)}`): they "
+            "see episodes, and what they would make of a single observation is not known. Play "
+            "episodes with `Algorithm.from_checkpoint(path, …)` and `evaluate()`, or change "
+            "observations and actions in a wrapper of the env instead of a connector."
+        )
     saved = state["settings"]
     return config.update_from_dict({name: saved[name] for name in _SETTINGS if name in saved})

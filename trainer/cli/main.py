@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from callbacks import CallbackConfigError, CallbackError
-from checkpoints import CheckpointError, listing
+from checkpoints import CheckpointError, CodeNotAllowedError, listing
 from trainer.cli import checkpoint_commands, commands
 from trainer.cli.arguments import count, count_or_zero, number, seconds, setting
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.traceback:
             complain_with_traceback(error)
         else:
-            complain(f"{type(error).__name__}: {error}")
+            complain(f"{type(error).__name__}: {error}{_advice(parsed, error)}")
         return 1
     except PermissionError as error:
         complain(f"{type(error).__name__}: {error}. Check permissions and owner.")
@@ -68,6 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         _let_go_of_closed_pipe()
     return code
+
+
+def _advice(parsed: argparse.Namespace, error: Exception) -> str:
+    """What to type, where the error says what to write in Python."""
+    if not isinstance(error, CodeNotAllowedError):
+        return ""
+    options = {"env": "--env NAME", "callbacks": "--callbacks NAME", "allow_code": "--allow-code"}
+    offered = [option for name, option in options.items() if hasattr(parsed, name)]
+    return f"\nOn the command line: {', or '.join(offered)}." if offered else ""
 
 
 class _Once(logging.Filter):

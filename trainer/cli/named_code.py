@@ -89,6 +89,11 @@ def imported(name: str, *, option: str) -> Any:
     module_name, colon, attribute = name.partition(":")
     if not colon:
         module_name, _, attribute = name.rpartition(".")
+    if not module_name or not attribute:
+        raise ConfigError(
+            f"{option} {name}: expected a name and the module that it is in. Give "
+            "package.module:name; modules are looked for in the current folder, too."
+        )
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
