@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import cloudpickle
 
+from checkpoints.arguments import argument_error
 from trainer.errors import ActorError, ActorTimeoutError, RemoteError, SerializationError
 from trainer.runtime.actor_process import FAILURE, VALUE
 from trainer.runtime.messages import Failure
@@ -18,6 +19,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 class Answer:
     """What a call will give: a value or an error."""
 
+    _was_asked = True  # until it is made: of one that was refused nothing is told
+
     def __init__(self, label: str, told: set[str] | None = None) -> None:
         """Nothing is known yet.
 
@@ -25,6 +28,10 @@ class Answer:
             label: which call it is, for messages.
             told: which calls a warning was given for already.
         """
+        if not isinstance(label, str):
+            raise argument_error("Future()", "label", label, "a string")
+        if told is not None and not isinstance(told, set):
+            raise argument_error("Future()", "told", told, "None or a set of strings")
         self.label = label
         self._told: set[str] = set() if told is None else told
         self._was_asked = False
