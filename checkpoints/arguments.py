@@ -278,7 +278,7 @@ def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
             plain = member.__func__ if kind is not None else member
             # Not what a test or a user put there, nor Python's own, nor twice.
             is_ours = inspect.isfunction(plain) and plain.__module__.startswith(_OURS)
-            if is_ours and not hasattr(plain, "checks_arguments"):
+            if is_ours and _has_arguments(plain, kind) and not hasattr(plain, "checks_arguments"):
                 checked = checked_arguments(plain)
                 # Where it is defined, so that whoever compares methods still sees an inherited one.
                 owner = next(each for each in cls.__mro__ if name in vars(each))
@@ -286,6 +286,11 @@ def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
         return cls
 
     return decorate
+
+
+def _has_arguments(function: Callable[..., Any], kind: type | None) -> bool:
+    # Without any there is nothing to check: one frame less in every traceback through `train()`.
+    return len(inspect.signature(function).parameters) > (kind is not staticmethod)
 
 
 _OURS: Final = ("trainer.", "callbacks.", "checkpoints.")

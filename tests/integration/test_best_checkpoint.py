@@ -23,7 +23,7 @@ def config(callbacks: list[Any], **settings: Any) -> PPOConfig:
         callbacks_class=callbacks,
         evaluation_interval=3,
         evaluation_duration=4,
-        **{"lr": 0.03, **settings},
+        **{"lr": 0.05, **settings},
     )
     assert isinstance(made, PPOConfig)
     return made

@@ -37,6 +37,7 @@ from trainer.env_runners import SingleAgentEnvRunner
 from trainer.errors import (
     AlgorithmStoppedError,
     ConfigError,
+    DebuggerError,
     FrozenConfigError,
     ModuleError,
     TrainerError,
@@ -233,7 +234,11 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         # Before anything begins, so that a failed save costs no iteration.
         self._notice_end_of_save(wait=False)
         self._send_weights_if_others_set_them()
-        return self._all_or_nothing(self._train)
+        try:
+            return self._all_or_nothing(self._train)
+        except DebuggerError as error:
+            # The text says where the debugger was called; our own frames would only hide it.
+            raise error.with_traceback(None) from None
 
     def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:
         """What `make()` returns; if it raises, everything is put back to where it began.

@@ -133,12 +133,13 @@ class WorkerSlot:
             self._make_own()
         _end_before_exit(self)
         self._oom_kills_before = num_oom_kills()
+        path = ImportPath.of_this_process()  # before `starting` changes it
         # multiprocessing starts processes of its own for the first semaphore.
         with signals_deferred(), starting():
             self._signals.notes[:] = _NOTHING
             self.is_busy = True
             try:
-                future = self._start_process(packed_factory)
+                future = self._start_process(packed_factory, path)
             except (OSError, EOFError, RuntimeError) as error:
                 # The fork server died, or nothing can be started now. The next start tries anew,
                 # with another fork server.
@@ -149,10 +150,9 @@ class WorkerSlot:
                 future = _broken(_NotStartedError(describe_start_error(error)))
             self._watch(future, stall_limit_s, limited_by)
 
-    def _start_process(self, packed_factory: bytes) -> Future[bytes]:
+    def _start_process(self, packed_factory: bytes, path: ImportPath) -> Future[bytes]:
         keep_temporary_directory()
         has_forkserver = self._start_method == "forkserver"
-        path = ImportPath.of_this_process()
         self._executor = ProcessPoolExecutor(
             max_workers=1,
             mp_context=self._context,
