@@ -130,7 +130,8 @@ def test_a_policy_that_was_trained_with_connector_pieces_is_refused(
     setting: str, tmp_path: Path
 ) -> None:
     config = PPOConfig().environment(CountdownEnv)
-    config.env_runners(num_env_runners=0, **{setting: lambda env: [ConnectorPipelineV2()]})
+    pieces: dict[str, Any] = {setting: lambda env: [ConnectorPipelineV2()]}
+    config.env_runners(num_env_runners=0, **pieces)
     config.training(model={"fcnet_hiddens": [4]})
     with config.build_algo() as algorithm:
         algorithm.save_to_path(tmp_path / "saved")
