@@ -29,7 +29,7 @@ from trainer.errors import EpisodeError
 from trainer.types import State
 
 _JUDGE_THEMSELVES: Final = (
-    *("__init__", "append_step"),
+    *("__init__", "append_step", "add_env_step"),
     *("get_observations", "get_infos", "get_actions", "get_rewards", "get_extra_model_outputs"),
 )
 

@@ -190,11 +190,17 @@ _EVALUATION: Final = (
         num_episodes="episodes",
     ),
     *keys_of(
-        "asynchronous evaluation",
+        "evaluation",
         f"{EVALUATION}/",
         SOMETIMES,
         disturbance=True,
         num_episodes_missing="episodes",
+    ),
+    *keys_of(
+        "asynchronous evaluation",
+        f"{EVALUATION}/",
+        SOMETIMES,
+        disturbance=True,
         num_env_steps_missing="env steps",
         num_evaluations_left_out="evaluations",
     ),
