@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks import RLlibCallback
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 from trainer.types import DEFAULT_MODULE_ID
 
 Line = tuple[str, int, int, float, int, tuple[str, ...]]

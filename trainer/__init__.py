@@ -59,7 +59,6 @@ from trainer.connectors import (  # noqa: E402
     SingleAgentObservationPreprocessor,
     compute_advantages,
 )
-from trainer.curriculum import TaskSettableEnv  # noqa: E402
 from trainer.env_runners import (  # noqa: E402
     EnvRunner,
     EnvRunnerGroup,
@@ -68,6 +67,7 @@ from trainer.env_runners import (  # noqa: E402
     get_global_worker,
 )
 from trainer.envs import EnvContext, StatefulEnv, register_env  # noqa: E402
+from trainer.envs.tasks import TaskSettableEnv  # noqa: E402
 from trainer.episodes import SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
     AlgorithmStoppedError,

@@ -11,15 +11,16 @@ import numpy as np
 
 from callbacks.callback import RLlibCallback
 from callbacks.errors import NonFiniteError
-from callbacks.ready_made.choices import choice_problems, raise_if_any
-from callbacks.ready_made.early_stopping import stop
 from callbacks.ready_made.metric_values import (
     RETURN,
     WatchedMetric,
     as_number,
+    choice_problems,
     path_problems,
+    raise_if_any,
     value_at,
 )
+from callbacks.ready_made.stopping import stop
 from callbacks.views import AlgorithmView
 
 OnFound = Literal["raise", "stop"]

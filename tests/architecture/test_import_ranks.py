@@ -179,8 +179,8 @@ def test_every_room_has_a_rank() -> None:
         ),
         (
             "trainer/learners/learner.py",
-            "def f():\n    from trainer.env_runners.spec import x",
-            "trainer.learners.learner -> trainer.env_runners.spec",
+            "def f():\n    from trainer.env_runners.messages import x",
+            "trainer.learners.learner -> trainer.env_runners.messages",
         ),
         ("trainer/config/specs.py", "from trainer import PPO", "trainer.config.specs -> trainer"),
         (
@@ -207,7 +207,7 @@ def test_an_import_against_the_ranks_is_found(
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("trainer/envs/made.py", "from trainer.nn import x\nimport trainer.envs.registry"),
+        ("trainer/envs/made.py", "from trainer.nn import x\nimport trainer.envs.env_factory"),
         ("trainer/seeding.py", "from trainer.types import Array"),
         ("trainer/testing/envs.py", "import trainer.env_runners"),
         ("trainer/__init__.py", "import trainer.cli"),
@@ -231,12 +231,12 @@ def test_an_import_against_the_order_of_packages_is_found(
 def test_an_import_of_something_else_is_found(tmp_path: Path) -> None:
     files = {
         "trainer/envs/made.py": "import gymnasium, json\nimport torch.nn\n",
-        "trainer/nn/mlp.py": "import gymnasium\n",
+        "trainer/nn/layers.py": "import gymnasium\n",
         "callbacks/chain.py": "from gymnasium import spaces\nfrom tests import conftest\n",
     }
     assert list(dependency_problems(made_tree(tmp_path, files))) == [
         "callbacks.chain -> gymnasium",
         "callbacks.chain -> tests",
         "trainer.envs.made -> torch.nn",
-        "trainer.nn.mlp -> gymnasium",
+        "trainer.nn.layers -> gymnasium",
     ]

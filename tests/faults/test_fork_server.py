@@ -21,8 +21,8 @@ from trainer.runtime.process_start import (
     choose_start_method,
     make_context,
 )
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = [
     pytest.mark.process,

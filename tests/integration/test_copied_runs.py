@@ -24,7 +24,7 @@ from checkpoints import read_code, read_manifest
 from checkpoints.moved_paths import moved_path, paths_following
 from tests.command_line import run
 from trainer import PPO, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 class Counted(RLlibCallback):

@@ -19,7 +19,7 @@ from callbacks import RLlibCallback, TaskLadder
 from checkpoints import encode
 from trainer import Algorithm, PPOConfig
 from trainer.metrics import comparable
-from trainer.testing.task_envs import TaskCountdownEnv
+from trainer.testing.envs import TaskCountdownEnv
 
 pytestmark = pytest.mark.process
 

@@ -19,7 +19,7 @@ from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from trainer import AlgorithmStoppedError, CallbackError, PPOConfig
 from trainer.metrics import comparable
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

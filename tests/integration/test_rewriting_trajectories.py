@@ -16,7 +16,7 @@ from checkpoints import encode
 from trainer import PPO, CallbackError, PPOConfig, SampleBatch, compute_advantages
 from trainer.env_runners import EnvRunnerGroup, Weights
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 from trainer.types import Array
 
 pytestmark = pytest.mark.process

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from callbacks import EVENTS, RLlibCallback
-from callbacks.algorithm_events import AlgorithmEvents
-from callbacks.env_runner_events import EnvRunnerEvents
+from callbacks.callback import AlgorithmEvents, EnvRunnerEvents
 from callbacks.events import signature_text, unknown_event_text
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
-from callbacks.ready_made.directory_claims import release_directories
+from callbacks.ready_made.checkpoint_directory import release_directories
 from checkpoints import CheckpointWriteError
 from checkpoints.arguments import checked_methods, integer, takes
 from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
@@ -47,8 +47,8 @@ from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import RLModule
 from trainer.rllib_names.algorithm_names import AlgorithmNames
 from trainer.rllib_names.refused_overrides import ALGORITHM_OVERRIDES, refuse_overrides
-from trainer.runtime.blas_threads import single_threaded_blas
-from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runtime.signals import signals_deferred
+from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import DEFAULT_MODULE_ID, State
 

@@ -25,11 +25,12 @@ from checkpoints import (
     pack_code,
     read_manifest,
 )
+from checkpoints.checkpointable import refuse_filesystem
 from checkpoints.code import check_switch, large_globals
-from checkpoints.component_tree import flatten
-from checkpoints.restoring import refuse_filesystem
+from checkpoints.components import flatten
 from checkpoints.run_directories import checkpoint_of_run
 from checkpoints.writer import EncodedCheckpoint
+from trainer.actors.handles import get_actor_states, set_actor_states, with_kept
 from trainer.algorithms.given_states import GivenStates
 from trainer.algorithms.model_difference import model_difference, plain_model_config
 from trainer.algorithms.registry import algorithm_class, is_registered
@@ -37,8 +38,7 @@ from trainer.algorithms.restored_config import class_of_state, config_from_state
 from trainer.algorithms.state import ACTORS, components_of
 from trainer.config import AlgorithmConfig
 from trainer.rllib_names.policy_arguments import without_policy_arguments
-from trainer.runtime.actor_states import get_actor_states, set_actor_states, with_kept
-from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runtime.signals import signals_deferred
 from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)

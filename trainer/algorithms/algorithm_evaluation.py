@@ -20,12 +20,12 @@ from checkpoints.arguments import require_keys
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.algorithms.building import evaluation_settings, make_group
 from trainer.env_runners import EnvRunnerGroup
-from trainer.env_runners.crash_files import read_crash
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import TrainerError
 from trainer.evaluation import Evaluator, RunningEvaluation, Subject, call_evaluation_function
-from trainer.evaluation.state_shape import evaluation_state
+from trainer.evaluation.evaluator import evaluation_state
 from trainer.metrics import ResultDict, comparable
+from trainer.runner_group.crash_files import read_crash
 from trainer.seeding import Role
 from trainer.types import State
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkpoints import Checkpointable, CheckpointWriteError, PathLike, WhenOver
-from checkpoints.background import BackgroundSave
 from checkpoints.code import check_switch
-from checkpoints.writer import EncodedCheckpoint
+from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.algorithm_parts import AlgorithmParts
 from trainer.errors import ActorDiedError
-from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runtime.signals import signals_deferred
 
 
 class AlgorithmSaving(AlgorithmParts, Checkpointable):

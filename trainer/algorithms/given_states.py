@@ -9,7 +9,7 @@ from typing import Final
 
 from checkpoints import CheckpointMismatchError
 from checkpoints.component_paths import nearest
-from checkpoints.component_tree import failed_component
+from checkpoints.components import failed_component
 from trainer.algorithms.algorithm_saving import AlgorithmSaving
 from trainer.algorithms.state import ACTORS
 from trainer.types import State

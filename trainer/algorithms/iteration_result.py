@@ -11,7 +11,7 @@ from trainer.algorithms.counters import Counters
 from trainer.algorithms.run_clock import RunClock
 from trainer.config import AlgorithmConfig
 from trainer.env_runners import EnvRunnerGroup, GroupSample
-from trainer.env_runners.spec import PlayTimes
+from trainer.env_runners.messages import PlayTimes
 from trainer.metrics import ResultDict
 from trainer.metrics.result import overlaid
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID

@@ -18,7 +18,7 @@ from checkpoints import (
     read_checkpoint,
     read_code,
 )
-from checkpoints.component_tree import naming_component
+from checkpoints.components import naming_component
 from checkpoints.file_system import regular_file_size
 from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import CONFIG

@@ -16,7 +16,7 @@ from trainer.connectors import before_decoding
 from trainer.env_runners import GroupSample
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
-from trainer.episodes.other_rewards import with_rewards
+from trainer.episodes.conversion import with_rewards
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import Learner
 from trainer.types import Array, State

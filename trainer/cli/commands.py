@@ -14,13 +14,12 @@ from typing import Any, Final
 
 from callbacks import EpisodeRecorder, VideoRecorder
 from callbacks.chain import CallbackGroup
-from callbacks.making import new_object
-from callbacks.ready_made.line_output import LineOutput
-from callbacks.spec import CallbackSpec
+from callbacks.ready_made.progress import LineOutput
+from callbacks.spec import CallbackSpec, new_object
 from checkpoints import read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.registry import algorithm_class
-from trainer.cli.checkpoint_paths import checkpoint_at, newest_whole_at
+from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
 from trainer.cli.named_code import (
     Experiment,
     import_from_here,
@@ -28,9 +27,7 @@ from trainer.cli.named_code import (
     read_experiment,
 )
 from trainer.cli.output import tell
-from trainer.cli.run_directory import RunDirectory
-from trainer.cli.run_lock import RunLock
-from trainer.cli.run_plan import STOPS, RunPlan, plan_of_new_run
+from trainer.cli.run_directory import STOPS, RunDirectory, RunLock, RunPlan, plan_of_new_run
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.foreign_names import foreign_names

@@ -11,8 +11,8 @@ from trainer.algorithms.registry import algorithm_class
 from trainer.cli.named_code import config_of, imported
 from trainer.cli.output import complain_with_traceback, tell
 from trainer.config import AlgorithmConfig
-from trainer.env_runners.crash_files import read_crash
 from trainer.errors import ConfigError
+from trainer.runner_group.crash_files import read_crash
 from trainer.types import State
 
 _IN_THIS_PROCESS: Final = {

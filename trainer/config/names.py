@@ -10,12 +10,20 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from trainer.config.checks import is_schedule
 from trainer.config.offered import NO_EFFECT
-from trainer.config.problems import Problem, assignment, nearest
-from trainer.config.read_only import copy_value, without_numpy_scalars
-from trainer.config.setting import Merge, NotProvided, Setting
-from trainer.config.values import deep_merge, same_value
+from trainer.config.settings import (
+    Merge,
+    NotProvided,
+    Problem,
+    Setting,
+    assignment,
+    copy_value,
+    deep_merge,
+    is_schedule,
+    nearest,
+    same_value,
+    without_numpy_scalars,
+)
 from trainer.rllib_names.config_names import (
     OLD_DICTS,
     OLD_NAMES,

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from trainer.config.problems import Problem, assignment
-from trainer.config.setting import Setting
-from trainer.config.values import same_value
+from trainer.config.settings import Problem, Setting, assignment, same_value
 from trainer.types import DEFAULT_MODULE_ID
 
 

@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from trainer.config.checks import (
+from trainer.config.config_values import ConfigValues, section
+from trainer.config.settings import (
     Check,
+    NotProvided,
+    Setting,
     anything,
     boolean,
     integer,
@@ -23,8 +26,6 @@ from trainer.config.checks import (
     optional,
     text,
 )
-from trainer.config.config_values import ConfigValues, section
-from trainer.config.setting import NotProvided, Setting
 from trainer.types import DEFAULT_MODULE_ID
 
 ConfigT = TypeVar("ConfigT", bound="StackSections")

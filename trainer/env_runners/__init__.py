@@ -3,19 +3,17 @@
 Never imports learning.
 """
 
-from trainer.env_runners.env_runner import EnvRunner
-from trainer.env_runners.env_runner_group import EnvRunnerGroup
-from trainer.env_runners.global_worker import get_global_worker
-from trainer.env_runners.group_sample import GroupSample
-from trainer.env_runners.rollout_worker import RolloutWorker
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-from trainer.env_runners.spec import (
+from trainer.env_runners.env_runner import EnvRunner, get_global_worker
+from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
+    TrajectoryPostprocessing,
     Weights,
 )
-from trainer.env_runners.ticket_play import TicketPlay
-from trainer.env_runners.trajectory_postprocessing import TrajectoryPostprocessing
+from trainer.env_runners.rollout_worker import RolloutWorker
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.runner_group.group import EnvRunnerGroup
+from trainer.runner_group.plays import GroupSample, TicketPlay
 
 __all__ = [
     "Assignment",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from trainer.runtime.worker_main import CallSignals
+from trainer.runtime.worker import CallSignals
 
 NOTHING: Final = ""
 STEPPING: Final = "step()"

@@ -2,6 +2,14 @@
 
 What an episode *is* (its id, its end, how it grows and is cut) is in `single_agent_episode.py`, its
 return in `episode_returns.py`.
+
+What users hand to episodes as whole columns, checked and brought into the episode's own form.
+
+The invariant of an episode: which lengths its columns must have.
+
+What an episode paid, over all its chunks, and what it is worth after callbacks rewrote rewards.
+Sums are exact (`trainer.metrics.statistic`). So they do not depend on where an episode was cut, and
+what a rewrite added can be taken off again without a trace.
 """
 
 from __future__ import annotations
@@ -12,13 +20,230 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trainer.episodes.alignment import check_alignment
+from checkpoints.arguments import shown
+from trainer.episodes import nested
 from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
-from trainer.episodes.episode_returns import EpisodeReturns
-from trainer.episodes.given_data import new_output
-from trainer.episodes.indexing import Indices
-from trainer.episodes.lookback_buffer import InfoBuffer, LookbackBuffer
-from trainer.errors import EpisodeError, UnknownOutputError
+from trainer.episodes.lookback_buffer import Indices, InfoBuffer, LookbackBuffer
+from trainer.errors import EpisodeError, EpisodeIndexError, UnknownOutputError
+from trainer.metrics.statistic import exact_partials, rounded_sum
+
+# ---- given data
+
+
+def given_columns(
+    given: Mapping[str, Any], outputs: Mapping[str, Any], *, lookback: object
+) -> dict[str, Any]:
+    """The data as arguments of `EpisodeColumns.fill_columns`; lists are copied, arrays shared.
+
+    Args:
+        given: {column: list, batch, `LookbackBuffer` or None}.
+        outputs: ditto for the extra outputs.
+        lookback: "auto", or the number of steps that are look-back at most.
+
+    Raises:
+        EpisodeError: a column is neither a list nor a batch, or the look-back is no number.
+    """
+    if not isinstance(outputs, Mapping):
+        raise EpisodeError(
+            f"extra_model_outputs={shown(outputs)} is a {type(outputs).__name__}; expected a dict "
+            "{name: one value per env step}. Give it as that."
+        )
+    infos = given[INFOS]
+    return {
+        "observations": _column(OBS, given[OBS]),
+        "infos": None if infos is None else list(_column(INFOS, infos)),
+        "actions": _column(ACTIONS, given[ACTIONS]),
+        "rewards": _column(REWARDS, given[REWARDS]),
+        "extra_model_outputs": {name: _column(name, data) for name, data in outputs.items()},
+        "lookback": _lookback(lookback, given[REWARDS]),
+    }
+
+
+def _column(name: str, data: Any) -> Any:
+    if isinstance(data, LookbackBuffer):
+        data = data.data
+    if data is None:
+        return []
+    if isinstance(data, list):
+        return copied_data(data)
+    nested.checked_length(data, name=name)
+    return data
+
+
+def _lookback(wanted: object, rewards: Any) -> int:
+    """The number of steps that are look-back."""
+    if wanted == "auto" and isinstance(rewards, LookbackBuffer):
+        return rewards.lookback
+    if isinstance(rewards, LookbackBuffer):
+        steps = rewards.total
+    else:
+        steps = 0 if rewards is None else len(rewards)
+    if wanted == "auto":
+        return steps
+    if not isinstance(wanted, int) or wanted < 0:
+        raise EpisodeError(
+            f"An episode cannot have {wanted!r} steps of look-back. Look-back is data from before "
+            "the chunk. Give a number ≥ 0, or 'auto' if all the given steps are look-back."
+        )
+    return min(wanted, steps)
+
+
+def new_output(
+    key: str, new_data: Any, *, lookback: int, total: int, is_numpy: bool
+) -> LookbackBuffer:
+    """A column for a new extra output.
+
+    Args:
+        key: its name.
+        new_data: list or batch; for all steps, or for those after the look-back, which then gets
+            zeros.
+        lookback: how many of the steps are look-back.
+        total: the number of steps, look-back included.
+        is_numpy: whether the other columns are arrays.
+
+    Raises:
+        EpisodeIndexError: there are more or fewer items than steps.
+    """
+    column = LookbackBuffer(_column("new_data", new_data))
+    given = column.total
+    if given not in (total, total - lookback):
+        raise EpisodeIndexError(
+            f"The new extra output {key!r} has {given} items, but this episode has "
+            f"{total - lookback} steps after {lookback} steps of look-back. A new column needs one "
+            "item for every step, with or without the look-back."
+        )
+    if given < total:
+        column.data = column.get(slice(-lookback, None), neg_index_as_lookback=True, fill=0)
+    if is_numpy:
+        column.to_numpy(name=key)
+    else:
+        column.to_list()
+    column.lookback = lookback
+    return column
+
+
+def copied_data(data: Any) -> Any:
+    """A copy of a column: of the list, whose items are shared, or of the arrays."""
+    if data is None:
+        return None
+    return list(data) if isinstance(data, list) else nested.map_leaves(np.array, data)
+
+
+# ---- alignment
+
+
+def check_alignment(columns: Mapping[str, LookbackBuffer]) -> None:
+    """Checks that T + 1 observations and infos go with T items of every other column.
+
+    Before the reset there is nothing at all. Look-back counts, and is the same in all columns.
+
+    Args:
+        columns: {name: column}, those of all episodes and the extra outputs.
+
+    Raises:
+        EpisodeError: a column is too short or too long, or has another look-back than the rest;
+            names all of them with their lengths.
+    """
+    found = {
+        name: nested.checked_length(column.data, name=name) if column.is_numpy else column.total
+        for name, column in columns.items()
+    }
+    steps = found[REWARDS]
+    first = steps + 1 if found[OBS] else 0
+    expected = {**dict.fromkeys(columns, steps), OBS: first, INFOS: first}
+    if found != expected or (steps and not first):
+        raise EpisodeError(
+            f"The columns of an episode do not fit together: {found} items each. T steps need "
+            "T + 1 observations and infos, and T actions, rewards and extra outputs "
+            "(look-back included). Give the missing items."
+        )
+    lookbacks = {name: column.lookback for name, column in columns.items()}
+    if len(set(lookbacks.values())) > 1 or not 0 <= lookbacks[REWARDS] <= steps:
+        raise EpisodeError(
+            f"The columns of an episode of {steps} steps have the look-backs {lookbacks}. All "
+            "columns have the same, and it is a part of the steps. Use the getters and setters, "
+            "which keep columns aligned."
+        )
+
+
+# ---- episode returns
+
+Change = list[float] | None
+"""Exact partials of what rewriting added to rewards; None if nobody rewrote them."""
+
+
+class EpisodeReturns:
+    """Returns of the steps up to the end of a chunk.
+
+    Attributes:
+        rewards: of this chunk and its look-back, T numbers.
+        earlier_return: exact partials of what the env paid in the episode's earlier chunks.
+        own_change: of the rewards of this chunk.
+        earlier_change: of those of the earlier chunks.
+    """
+
+    rewards: LookbackBuffer
+    earlier_return: list[float]
+    own_change: Change = None
+    earlier_change: Change = None
+
+    def chunk_return(self) -> float:
+        """The sum of the rewards of this chunk, without look-back and earlier chunks."""
+        return rounded_sum(self.rewards_list())
+
+    def get_return(self) -> float:
+        """What the env paid in the episode up to the end of this chunk, rounded once.
+
+        It covers the earlier chunks of an episode that was cut, and does not depend on where it was
+        cut, nor on what callbacks made of the rewards while the episode was played.
+        """
+        return rounded_sum(self._paid())
+
+    def get_rewritten_return(self) -> float | None:
+        """`get_return()` with the rewards that callbacks wrote; None if they wrote none."""
+        change = self.change_partials()
+        return None if change is None else rounded_sum(self._paid() + change)
+
+    def return_partials(self) -> list[float]:
+        """`get_return()` before rounding, for the chunk that follows."""
+        return exact_partials(self._paid())
+
+    def change_partials(self) -> Change:
+        """What rewriting added up to the end of this chunk, for the chunk that follows."""
+        return joined_changes(self.earlier_change, self.own_change)
+
+    def note_rewrite(self, before: list[float]) -> None:
+        """Notes that the rewards of this chunk were others; `get_return()` stays what it was.
+
+        Args:
+            before: the rewards that were replaced, [T].
+        """
+        change = exact_partials([*self.rewards_list(), *(-reward for reward in before)])
+        self.own_change = joined_changes(self.own_change, change)
+
+    def rewards_list(self) -> list[float]:
+        """The rewards of this chunk, without look-back; not to be changed."""
+        rewards: Any = self.rewards.data
+        if self.rewards.lookback:
+            rewards = rewards[self.rewards.lookback :]
+        return rewards if isinstance(rewards, list) else rewards.tolist()
+
+    def _paid(self) -> list[float]:
+        """Numbers that add up to what the env paid."""
+        rewards = self.rewards_list()
+        if not self.earlier_return and not self.own_change:
+            return rewards
+        return [*self.earlier_return, *rewards, *(-part for part in self.own_change or ())]
+
+
+def joined_changes(first: Change, second: Change) -> Change:
+    """The change that both make together."""
+    if first is None or second is None:
+        return second if first is None else first
+    return exact_partials(first + second)
+
+
+# ---- episode columns
 
 _Columns = TypeVar("_Columns", bound="EpisodeColumns")
 
@@ -172,7 +397,7 @@ class EpisodeColumns(EpisodeReturns):
         for column in self.extra_model_outputs.values():
             column.to_list()
 
-    # Getters. All take the indices that `trainer.episodes.indexing` explains.
+    # Getters. All take the indices that `trainer.episodes.lookback_buffer` explains.
 
     def get_observations(
         self,

@@ -5,6 +5,12 @@ training iteration behind the weights, ticket number); who plays it, and when, c
 the weights of an iteration get the same numbers whether they are evaluated after the training step,
 beside the next one, by hand, or from a checkpoint. Training's episodes, metrics and streams of
 randomness are never touched.
+
+What is evaluated: weights of some moment, as long as an evaluation of them is under way.
+
+What the saved state of evaluation looks like, to be compared before it is taken.
+
+Checks that what is trained in one env can act in the other.
 """
 
 from __future__ import annotations
@@ -16,13 +22,137 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay
-from trainer.env_runners.shares import share_out
-from trainer.evaluation.same_spaces import check_same_spaces
-from trainer.evaluation.subject import Subject
+import gymnasium
+from gymnasium import spaces
+
+from checkpoints import state_array
+from checkpoints.state_shapes import (
+    FLAG,
+    NOTHING,
+    ShapeCheck,
+    anything,
+    count,
+    fields,
+    like,
+    list_of,
+    number,
+    of_type,
+    one_of,
+)
+from trainer.connectors import Normalization, ObservationNormalizer, RewardTransform
+from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay, Weights
+from trainer.env_runners.messages import share_out
+from trainer.errors import ConfigError
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.result import overlaid
+from trainer.metrics.state_shapes import LOGGER_STATE
+from trainer.runner_group.slot_states import CALLBACK_STATES
 from trainer.types import State
+
+# ---- subject
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated: weights, as they were after some iteration.
+
+    Attributes:
+        weights: what to act with.
+        normalization: what is done to observations on their way to the network.
+        iteration: training iterations behind them.
+    """
+
+    weights: Weights
+    normalization: Normalization
+    iteration: int
+
+    def get_state(self) -> State:
+        """Plain data, from which the same evaluation can begin again."""
+        weights = self.weights
+        return {
+            "iteration": self.iteration,
+            "weights": {
+                "version": weights.version,
+                "state": {name: state_array(array) for name, array in weights.state.items()},
+                "exploration": dict(weights.exploration),
+                "timestep": weights.timestep,
+                **({} if weights.connectors is None else {"connectors": weights.connectors}),
+            },
+            "normalization": _normalization_state(self.normalization),
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> Subject:
+        """The subject that `get_state` was called on."""
+        return cls(
+            Weights(**state["weights"]),
+            _normalization_from(state["normalization"]),
+            state["iteration"],
+        )
+
+
+def _normalization_state(normalization: Normalization) -> State:
+    """What differs from no normalisation at all."""
+    observations, rewards = normalization.observations, normalization.rewards
+    state: State = {}
+    if observations is not None:
+        state["observations"] = {
+            "mean": state_array(observations.mean),
+            "factors": state_array(observations.factors),
+            "limits": state_array(observations.limits),
+        }
+    if rewards is not None:
+        state["rewards"] = {"clip": rewards.clip, "factor": rewards.factor}
+    return state
+
+
+def _normalization_from(state: State) -> Normalization:
+    observations, rewards = state.get("observations"), state.get("rewards")
+    return Normalization(
+        None if observations is None else ObservationNormalizer(**observations),
+        None if rewards is None else RewardTransform(**rewards),
+    )
+
+
+# ---- same spaces
+
+
+def check_same_spaces(training: EnvRunnerGroup, evaluation: EnvRunnerGroup) -> None:
+    """Compares the spaces of both groups' envs by kind and size; bounds may differ.
+
+    Args:
+        training: the group that learns; its runners have been made.
+        evaluation: the other one; its runners have been made.
+
+    Raises:
+        ConfigError: the spaces differ; names both.
+    """
+    for kind in ("observation_space", "action_space"):
+        trained = getattr(training.module_spec, kind)
+        given = getattr(evaluation.module_spec, kind)
+        if _size(trained) != _size(given):
+            raise ConfigError(
+                f"The evaluation env {evaluation.env_name!r} has {kind}={given}, and the training "
+                f"env {training.env_name!r} has {kind}={trained}: a network made for one cannot "
+                "act in the other. Give evaluation_config an `env` (or `env_config`) with the "
+                "spaces of the training env, or wrap it so that it has them."
+            )
+
+
+def _size(space: gymnasium.Space[Any]) -> Any:
+    """What a network sees of a space, in a form that can be compared."""
+    if isinstance(space, spaces.Dict):
+        return {key: _size(part) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return [_size(part) for part in space.spaces]
+    if isinstance(space, spaces.Discrete):
+        return ("Discrete", int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return ("MultiDiscrete", space.nvec.tolist())
+    return (type(space).__name__, space.shape)
+
+
+# ---- evaluator
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -336,3 +466,59 @@ class Evaluator:
 
 def _first(pair: tuple[int, Any]) -> int:
     return pair[0]
+
+
+# ---- state shape
+
+_TASKS_OF_A_SLOT: Final = fields(
+    {
+        "episode_number": count,
+        "env_seed": NOTHING,
+        "actions": list_of(anything),
+        "observation": NOTHING,
+        "episode": NOTHING,
+        "earlier_chunks": list_of(anything),
+    },
+    optional={"tasks": list_of(of_type(list)), "env_state": anything},
+)
+
+
+# Reported metrics, perhaps made by a function of users: nothing is computed from them.
+_LAST: Final = of_type(dict)
+
+# Restoring may change whether rewards are clipped, so they need not be like those of now.
+_REWARDS: Final = fields({"clip": one_of(number, FLAG, NOTHING), "factor": one_of(number, NOTHING)})
+
+_EVALUATOR: Final = fields(
+    {"num_evaluations": count, "callbacks": CALLBACK_STATES},
+    optional={
+        "num_left_out": count,
+        "metrics": LOGGER_STATE,
+        "slots": list_of(_TASKS_OF_A_SLOT),
+    },
+)
+
+
+def evaluation_state(subject: State) -> ShapeCheck:
+    """The check for the component `evaluation`; states of earlier releases lack what is optional.
+
+    Args:
+        subject: `Subject.get_state()` of the newest weights, which those of an evaluation under way
+            have to be like.
+    """
+    parts = {name: like(part) for name, part in subject["weights"].items() if name != "connectors"}
+    weights = fields(  # a strategy's own, of any kind
+        {**parts, "exploration": anything}, optional={"connectors": of_type(dict)}
+    )
+    of_now = subject["normalization"]
+    observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
+    normalization = fields(observations, optional={"rewards": _REWARDS})
+    under_way = {"iteration": count, "weights": weights, "normalization": normalization}
+    return fields(
+        {"evaluator": _EVALUATOR, "last": _LAST},
+        optional={
+            "reported_at": one_of(count, NOTHING),
+            "running_of": one_of(count, NOTHING),
+            "running": fields(under_way),
+        },
+    )

@@ -17,10 +17,15 @@ from checkpoints.arguments import argument_error
 from checkpoints.component_paths import selected
 from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
-from trainer.modules.action_masks import ActionMasks, MaskingCalls, action_masks
 from trainer.modules.module_checkpoints import ModuleCheckpoints
 from trainer.modules.rllib_names import PolicyNames
-from trainer.modules.spaces import distribution_for, observation_size
+from trainer.modules.spaces import (
+    ActionMasks,
+    MaskingCalls,
+    action_masks,
+    distribution_for,
+    observation_size,
+)
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
@@ -55,7 +60,7 @@ class RLModule(PolicyNames, ModuleCheckpoints, ABC):
     To write your own, implement the five abstract methods; keep `__init__` as it is and make what
     you need in `setup`. All gradients are written by hand: `forward_train` keeps what `backward`
     needs, and `backward` **overwrites** every tensor of `self.gradients`. Check it with
-    `trainer.testing.gradients.gradient_check`. A complete example, linear in the observation, for
+    `trainer.testing.checks.gradient_check`. A complete example, linear in the observation, for
     any action space:
 
         class LinearModule(RLModule):
@@ -370,7 +375,7 @@ def _missing_output(module: RLModule, outputs: Any, name: str) -> ModuleError:
     return ModuleError(
         f"{type(module).__name__}.forward_train returned {given}, without {name!r}, which is "
         f"learnt from. Return a dict with {name!r} of shape {shape}, and check the whole network "
-        f"with `trainer.testing.modules.check_module`.{values}"
+        f"with `trainer.testing.checks.check_module`.{values}"
     )
 
 

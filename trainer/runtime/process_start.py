@@ -1,32 +1,155 @@
-"""How worker processes start: which way, with what preloaded, without the user's main module."""
+"""How worker processes start: which way, with what preloaded, without the user's main module.
+
+Where worker processes import from: where the main process did, whatever the user's folder holds.
+multiprocessing starts processes as `python -c …`, and such a Python looks into the current folder
+before everything else: a `random.py` there would break it, a `trainer.py` would be taken for this
+library. So a process starts with a path of its own choosing, imports us, and only then gets the
+path of the main process, with which it finds the user's modules.
+
+Python 3.10 always looks into the current folder. There it helps to preload nothing, and what still
+fails is told with the file that is in the way (`describe_shadows`).
+
+Names of semaphores, given back as soon as nobody needs them any more.
+multiprocessing gives each of its locks a name in the file system, by which a child opens it, and
+removes the name when the lock is collected. Where Python ends without that (SIGTERM, SIGKILL), its
+resource tracker removes the names, and complains of leaked semaphores. Without a name there is
+nothing to leak, and the lock works on: like an open file that was removed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.machinery
 import multiprocessing
 import os
 import resource
 import signal
 import sys
+import sysconfig
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import process, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Final
 
 from trainer.errors import ConfigError
-from trainer.runtime.deferred_signals import FOR_MAIN_PROCESS
 from trainer.runtime.fork_server import ForkServerWatch, forget_fork_server
-from trainer.runtime.import_path import (
-    may_preload,
-    path_for_starting,
-    set_variables,
-    variables_for_starting,
-)
+from trainer.runtime.signals import FOR_MAIN_PROCESS
+
+# ---- import path
+
+PATH_VARIABLES: Final = ("PYTHONPATH", "PYTHONSAFEPATH")
+"""Environment variables that decide where a new Python imports from."""
+
+_OUR_PACKAGES: Final = ("trainer", "callbacks", "checkpoints")
+_LOOKS_INTO_CURRENT_FOLDER: Final = sys.version_info < (3, 11)
+"""Whether `PYTHONSAFEPATH` is not known yet."""
+
+
+@dataclass(frozen=True)
+class ImportPath:
+    """What a worker gets back once it has imported this library.
+
+    Attributes:
+        entries: of `sys.path`.
+        variables: `PATH_VARIABLES` and their values; None where one is not set.
+    """
+
+    entries: tuple[str, ...]
+    variables: dict[str, str | None]
+
+    @classmethod
+    def of_this_process(cls) -> ImportPath:
+        """The path of this process, in a form that means the same in another one."""
+        # multiprocessing's own rule for the entry '', the folder that is current at any moment.
+        start = getattr(process, "ORIGINAL_DIR", None) or ""
+        return cls(
+            tuple(entry or start for entry in sys.path),
+            {name: os.environ.get(name) for name in PATH_VARIABLES},
+        )
+
+    def take_over(self) -> None:
+        """Makes this process import from here from now on."""
+        sys.path[:] = self.entries
+        set_variables(self.variables)
+
+
+def set_variables(variables: Mapping[str, str | None]) -> None:
+    """Sets environment variables; removes those that are None."""
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def path_for_starting(entries: Sequence[str]) -> list[str]:
+    """The entries without those that would give another `trainer`, `callbacks` or `checkpoints`."""
+    return [entry for entry in entries if not any(_hides(name, entry) for name in _OUR_PACKAGES)]
+
+
+def variables_for_starting(entries: Sequence[str]) -> dict[str, str]:
+    """Environment variables with which a new Python imports from these entries.
+
+    Python's own library comes first: while a process starts, nothing may take its place.
+    """
+    own = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    own |= {str(Path(folder) / "lib-dynload") for folder in own}
+    usable = [entry for entry in entries if entry and os.pathsep not in entry]
+    ordered = sorted(usable, key=lambda entry: entry not in own)
+    return {"PYTHONPATH": os.pathsep.join(ordered), "PYTHONSAFEPATH": "1"}
+
+
+def may_preload() -> bool:
+    """Whether a fork server would import what we import."""
+    return next(_shadows(), None) is None
+
+
+def describe_shadows() -> str:
+    """A sentence on files of the current folder that hide modules from new processes, or ''."""
+    found = sorted(_shadows())
+    if not found:
+        return ""
+    names = ", ".join(map(repr, found[:5]))
+    return (
+        f" The current folder {str(Path.cwd())!r} holds {names}, of the same name as modules that "
+        "a new process needs, which may be why. Rename them, or start Python from another folder."
+    )
+
+
+def _shadows() -> Iterator[str]:
+    """File names in the current folder that hide modules which this process has from elsewhere."""
+    if not _LOOKS_INTO_CURRENT_FOLDER:
+        return
+    try:
+        entries = list(Path.cwd().iterdir())
+    except OSError:  # the folder was removed
+        return
+    for entry in entries:
+        name = entry.stem if entry.suffix == ".py" else entry.name
+        module = sys.modules.get(name)
+        origin = getattr(module, "__file__", None)
+        if origin and name != "__main__" and _hides(name, str(entry.parent)):
+            yield entry.name
+
+
+def _hides(name: str, folder: str) -> bool:
+    """Whether an import from the folder gives another module of that name than we have."""
+    spec = importlib.machinery.PathFinder.find_spec(name, [folder])
+    ours: str | None = getattr(sys.modules.get(name), "__file__", None)
+    # A folder without __init__.py has no origin: it hides nothing.
+    if spec is None or spec.origin is None or ours is None:
+        return False
+    return os.path.realpath(spec.origin) != os.path.realpath(ours)
+
+
+# ---- process start
 
 START_METHOD_VARIABLE: Final = "LOCAL_TRAINER_START_METHOD"
 """Environment variable that forces "forkserver" or "spawn"."""
@@ -270,3 +393,45 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_after_fork
     )
+
+
+# ---- semaphores
+
+_KINDS: Final = ("Lock", "BoundedSemaphore")
+"""What the queues of an executor are made of."""
+
+
+class NamedSemaphores:
+    """The names of the locks that a context makes, until `unlink` removes them."""
+
+    def __init__(self, context: BaseContext) -> None:
+        """Notes the names of what the context makes from now on."""
+        self._names: set[str] = set()
+        for kind in _KINDS:
+            setattr(context, kind, self._noting(getattr(context, kind)))
+
+    def _noting(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        def make_and_note(*args: Any, **kwargs: Any) -> Any:
+            made = make(*args, **kwargs)
+            # There is no public way to a name. Where this one is gone, Python complains as before.
+            name = getattr(getattr(made, "_semlock", None), "name", None)
+            if isinstance(name, str):
+                self._names.add(name)
+            return made
+
+        return make_and_note
+
+    def unlink(self) -> None:
+        """Removes the names; only for when the child has opened the semaphores."""
+        if not self._names:
+            return
+        names, self._names = self._names, set()
+        for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
+            # A finalizer that is running just now, in another thread, has no arguments any more.
+            if not names.isdisjoint(_texts(getattr(finalizer, "_args", None) or ())):
+                with contextlib.suppress(OSError):  # somebody else has removed it
+                    finalizer()
+
+
+def _texts(values: Iterable[object]) -> list[str]:
+    return [value for value in values if isinstance(value, str)]

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from trainer.runtime.deferred_signals import signals_deferred
 from trainer.runtime.fork_server import end_stopped_fork_server
-from trainer.runtime.outcomes import Outcome
+from trainer.runtime.messages import Outcome
 from trainer.runtime.process_start import choose_start_method, preload
-from trainer.runtime.unpacking import refuse_while_unpacking
+from trainer.runtime.signals import signals_deferred
+from trainer.runtime.worker import refuse_while_unpacking
 from trainer.runtime.worker_slot import WorkerSlot
 
 _LONGEST_POLL_S: Final = 0.5

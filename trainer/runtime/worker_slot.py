@@ -13,6 +13,8 @@ only.
 
 An interrupt may come at any moment. It is put off while the executor is at work for us, whose locks
 and threads could not bear it; and we wait for answers without its locks.
+
+How often the kernel ended a process for lack of memory: evidence for what a SIGKILL means.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import util
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -38,18 +41,55 @@ import cloudpickle
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
+from trainer.actors.registry import ActorRegistry, registry_of_this_process
 from trainer.errors import RunnerError, SerializationError
-from trainer.runtime import worker_main
-from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
-from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runtime import worker as worker_main
 from trainer.runtime.fork_server import LOOK_EVERY_S, ForkServerWatch
-from trainer.runtime.import_path import ImportPath
-from trainer.runtime.messages import Failure, Reply, describe_failure
-from trainer.runtime.oom_kills import num_oom_kills
-from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
+from trainer.runtime.messages import (
+    Failed,
+    Failure,
+    Lost,
+    Outcome,
+    Reply,
+    Success,
+    describe_failure,
+)
 from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
-from trainer.runtime.process_start import describe_start_error, make_context, starting
-from trainer.runtime.semaphores import NamedSemaphores
+from trainer.runtime.process_start import (
+    ImportPath,
+    NamedSemaphores,
+    describe_start_error,
+    make_context,
+    starting,
+)
+from trainer.runtime.signals import signals_deferred
+
+# ---- oom kills
+
+_COUNTERS: Final = Path("/proc/vmstat")
+
+
+def num_oom_kills(counters: Path = _COUNTERS) -> int | None:
+    """Processes of this machine that were ended so since it was started.
+
+    The kernel counts before it sends the signal, so whoever sees a process dead sees the count.
+    Processes that exceed the limit of a container count as well.
+
+    Args:
+        counters: Linux' file of them.
+
+    Returns:
+        None where there is no such count.
+    """
+    try:
+        lines = counters.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
+    return int(found[0]) if found and found[0].isdigit() else None
+
+
+# ---- worker slot
 
 _LOGGER = logging.getLogger(__name__)
 _REAP_TIMEOUT_S: Final = 2.0

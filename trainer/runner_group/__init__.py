@@ -1,0 +1,1 @@
+"""The asking side of env runners, in the main process: group, rounds, records of runners."""
