@@ -203,7 +203,7 @@ def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) 
 
             def has_answered() -> bool:
                 algorithm._look_after_evaluation()
-                return bool(group._places[1].has_answered)
+                return bool(group._records.places[1].has_answered)
 
             assert wait_until(has_answered)
             undone.append(2)

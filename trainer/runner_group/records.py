@@ -1,11 +1,12 @@
-"""What the main process knows of one env runner.
+"""What the main process knows of each env runner of a group.
 
-It is enough to make the runner again at any moment, exactly as it was.
+It is enough to make any runner again at any moment, exactly as it was.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from trainer.env_runners.messages import (
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce, same_task
+from trainer.errors import RunnerLostError
 from trainer.runtime.messages import describe_failure
 from trainer.runtime.worker_slot import warn_of_close
 from trainer.types import State
@@ -304,3 +306,100 @@ class RunnerPlace:
         self.positions = tuple(position.restarted(skip) for position in self.positions)
         self.is_ahead = True
         return len(running), sum(position.num_steps for position in running)
+
+
+class RunnerRecords:
+    """The records of a group's runners, by number: 0 is the runner of this process, 1 … remote.
+
+    Attributes:
+        places: the records, by runner number.
+        is_remote: the runners live in processes of their own.
+        num_episodes_lost, num_env_steps_lost: of running episodes that were given up, until the
+            next sample reports them.
+    """
+
+    def __init__(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
+        """Makes empty records.
+
+        Args:
+            spec: of any runner; indices and slots are filled in for each.
+            num_env_runners: remote runners; with 0 there is the one of this process.
+        """
+        self.num_episodes_lost = self.num_env_steps_lost = 0
+        self._told_env_states: set[str] = set()
+        self.make_anew(spec, num_env_runners)
+
+    def make_anew(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
+        """Puts empty records in the place of all that there are."""
+        indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
+        self.is_remote = num_env_runners > 0
+        self.places = {
+            index: RunnerPlace(
+                spec.at_place(index, num_env_runners), told_env_states=self._told_env_states
+            )
+            for index in indices
+        }
+
+    def __iter__(self) -> Iterator[RunnerPlace]:
+        return iter(self.places.values())
+
+    @property
+    def spec(self) -> EnvRunnerSpec:
+        """The spec of the first runner: what all have in common."""
+        return next(iter(self)).spec
+
+    @property
+    def num_slots(self) -> int:
+        """Sub-envs of all runners together."""
+        return sum(place.spec.num_envs for place in self)
+
+    def positions(self) -> list[SlotPosition]:
+        """Where all slots stand, in their order."""
+        return [position for place in self for position in place.positions]
+
+    def healthy(self) -> list[int]:
+        """Numbers of the runners that can be asked."""
+        return [index for index, place in self.places.items() if not place.is_given_up]
+
+    def healthy_or_raise(self) -> list[int]:
+        """The same.
+
+        Raises:
+            RunnerLostError: there are none.
+        """
+        indices = self.healthy()
+        if not indices:
+            what = "evaluation env runners" if self.spec.in_evaluation else "env runners"
+            raise RunnerLostError(
+                f"All {len(self.places)} {what} failed and may not be replaced, so there is "
+                "nobody left to play. The log has the failures. Correct the env, or let runners "
+                "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
+            )
+        return indices
+
+    def begin_evaluation(self, stream: int) -> None:
+        """Puts all slots to fresh episodes of an evaluation; see `EnvRunnerGroup`."""
+        for place in self:
+            first = place.spec.first_slot
+            numbers = range(first, first + place.spec.num_envs)
+            place.positions = tuple(
+                SlotPosition(number, tasks=position.task_now)
+                for number, position in zip(numbers, place.positions, strict=True)
+            )
+            place.evaluation, place.is_ahead = stream, True
+
+    def add_losses(self, num_episodes: int, num_env_steps: int) -> None:
+        """Counts running episodes that were given up."""
+        self.num_episodes_lost += num_episodes
+        self.num_env_steps_lost += num_env_steps
+
+    def take_losses(self) -> tuple[int, int]:
+        """The episodes and env steps lost since this was last called."""
+        lost = (self.num_episodes_lost, self.num_env_steps_lost)
+        self.num_episodes_lost = self.num_env_steps_lost = 0
+        return lost
+
+    def stop_runners(self) -> None:
+        """Closes and forgets the runner of this process, if there is one."""
+        for place in self:
+            place.stop_runner()

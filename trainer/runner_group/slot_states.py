@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import gymnasium as gym
@@ -18,7 +17,6 @@ import numpy as np
 from gymnasium import spaces
 
 from callbacks.chain import CHAIN_STATE
-from checkpoints import check_shape
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
@@ -39,8 +37,7 @@ from trainer.envs.tasks import TaskInForce, same_task
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_state import EPISODE_STATE
 from trainer.modules import RLModuleSpec
-from trainer.runner_group.parts import AsyncCalls, GroupParts
-from trainer.runner_group.plays import GroupSample
+from trainer.runner_group.records import RunnerRecords
 from trainer.types import Array, State
 
 # ---- position shape
@@ -230,36 +227,24 @@ def _tuple_of(parts: list[ShapeCheck]) -> ShapeCheck:
 _LOGGER = logging.getLogger(__name__)
 
 
-class GroupState(GroupParts):
-    """Adds `get_state` and `set_state` to a group."""
+class SlotStates:
+    """The state of a group: where its slots stand, and the callbacks of its runners."""
 
-    @property
-    def num_slots(self) -> int:
-        """Sub-envs of all runners together."""
-        return sum(place.spec.num_envs for place in self._places.values())
+    def __init__(self, records: RunnerRecords) -> None:
+        self._records = records
+        # What the next sample says about slots of a restored state; empty for nothing.
+        self._untold_drop = ""
 
     def get_state(self) -> State:
-        """Where all slots stand, and the state of every runner's callbacks: plain data.
-
-        Calls of users' functions that nobody waits for are waited for: what they change belongs to
-        it.
-        """
-        if isinstance(self._open, AsyncCalls):
-            self._finish_open()
-        slots = [
-            position.to_state() for place in self._places.values() for position in place.positions
-        ]
-        lost = [self._num_episodes_lost, self._num_env_steps_lost]
+        """Where all slots stand, and the state of every runner's callbacks: plain data."""
+        records = self._records
+        lost = [records.num_episodes_lost, records.num_env_steps_lost]
         return {
-            "slots": slots,
+            "slots": [position.to_state() for position in records.positions()],
             "callbacks": self.get_callback_states(),
-            "is_continued": any(place.is_continued for place in self._places.values()),
+            "is_continued": any(place.is_continued for place in records),
             **({"lost": lost} if any(lost) else {}),
         }
-
-    def check_state(self, state: State) -> None:
-        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        check_shape(state, group_state(self.module_spec))
 
     def ways_back(self) -> list[str | None]:
         """How each slot's running episode would be put back; None where none runs."""
@@ -267,19 +252,18 @@ class GroupState(GroupParts):
             None
             if position.env_seed is None
             else ("replay" if position.env_state is None else "env_state")
-            for place in self._places.values()
-            for position in place.positions
+            for position in self._records.positions()
         ]
 
     def get_callback_states(self) -> State:
         """The state of every runner's callbacks, by the runner's number; 1 for a local one."""
-        states = {str(max(1, index)): place.callbacks for index, place in self._places.items()}
+        states = {
+            str(max(1, index)): place.callbacks for index, place in self._records.places.items()
+        }
         return {index: state for index, state in states.items() if state is not None}
 
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request.
-
-        Calls of users' functions that nobody waits for are ended: they are no part of the state.
 
         The slots are taken in order, however many runners there were. If there were fewer slots
         than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
@@ -288,19 +272,16 @@ class GroupState(GroupParts):
         is one, else the first one of their env. Callback state goes to the runner of the same
         number; a warning names the numbers that there is no runner for.
         """
-        if not {"slots", "callbacks", "is_continued"} <= state.keys():
-            self.check_state(state)
-        if isinstance(self._open, AsyncCalls):
-            self._abandon_open()
+        records = self._records
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
         self._warn_of_dropped_callbacks(state["callbacks"])
-        self._num_episodes_lost, self._num_env_steps_lost = state.get("lost", (0, 0))
-        self._give_up_without_slot(positions[self.num_slots :])
+        records.num_episodes_lost, records.num_env_steps_lost = state.get("lost", (0, 0))
+        self._give_up_without_slot(positions[records.num_slots :])
         fresh = max((position.episode_number + 1 for position in positions), default=0)
         positions = self._without_unknown_tasks(positions)
         tasks = tasks_for_fresh_slots(positions)
-        positions += [SlotPosition(fresh, tasks=tasks)] * (self.num_slots - len(positions))
-        for index, place in self._places.items():
+        positions += [SlotPosition(fresh, tasks=tasks)] * (records.num_slots - len(positions))
+        for index, place in records.places.items():
             first = place.spec.first_slot
             place.positions = tuple(positions[first : first + place.spec.num_envs])
             place.untold_tasks = {}
@@ -318,53 +299,48 @@ class GroupState(GroupParts):
         The next sample tells it: who restores only to evaluate or to act drops nothing.
         """
         self._untold_drop = ""
-        spec = next(iter(self._places.values())).spec
-        if not dropped or spec.in_evaluation:  # evaluations begin with fresh episodes anyway
+        num_slots = self._records.num_slots
+        if (
+            not dropped or self._records.spec.in_evaluation
+        ):  # evaluations begin with fresh episodes anyway
             return
         running = [position for position in dropped if position.env_seed is not None]
         num_steps = sum(position.num_steps for position in running)
-        self._num_episodes_lost += len(running)
-        self._num_env_steps_lost += num_steps
+        self._records.add_losses(len(running), num_steps)
         self._untold_drop = (
-            f"The restored state has {self.num_slots + len(dropped)} env slots, and there are only "
-            f"{self.num_slots} here: the last {len(dropped)} are dropped, with {len(running)} "
+            f"The restored state has {num_slots + len(dropped)} env slots, and there are only "
+            f"{num_slots} here: the last {len(dropped)} are dropped, with {len(running)} "
             f"running episode(s) of {num_steps} env steps so far (counted in num_episodes_lost and "
             "num_env_steps_lost). To go on exactly, restore with as many slots: "
-            f"num_env_runners * num_envs_per_env_runner = {self.num_slots + len(dropped)}."
+            f"num_env_runners * num_envs_per_env_runner = {num_slots + len(dropped)}."
         )
 
-    def _with_losses(self, sample: GroupSample) -> GroupSample:
-        """The sample, with what was lost since the last one."""
-        self.num_sub_env_restarts += sample.num_sub_env_restarts
-        sample = replace(
-            sample,
-            num_episodes_lost=sample.num_episodes_lost + self._num_episodes_lost,
-            num_env_steps_lost=sample.num_env_steps_lost + self._num_env_steps_lost,
-        )
-        self._num_episodes_lost = self._num_env_steps_lost = 0
+    def tell_drop(self) -> None:
+        """Logs once which slots of a restored state were dropped."""
         if self._untold_drop:
             _LOGGER.warning(self._untold_drop)
             self._untold_drop = ""
-        return sample
 
     def _warn_of_dropped_callbacks(self, callbacks: State) -> None:
-        dropped = sorted(callbacks.keys() - {str(max(1, index)) for index in self._places}, key=int)
+        dropped = sorted(
+            callbacks.keys() - {str(max(1, index)) for index in self._records.places}, key=int
+        )
         if dropped:
             _LOGGER.warning(
                 "The callback state of env runner(s) %s is dropped: there are only %d now. See "
                 "docs/callbacks.md, State.",
                 ", ".join(dropped),
-                len(self._places),
+                len(self._records.places),
             )
 
     def _without_unknown_tasks(self, positions: list[SlotPosition]) -> list[SlotPosition]:
         """The positions as the envs can take them: without tasks, if the envs know none."""
-        lacks = next((place.why_no_tasks for place in self._places.values()), "")
+        lacks = self._records.places[min(self._records.places)].why_no_tasks
         if not lacks or not any(position.tasks for position in positions):
             return positions
         _LOGGER.warning(
             "The tasks of the saved envs are dropped: the env %r cannot be given any: %s.",
-            next(iter(self._places.values())).spec.env_factory.name,
+            self._records.spec.env_factory.name,
             lacks,
         )
         return [position.without_tasks() for position in positions]
