@@ -177,7 +177,7 @@ def _digest(episode: Any) -> int:
 def tracers(algo: Any, *, in_evaluation: bool = False) -> list[dict[str, Any]]:
     """The committed state of every runner's EventTrace, in the order of the runners."""
     states = (
-        algo.get_evaluation_state()["evaluator"]["callbacks"]
+        algo.get_state("evaluation")["evaluation"]["evaluator"]["callbacks"]
         if in_evaluation
         else algo.get_state()["env_runners"]["callbacks"]
     )

@@ -202,7 +202,7 @@ def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) 
             group = algorithm.eval_env_runner_group
 
             def has_answered() -> bool:
-                algorithm._look_after_evaluation()
+                algorithm._evaluations.look_after()
                 return bool(group._records.places[1].has_answered)
 
             assert wait_until(has_answered)
@@ -232,7 +232,7 @@ def test_what_half_of_it_has_counted_is_not_counted_again_after_a_restore(
         algo.train()
 
         def has_answered() -> bool:
-            algo._look_after_evaluation()
+            algo._evaluations.look_after()
             return _counted(algo) == [2, 0]
 
         assert wait_until(has_answered)

@@ -14,8 +14,9 @@ from gymnasium import Wrapper, spaces
 from callbacks import RLlibCallback
 from checkpoints import encode
 from trainer import PPO, CallbackError, PPOConfig, SampleBatch, compute_advantages
-from trainer.env_runners import EnvRunnerGroup, Weights
+from trainer.env_runners import Weights
 from trainer.metrics import comparable
+from trainer.runner_group import EnvRunnerGroup
 from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 from trainer.types import Array
 

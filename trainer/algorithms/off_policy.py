@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from checkpoints import HasState, PathLike
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import batch_listener
-from trainer.algorithms.iteration_result import IterationResult
+from trainer.algorithms.training_iteration import IterationResult
 from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
 from trainer.config.settings import (
     Check,
@@ -34,7 +34,6 @@ from trainer.config.settings import (
 from trainer.config.validation import COMMON_RULES, Rule
 from trainer.errors import ReplayError
 from trainer.learners import ReplayLearner
-from trainer.metrics import ResultDict
 from trainer.replay import ReplayBuffer, make_replay_buffer
 from trainer.types import State
 
@@ -289,7 +288,8 @@ class OffPolicyAlgorithm(Algorithm):
         num_updates, counters.num_rows_owed = divmod(owed, self.config.train_batch_size)
         return int(num_updates)
 
-    def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
+    def add_to_result(self, result: IterationResult) -> None:
+        """Adds what the replay buffer holds."""
         buffer = self.local_replay_buffer
         result.add_section(
             _BUFFER,
@@ -301,7 +301,6 @@ class OffPolicyAlgorithm(Algorithm):
                 "num_env_steps_evicted_lifetime": buffer.num_added - len(buffer),
             },
         )
-        return super()._compile(result, elapsed_s)
 
     def _mark(self, *, is_nested: bool) -> Callable[[], None]:
         """See `Algorithm`; the buffer undoes what was added and which priorities were changed.

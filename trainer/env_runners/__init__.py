@@ -1,4 +1,4 @@
-"""Acting: runners that step envs, and the group that asks them and keeps them alive.
+"""The acting side: runners that step envs, in worker processes or in the main process.
 
 Never imports learning.
 """
@@ -12,18 +12,13 @@ from trainer.env_runners.messages import (
 )
 from trainer.env_runners.rollout_worker import RolloutWorker
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-from trainer.runner_group.group import EnvRunnerGroup
-from trainer.runner_group.plays import GroupSample, TicketPlay
 
 __all__ = [
     "Assignment",
     "EnvRunner",
-    "EnvRunnerGroup",
     "EnvRunnerSpec",
-    "GroupSample",
     "RolloutWorker",
     "SingleAgentEnvRunner",
-    "TicketPlay",
     "TrajectoryPostprocessing",
     "Weights",
     "get_global_worker",

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from checkpoints import StateError, encode
 from checkpoints.arguments import checked_arguments
-from trainer.env_runners import EnvRunnerGroup
 from trainer.errors import EvaluationError
 from trainer.metrics import EpisodeRecord, EpisodeStatistics
+from trainer.runner_group import EnvRunnerGroup
 
 # ---- evaluation function
 

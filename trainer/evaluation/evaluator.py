@@ -40,12 +40,13 @@ from checkpoints.state_shapes import (
     one_of,
 )
 from trainer.connectors import Normalization, ObservationNormalizer, RewardTransform
-from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay, Weights
+from trainer.env_runners import Assignment, Weights
 from trainer.env_runners.messages import share_out
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.result import overlaid
 from trainer.metrics.state_shapes import LOGGER_STATE
+from trainer.runner_group import EnvRunnerGroup, TicketPlay
 from trainer.runner_group.slot_states import CALLBACK_STATES
 from trainer.types import State
 
