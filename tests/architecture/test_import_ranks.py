@@ -31,14 +31,15 @@ RANKS: Final[dict[int, frozenset[str]]] = {
         }
     ),
     1: frozenset({"nn", "metrics", "runtime"}),
-    2: frozenset({"episodes", "exploration", "curriculum", "actors"}),
+    2: frozenset({"episodes", "exploration", "actors"}),
     3: frozenset({"envs", "modules", "connectors", "replay"}),
     4: frozenset({"env_runners", "learners"}),
-    5: frozenset({"config"}),
-    6: frozenset({"evaluation"}),
-    7: frozenset({"algorithms"}),
-    8: frozenset({"tune", "analysis", "cli"}),
-    9: frozenset({""}),  # trainer/__init__.py, which offers what users need
+    5: frozenset({"runner_group"}),
+    6: frozenset({"config"}),
+    7: frozenset({"evaluation"}),
+    8: frozenset({"algorithms"}),
+    9: frozenset({"tune", "analysis", "cli"}),
+    10: frozenset({""}),  # trainer/__init__.py, which offers what users need
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""
 
