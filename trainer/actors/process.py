@@ -24,13 +24,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, Final
 
 import cloudpickle
 
 from callbacks.packing import pack_object
-from trainer.actors.registry import ActorRegistry, Ending
+from trainer.actors.registry import ActorRegistry, Ending, tell_this_process
 from trainer.runtime.messages import describe_failure, pack
 from trainer.runtime.process_start import ImportPath
 from trainer.runtime.worker import die_with_parent, flush_output, prepare_process, unpack
@@ -81,7 +82,7 @@ def is_actor() -> bool:
 def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
     """The life of an actor; returns only if its object could not be made."""
     _Here.is_actor = True
-    prepare_process(bootstrap.import_path, bootstrap.visible_registry)
+    prepare_process(bootstrap.import_path, partial(tell_this_process, bootstrap.visible_registry))
     if bootstrap.has_forkserver is not None:
         die_with_parent(has_forkserver=bootstrap.has_forkserver)
     calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()

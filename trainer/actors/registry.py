@@ -28,8 +28,9 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from multiprocessing import util
 from pathlib import Path
 from typing import IO, ClassVar, Final
@@ -647,6 +648,11 @@ def registry_of_this_process() -> ActorRegistry:
         # After actors were ended (`actor_start`), which are known by their sockets in the folder.
         util.Finalize(None, _Process.owned.close, exitpriority=90)
     return replace(_Process.owned.registry, namespace=_Process.namespace)
+
+
+def registry_to_inherit() -> Callable[[], None]:
+    """What a new worker calls first, so that it finds the same actors; see `WorkerPool`."""
+    return partial(tell_this_process, registry_of_this_process())
 
 
 def tell_this_process(registry: ActorRegistry) -> None:

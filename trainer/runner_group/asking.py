@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
+from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.messages import Weights
 from trainer.env_runners.worker_service import ApplyReply
 from trainer.errors import AlgorithmStoppedError
@@ -186,7 +187,7 @@ class Asking:
         if not self._records.is_remote:
             return None
         names = [place.name for place in self._records]
-        return WorkerPool(names, preload_modules=_PRELOADED)
+        return WorkerPool(names, preload_modules=_PRELOADED, inherit=registry_to_inherit)
 
     def pids(self) -> dict[int, int]:
         """Process ids of the remote runners that have a process, by number."""

@@ -44,7 +44,6 @@ from typing import Any, BinaryIO, Final, cast
 
 import cloudpickle
 
-from trainer.actors.registry import ActorRegistry, tell_this_process
 from trainer.errors import DebuggerError, RunnerError
 from trainer.runtime.messages import Reply, describe_failure, pack
 from trainer.runtime.process_groups import lead_group
@@ -193,6 +192,10 @@ class CallSignals(ctypes.Structure):
     )
 
 
+TakeOver = Callable[[], object]
+"""What a new process calls first: it brings something of the main process along."""
+
+
 class _Process:
     """All that a worker process remembers between calls.
 
@@ -208,7 +211,7 @@ def initialize(
     *,
     has_forkserver: bool,
     import_path: ImportPath,
-    actor_registry: ActorRegistry,
+    take_over: TakeOver | None,
 ) -> None:
     """Prepares a fresh process.
 
@@ -216,21 +219,22 @@ def initialize(
         signals: those of this worker's place.
         has_forkserver: whether the operating system's parent of this process is a fork server.
         import_path: where the user's modules are found; this library is imported already.
-        actor_registry: where actors are found.
+        take_over: called once the user's modules can be found; see `WorkerPool`.
     """
-    prepare_process(import_path, actor_registry)
+    prepare_process(import_path, take_over)
     _Process.signals = signals
     die_with_parent(has_forkserver=has_forkserver)
 
 
-def prepare_process(import_path: ImportPath, actor_registry: ActorRegistry) -> None:
+def prepare_process(import_path: ImportPath, take_over: TakeOver | None) -> None:
     """What every process of ours does first; it does not yet end with its parent."""
     lead_group()
     _forget_inherited_ends()
     if sys.breakpointhook is sys.__breakpointhook__:
         sys.breakpointhook = _refuse_breakpoint
     import_path.take_over()
-    tell_this_process(actor_registry)
+    if take_over is not None:
+        take_over()
     print_whole_lines()
     # They reach the whole process group; the main process alone decides what they mean.
     for number in FOR_MAIN_PROCESS:

@@ -26,7 +26,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import process as executors
 from concurrent.futures.process import BrokenProcessPool
@@ -41,7 +41,6 @@ import cloudpickle
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-from trainer.actors.registry import ActorRegistry, registry_of_this_process
 from trainer.errors import RunnerError, SerializationError
 from trainer.runtime import worker as worker_main
 from trainer.runtime.fork_server import LOOK_EVERY_S, ForkServerWatch
@@ -63,6 +62,7 @@ from trainer.runtime.process_start import (
     starting,
 )
 from trainer.runtime.signals import signals_deferred
+from trainer.runtime.worker import TakeOver
 
 # ---- oom kills
 
@@ -96,6 +96,14 @@ _REAP_TIMEOUT_S: Final = 2.0
 _NOTHING: Final = (0,) * worker_main.NUM_NOTES
 
 
+Inherit = Callable[[], TakeOver | None]
+"""Called at each start of a worker; gives what the worker calls first, or None."""
+
+
+def nothing() -> None:
+    """Workers bring nothing along."""
+
+
 class WorkerSlot:
     """One place for a worker process; at most one call is under way at a time.
 
@@ -109,7 +117,12 @@ class WorkerSlot:
     """
 
     def __init__(
-        self, name: str, *, start_method: str, arrivals: SimpleQueue[object] | None = None
+        self,
+        name: str,
+        *,
+        start_method: str,
+        arrivals: SimpleQueue[object] | None = None,
+        inherit: Inherit = nothing,
     ) -> None:
         """Makes an empty place.
 
@@ -117,8 +130,10 @@ class WorkerSlot:
             name: what messages call it.
             start_method: "forkserver" or "spawn".
             arrivals: gets an item whenever an answer has come in.
+            inherit: see `WorkerPool`.
         """
         self.name = name
+        self._inherit = inherit
         self._arrivals: SimpleQueue[object] = SimpleQueue() if arrivals is None else arrivals
         self.pending: Future[bytes] | None = None
         self.is_busy = False
@@ -197,7 +212,7 @@ class WorkerSlot:
             max_workers=1,
             mp_context=self._context,
             initializer=_initialize,
-            initargs=(self._signals, has_forkserver, path, registry_of_this_process()),
+            initargs=(self._signals, has_forkserver, path, self._inherit()),
         )
         future = self._executor.submit(worker_main.construct, packed_factory)
         _leave_pipes_to_worker(self._executor)
@@ -486,14 +501,14 @@ def _broken(error: BrokenProcessPool) -> Future[bytes]:
 
 
 def _initialize(
-    signals: Any, has_forkserver: bool, import_path: ImportPath, actor_registry: ActorRegistry
+    signals: Any, has_forkserver: bool, import_path: ImportPath, take_over: TakeOver | None
 ) -> None:
     # The executor gives an initializer's arguments by position.
     worker_main.initialize(
         signals,
         has_forkserver=has_forkserver,
         import_path=import_path,
-        actor_registry=actor_registry,
+        take_over=take_over,
     )
 
 
