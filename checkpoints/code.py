@@ -25,8 +25,8 @@ from checkpoints.errors import (
 )
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, Manifest
-from checkpoints.moved_paths import SAVED_AT, paths_following
 from checkpoints.reader import read_code_bytes
+from checkpoints.run_directories import SAVED_AT, paths_following
 
 _MOST_VISITED: Final = 10_000
 

@@ -1,7 +1,7 @@
 """Directories that appear whole or not at all, and how the previous one survives every crash.
 
 Saving to the target T goes through these steps; N and O are names beside T (see
-`checkpoints.leftovers`), so all renames stay within one file system:
+`checkpoints.listing`), so all renames stay within one file system:
 
     1. make N; write and sync every file, `manifest.json` last; sync N
     2. rename T to O               (only if something is at T)
@@ -19,7 +19,7 @@ torn manifest fails its own checksum.
 
 An error instead of a crash is undone where possible: O goes back to T, N is removed. If going back
 fails too, both stay where they are and remain findable. A leftover is removed only when nobody
-works in it (whoever saves locks N and O, see `checkpoints.leftovers`) and it is not needed: it
+works in it (whoever saves locks N and O, see `checkpoints.listing`) and it is not needed: it
 is incomplete, or the checkpoint that it belongs to is complete.
 
 Several processes may save to T at once. If step 3 finds that another one has come to T since step
@@ -59,21 +59,19 @@ from checkpoints.errors import (
     CheckpointWriteError,
 )
 from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
-from checkpoints.leftovers import (
-    DirectoryLock,
-    Leftover,
-    damaged_path,
-    leftover_path,
-    parse_leftover,
-)
 from checkpoints.listing import (
+    DirectoryLock,
     FoundCheckpoint,
+    Leftover,
     PathLike,
+    damaged_path,
     find_checkpoints,
     identity_of,
+    leftover_path,
     leftovers_in,
     load_manifest,
     look_at,
+    parse_leftover,
     rescue,
     resolve_path,
 )

@@ -38,8 +38,8 @@ from checkpoints.manifest import (
     new_manifest,
     plain_metadata,
 )
-from checkpoints.moved_paths import SAVED_AT
 from checkpoints.reader import verify
+from checkpoints.run_directories import SAVED_AT
 
 # ---- writer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from callbacks.ready_made.non_finite_guard import NonFiniteGuard
 from callbacks.ready_made.progress import ProgressPrinter
 from callbacks.ready_made.recorders import EpisodeRecorder, VideoRecorder, load_episode
 from callbacks.ready_made.result_loggers import (
@@ -13,7 +12,7 @@ from callbacks.ready_made.result_loggers import (
     TensorBoardLogger,
 )
 from callbacks.ready_made.saving import BestCheckpoint, PeriodicCheckpoint
-from callbacks.ready_made.stopping import EarlyStopping
+from callbacks.ready_made.stopping import EarlyStopping, NonFiniteGuard
 from callbacks.ready_made.task_ladder import TaskLadder
 
 __all__ = [

@@ -36,9 +36,8 @@ from checkpoints import (
     verify,
 )
 from checkpoints.directory import make_directories, remove_checkpoint, set_damaged_aside, sweep
-from checkpoints.leftovers import DirectoryLock, parse_leftover
-from checkpoints.listing import PathLike, resolve_path
-from checkpoints.moved_paths import moved_path
+from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve_path
+from checkpoints.run_directories import moved_path
 
 # ---- directory claims
 

@@ -33,7 +33,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from checkpoints.moved_paths import moved_path
+from checkpoints.run_directories import moved_path
 
 # ---- line file
 

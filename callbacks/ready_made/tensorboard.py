@@ -23,7 +23,7 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.result_files import free_name, iteration_of, leaves
-from checkpoints.moved_paths import moved_path
+from checkpoints.run_directories import moved_path
 
 # ---- png
 

@@ -29,7 +29,7 @@ from checkpoints import (
     write_checkpoint,
 )
 from checkpoints.directory import sweep
-from checkpoints.leftovers import DirectoryLock, leftover_path
+from checkpoints.listing import DirectoryLock, leftover_path
 
 OLD, NEW = 1, 2
 EXIT_CODE = 77

@@ -15,7 +15,8 @@ import pytest
 from checkpoints import Checkpointable, CheckpointWriteError, encode
 from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
-from trainer.runtime import fork_server, worker_pool
+from trainer.runtime import process_start as fork_server
+from trainer.runtime import worker_pool
 from trainer.runtime.process_start import (
     START_METHOD_VARIABLE,
     choose_start_method,

@@ -27,7 +27,7 @@ from checkpoints import (
     verify,
     write_checkpoint,
 )
-from checkpoints.leftovers import DirectoryLock
+from checkpoints.listing import DirectoryLock
 from tests.steered_algorithm import SteeredAlgorithm
 from trainer import PPOConfig
 from trainer.testing.envs import CountdownEnv

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackSpec
-from trainer.env_runners.messages import EnvRunnerSpec, SlotPosition
-from trainer.env_runners.whereabouts import STEPPING, Whereabouts
+from trainer.env_runners.messages import STEPPING, EnvRunnerSpec, SlotPosition, Whereabouts
 from trainer.envs import make_env_factory
 from trainer.modules import RLModuleSpec
 from trainer.runner_group.records import RunnerPlace

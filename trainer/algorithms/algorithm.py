@@ -46,16 +46,17 @@ from trainer.algorithms.checkpointing import (
     check_facts,
     check_given_state,
     class_of_checkpoint,
+    class_of_state,
+    config_from_state,
     metadata_of_state,
+    plain_model_config,
+    restored_config,
     settings_behind,
     version_of,
 )
-from trainer.algorithms.counters import Counters
 from trainer.algorithms.evaluations import Evaluations
 from trainer.algorithms.inference import ActionRequest, Inference
-from trainer.algorithms.model_difference import plain_model_config
 from trainer.algorithms.registry import register_algorithm
-from trainer.algorithms.restored_config import class_of_state, config_from_state, restored_config
 from trainer.algorithms.sample_exploration import SampleExploration
 from trainer.algorithms.state import (
     ACTORS,
@@ -64,7 +65,12 @@ from trainer.algorithms.state import (
     ConnectorsRecord,
     MetricsRecord,
 )
-from trainer.algorithms.training_iteration import AfterResult, IterationResult, TrainingIterations
+from trainer.algorithms.training_iteration import (
+    AfterResult,
+    Counters,
+    IterationResult,
+    TrainingIterations,
+)
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec, normalization_settings
 from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics

@@ -15,7 +15,7 @@ from trainer.config.specs import exploration_spec
 from trainer.connectors import ActionDecoder, Normalization
 from trainer.env_runners.acting import Acting, Exploring
 from trainer.episodes import nested
-from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTION_PROB, ACTIONS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTION_PROB, ACTIONS
 from trainer.errors import EnvContractError
 from trainer.modules import RLModule
 from trainer.runtime.threads import single_threaded_blas

@@ -14,8 +14,8 @@ import numpy as np
 
 from trainer.connectors import before_decoding
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
 from trainer.episodes.conversion import with_rewards
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import Learner
 from trainer.runner_group import GroupSample

@@ -24,7 +24,7 @@ from checkpoints.state_shapes import TEXT, anything, dict_of, fields, list_of, s
 from trainer.actors.handles import get_actor_states, set_actor_states, with_kept
 from trainer.connectors import NormalizationStatistics
 from trainer.metrics import EpisodeStatistics, MetricsLogger
-from trainer.metrics.state_shapes import EPISODES_STATE, LOGGER_STATE
+from trainer.metrics.logger import EPISODES_STATE, LOGGER_STATE
 from trainer.types import State
 
 ACTORS: Final = "actors"

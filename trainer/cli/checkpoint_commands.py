@@ -41,8 +41,7 @@ from checkpoints import (
     read_manifest,
     verify,
 )
-from checkpoints.leftovers import is_damaged_name
-from checkpoints.listing import damages_in
+from checkpoints.listing import damages_in, is_damaged_name
 from checkpoints.manifest import CODE_FILE, version_differences
 from checkpoints.reader import read_array_places
 from checkpoints.run_directories import newest_whole

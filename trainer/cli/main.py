@@ -24,8 +24,8 @@ from typing import Any
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError, CodeNotAllowedError, listing
 from trainer.cli import checkpoint_commands, commands
+from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
-from trainer.cli.replaying import replay_episode
 from trainer.errors import TrainerError
 from trainer.interrupted_import import importing_is_over
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
 from trainer.config.config_values import DictAccess, section_methods
-from trainer.config.description import SettingDescription, describe
-from trainer.config.offered import not_offered_problems
+from trainer.config.names import SettingDescription, describe, not_offered_problems
 from trainer.config.run_sections import Sections
 from trainer.config.settings import Problem, raise_problems
 from trainer.config.specs import direct_runners

@@ -1,7 +1,7 @@
 """Settings of clusters, GPUs, frameworks and several agents: known here, mostly without effect.
 
 They are accepted so that configs written for RLlib need not be edited. Which of them do nothing,
-and which are refused unless they have their default, is written down in `trainer.config.offered`.
+and which are refused unless they have their default, is written down in `trainer.config.names`.
 """
 
 # Section methods only declare; the decorator `section` reads their arguments.

@@ -21,7 +21,7 @@ from trainer.env_runners.slot_env_state import Replay, SlotEnvState, SlotTasks, 
 from trainer.envs.env_checks import check_reset_form, check_step_form
 from trainer.envs.tasks import TaskInForce
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.columns import ACTIONS
+from trainer.episodes.episode_columns import ACTIONS
 from trainer.errors import EnvContractError
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import State

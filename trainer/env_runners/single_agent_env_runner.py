@@ -15,16 +15,18 @@ from trainer.env_runners.direct_runners import DirectRunners
 from trainer.env_runners.env_runner import ConfigView, EnvRunner, at_work, note_made, note_stopped
 from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
 from trainer.env_runners.messages import (
+    MAKING,
+    NOTHING,
     EnvRunnerSpec,
     SampleReply,
     SampleRequest,
     SlotPosition,
     Sync,
+    Whereabouts,
     share_out,
 )
 from trainer.env_runners.sub_env_repair import make_vector_env
 from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
-from trainer.env_runners.whereabouts import MAKING, NOTHING, Whereabouts
 from trainer.envs.env_checks import check_action_space, check_finite, explain_failure
 from trainer.envs.tasks import TaskInForce
 from trainer.episodes import SingleAgentEpisode

@@ -23,9 +23,8 @@ import gymnasium
 
 from callbacks import CallbackError
 from trainer.env_runners.env_slot import EnvSlot
-from trainer.env_runners.messages import EnvRestarts, SlotPosition
+from trainer.env_runners.messages import MENDING, EnvRestarts, SlotPosition, Whereabouts
 from trainer.env_runners.runner_parts import RunnerParts
-from trainer.env_runners.whereabouts import MENDING, Whereabouts
 from trainer.envs import EnvContext, VectorEnv
 from trainer.envs.env_checks import check_reset_signature, check_spaces, explain_failure
 from trainer.errors import EnvContractError, EnvCreationError

@@ -32,7 +32,7 @@ from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.runner_parts import RunnerParts
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.columns import (
+from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
     ACTION_PROB,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trainer.episodes import nested
-from trainer.episodes.columns import ACTIONS, OBS, REWARDS
+from trainer.episodes.episode_columns import ACTIONS, OBS, REWARDS
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EpisodeError

@@ -1,5 +1,21 @@
-"""The data of a chunk, column by column, with everything that reads or overwrites it.
+"""The names of an episode's columns, and what T, B and A mean in every docstring about arrays.
 
+    T   env steps of an episode or chunk, in order of time
+    B   rows of a batch: steps of several episodes one after another, or env slots side by side
+    A   numbers that make up one action (the dimensions of a flattened action)
+
+An episode has T actions and rewards but T + 1 observations and infos: the first observation comes
+from `env.reset()`. It answers "what was seen before step t" at index t.
+
+| column                | shape and dtype after `to_numpy()`                              |
+|-----------------------|-----------------------------------------------------------------|
+| `obs`                 | [T + 1, ...], as the env gave it; dicts and tuples stay |
+| `actions`             | [T, ...], as the module gave it                                  |
+| `rewards`             | float64, [T], so that returns are rounded once |
+| `infos`               | a list of T + 1 dicts (never an array)                          |
+| any extra output      | [T, ...], e.g. `action_logp` [T] and `action_dist_inputs` [T, K] |
+
+The data of a chunk, column by column, with everything that reads or overwrites it.
 What an episode *is* (its id, its end, how it grows and is cut) is in `single_agent_episode.py`, its
 return in `episode_returns.py`.
 
@@ -16,16 +32,71 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from checkpoints.arguments import shown
 from trainer.episodes import nested
-from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer, LookbackBuffer
 from trainer.errors import EpisodeError, EpisodeIndexError, UnknownOutputError
 from trainer.metrics.statistic import exact_partials, rounded_sum
+
+# ---- columns
+
+OBS: Final = "obs"
+"""Observations."""
+
+ACTIONS: Final = "actions"
+"""Actions as the module emitted them (before they are scaled to the env's bounds)."""
+
+REWARDS: Final = "rewards"
+"""Rewards, one per step."""
+
+INFOS: Final = "infos"
+"""The info dicts of `env.reset()` and `env.step()`."""
+
+TERMINATEDS: Final = "terminateds"
+"""bool, [T]: the env reached a final state at this step; only the last row can be True."""
+
+TRUNCATEDS: Final = "truncateds"
+"""bool, [T]: the episode was cut off by a limit at this step; only the last row can be True."""
+
+TIMESTEPS: Final = "t"
+"""int64, [T]: the number of the step in its whole episode, from 0."""
+
+EPISODE_IDS: Final = "eps_id"
+"""str, [T]: the id of the episode of each row."""
+
+ACTION_LOGP: Final = "action_logp"
+"""float32, [T]: log-probability of the action taken, under the policy that acted."""
+
+ACTION_DIST_INPUTS: Final = "action_dist_inputs"
+"""float32, [T, K]: what the module put into its action distribution, e.g. logits."""
+
+NEW_OBS: Final = "new_obs"
+"""[T, ...]: the observation after each step; row t is row t + 1 of `obs`."""
+
+ACTION_PROB: Final = "action_prob"
+"""float32, [T]: the exponential of `action_logp`."""
+
+AGENT_INDEX: Final = "agent_index"
+"""int64, [T]: the number of the agent in its env; 0 for a single one."""
+
+UNROLL_ID: Final = "unroll_id"
+"""int64, [T]: tells the chunks of an episode apart: the number of steps before the chunk."""
+
+VF_PREDS: Final = "vf_preds"
+"""[T]: the value function's predictions for `obs`."""
+
+ADVANTAGES: Final = "advantages"
+"""float64, [T]: how much better each action was than expected."""
+
+VALUE_TARGETS: Final = "value_targets"
+"""float64, [T]: what the value function is to predict for `obs`."""
+
+
+# ---- episode columns
 
 # ---- given data
 
@@ -172,70 +243,6 @@ Change = list[float] | None
 """Exact partials of what rewriting added to rewards; None if nobody rewrote them."""
 
 
-class EpisodeReturns:
-    """Returns of the steps up to the end of a chunk.
-
-    Attributes:
-        rewards: of this chunk and its look-back, T numbers.
-        earlier_return: exact partials of what the env paid in the episode's earlier chunks.
-        own_change: of the rewards of this chunk.
-        earlier_change: of those of the earlier chunks.
-    """
-
-    rewards: LookbackBuffer
-    earlier_return: list[float]
-    own_change: Change = None
-    earlier_change: Change = None
-
-    def chunk_return(self) -> float:
-        """The sum of the rewards of this chunk, without look-back and earlier chunks."""
-        return rounded_sum(self.rewards_list())
-
-    def get_return(self) -> float:
-        """What the env paid in the episode up to the end of this chunk, rounded once.
-
-        It covers the earlier chunks of an episode that was cut, and does not depend on where it was
-        cut, nor on what callbacks made of the rewards while the episode was played.
-        """
-        return rounded_sum(self._paid())
-
-    def get_rewritten_return(self) -> float | None:
-        """`get_return()` with the rewards that callbacks wrote; None if they wrote none."""
-        change = self.change_partials()
-        return None if change is None else rounded_sum(self._paid() + change)
-
-    def return_partials(self) -> list[float]:
-        """`get_return()` before rounding, for the chunk that follows."""
-        return exact_partials(self._paid())
-
-    def change_partials(self) -> Change:
-        """What rewriting added up to the end of this chunk, for the chunk that follows."""
-        return joined_changes(self.earlier_change, self.own_change)
-
-    def note_rewrite(self, before: list[float]) -> None:
-        """Notes that the rewards of this chunk were others; `get_return()` stays what it was.
-
-        Args:
-            before: the rewards that were replaced, [T].
-        """
-        change = exact_partials([*self.rewards_list(), *(-reward for reward in before)])
-        self.own_change = joined_changes(self.own_change, change)
-
-    def rewards_list(self) -> list[float]:
-        """The rewards of this chunk, without look-back; not to be changed."""
-        rewards: Any = self.rewards.data
-        if self.rewards.lookback:
-            rewards = rewards[self.rewards.lookback :]
-        return rewards if isinstance(rewards, list) else rewards.tolist()
-
-    def _paid(self) -> list[float]:
-        """Numbers that add up to what the env paid."""
-        rewards = self.rewards_list()
-        if not self.earlier_return and not self.own_change:
-            return rewards
-        return [*self.earlier_return, *rewards, *(-part for part in self.own_change or ())]
-
-
 def joined_changes(first: Change, second: Change) -> Change:
     """The change that both make together."""
     if first is None or second is None:
@@ -248,12 +255,11 @@ def joined_changes(first: Change, second: Change) -> Change:
 _Columns = TypeVar("_Columns", bound="EpisodeColumns")
 
 
-class EpisodeColumns(EpisodeReturns):
+class EpisodeColumns:
     """Observations, infos, actions, rewards and extra outputs of T steps and their look-back.
 
     Attributes:
-        observations: T + 1 items; see `trainer.episodes.columns` for shapes and dtypes of all
-            columns.
+        observations: T + 1 items; for shapes and dtypes see the head of this file.
         infos: T + 1 dicts.
         actions: T items.
         rewards: T numbers.
@@ -537,3 +543,56 @@ class EpisodeColumns(EpisodeReturns):
                 "with the first step that brings them, or through `set_extra_model_outputs` with "
                 "data for all steps."
             ) from cause
+
+    rewards: LookbackBuffer
+    earlier_return: list[float]
+    own_change: Change = None
+    earlier_change: Change = None
+
+    def chunk_return(self) -> float:
+        """The sum of the rewards of this chunk, without look-back and earlier chunks."""
+        return rounded_sum(self.rewards_list())
+
+    def get_return(self) -> float:
+        """What the env paid in the episode up to the end of this chunk, rounded once.
+
+        It covers the earlier chunks of an episode that was cut, and does not depend on where it was
+        cut, nor on what callbacks made of the rewards while the episode was played.
+        """
+        return rounded_sum(self._paid())
+
+    def get_rewritten_return(self) -> float | None:
+        """`get_return()` with the rewards that callbacks wrote; None if they wrote none."""
+        change = self.change_partials()
+        return None if change is None else rounded_sum(self._paid() + change)
+
+    def return_partials(self) -> list[float]:
+        """`get_return()` before rounding, for the chunk that follows."""
+        return exact_partials(self._paid())
+
+    def change_partials(self) -> Change:
+        """What rewriting added up to the end of this chunk, for the chunk that follows."""
+        return joined_changes(self.earlier_change, self.own_change)
+
+    def note_rewrite(self, before: list[float]) -> None:
+        """Notes that the rewards of this chunk were others; `get_return()` stays what it was.
+
+        Args:
+            before: the rewards that were replaced, [T].
+        """
+        change = exact_partials([*self.rewards_list(), *(-reward for reward in before)])
+        self.own_change = joined_changes(self.own_change, change)
+
+    def rewards_list(self) -> list[float]:
+        """The rewards of this chunk, without look-back; not to be changed."""
+        rewards: Any = self.rewards.data
+        if self.rewards.lookback:
+            rewards = rewards[self.rewards.lookback :]
+        return rewards if isinstance(rewards, list) else rewards.tolist()
+
+    def _paid(self) -> list[float]:
+        """Numbers that add up to what the env paid."""
+        rewards = self.rewards_list()
+        if not self.earlier_return and not self.own_change:
+            return rewards
+        return [*self.earlier_return, *rewards, *(-part for part in self.own_change or ())]

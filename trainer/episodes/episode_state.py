@@ -28,7 +28,7 @@ from checkpoints.state_shapes import (
     one_of,
 )
 from trainer.episodes import nested
-from trainer.episodes.columns import (
+from trainer.episodes.episode_columns import (
     ACTIONS,
     EPISODE_IDS,
     INFOS,
@@ -37,8 +37,10 @@ from trainer.episodes.columns import (
     TERMINATEDS,
     TIMESTEPS,
     TRUNCATEDS,
+    EpisodeColumns,
+    copied_data,
+    joined_changes,
 )
-from trainer.episodes.episode_columns import EpisodeColumns, copied_data, joined_changes
 from trainer.episodes.growing_episode import GrowingEpisode
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
-from trainer.episodes.episode_columns import given_columns
+from trainer.episodes.episode_columns import ACTIONS, INFOS, OBS, REWARDS, given_columns
 from trainer.episodes.episode_state import (
     MOVED_BY_CUT,
     USER_DATA,
@@ -275,7 +274,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
 
         Returns:
             {column: T rows}: lists before `to_numpy()`, arrays afterwards; the names are in
-                `trainer.episodes.columns`.
+                `trainer.episodes.episode_columns`.
         """
         return data_rows(self, self.id_)
 

@@ -1,15 +1,13 @@
 """Evaluation: sampling with another spec, by tickets that anyone may play."""
 
-from trainer.evaluation.evaluation_function import (
-    call_evaluation_function,
-    collect_episodes,
-    summarize_episodes,
-)
 from trainer.evaluation.evaluator import (
     EvaluationSettings,
     Evaluator,
     RunningEvaluation,
     Subject,
+    call_evaluation_function,
+    collect_episodes,
+    summarize_episodes,
 )
 
 __all__ = [

@@ -28,7 +28,6 @@ from trainer.exploration.discrete import (
 )
 from trainer.exploration.exploration import Exploration, WithSubExploration
 from trainer.exploration.intrinsic_rewards import RE3, Curiosity
-from trainer.exploration.nearest_name import hint
 from trainer.exploration.noise import (
     GaussianNoise,
     OrnsteinUhlenbeckNoise,
@@ -36,7 +35,7 @@ from trainer.exploration.noise import (
     PerWorkerGaussianNoise,
     PerWorkerOrnsteinUhlenbeckNoise,
 )
-from trainer.exploration.schedules import SCHEDULES
+from trainer.exploration.schedules import SCHEDULES, hint
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 
 EXPLORATIONS: Final[Mapping[str, type[Exploration]]] = MappingProxyType(

@@ -1,25 +1,39 @@
 """Schedules by RLlib's names: values as pure functions of the timestep.
 
-`trainer.nn.schedules.Schedule` is the one that optimisers use; these are what users write in an
+`trainer.nn.optimizers.Schedule` is the one that optimisers use; these are what users write in an
 `exploration_config`, as objects or as `{"type": "PiecewiseSchedule", ...}`.
 
 Checks of the arguments that strategies take, and the schedule most of them have.
+
+The nearest valid spelling of a name that nobody knows.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
 from trainer.errors import ConfigError, UnknownSettingError
-from trainer.exploration.nearest_name import hint
+
+# ---- nearest name
+
+
+def hint(name: str, candidates: Iterable[str]) -> str:
+    """The words " Did you mean …?", or nothing if no candidate is similar."""
+    lowered = {candidate.lower(): candidate for candidate in sorted(candidates)}
+    matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    return f" Did you mean {lowered[matches[0]]!r}?" if matches else ""
+
+
+# ---- schedules
 
 # ---- schedules
 

@@ -1,6 +1,15 @@
 """From episodes to better weights: columns, minibatches, and the base of all learners."""
 
-from trainer.learners.columns import Columns, columns_from_episodes, minibatches, num_minibatches
+from trainer.learners.columns import (
+    BatchListener,
+    Blame,
+    Columns,
+    TrainBatch,
+    TrainBatchEvent,
+    columns_from_episodes,
+    minibatches,
+    num_minibatches,
+)
 from trainer.learners.learner import (
     EpisodeLearner,
     Learner,
@@ -12,7 +21,6 @@ from trainer.learners.learner import (
     ReplayUpdate,
     TargetNetwork,
 )
-from trainer.learners.train_batch import BatchListener, Blame, TrainBatch, TrainBatchEvent
 
 __all__ = [
     "BatchListener",

@@ -28,11 +28,10 @@ from checkpoints.state_shapes import anything, count, fields, number
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder
 from trainer.episodes import nested
-from trainer.episodes.columns import ACTIONS, NEW_OBS, OBS, REWARDS
+from trainer.episodes.episode_columns import ACTIONS, NEW_OBS, OBS, REWARDS
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, FrozenConfigError, ModuleError
-from trainer.learners.columns import Columns, columns_from_episodes
-from trainer.learners.train_batch import BatchListener, TrainBatchEvent
+from trainer.learners.columns import BatchListener, Columns, TrainBatchEvent, columns_from_episodes
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions

@@ -13,7 +13,7 @@ from typing import Any, Final
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
 from trainer.metrics.keys import ResultKey, describe
 from trainer.metrics.options import leaves, nearest, text_of
-from trainer.metrics.rllib_keys import OLD_KEYS, old_value
+from trainer.metrics.rllib_names import OLD_KEYS, old_value
 
 # ---- summary
 

@@ -11,10 +11,14 @@ from typing import ClassVar, Final
 import numpy as np
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
-from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
+from trainer.modules.model_config import (
+    DefaultModelConfig,
+    NetworkPlan,
+    ObservationColumns,
+    image_of,
+)
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.modules.spaces import distribution_for
 from trainer.nn import (

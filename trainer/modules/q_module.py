@@ -10,10 +10,14 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ModuleError, UnsupportedSpaceError
-from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
+from trainer.modules.model_config import (
+    DefaultModelConfig,
+    NetworkPlan,
+    ObservationColumns,
+    image_of,
+)
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.modules.spaces import INVALID, is_invalid
 from trainer.nn import (

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods, shown
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient

@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import UnsupportedSpaceError
 from trainer.nn import (
     ActionDistribution,

@@ -42,10 +42,9 @@ from trainer.nn.layers import (
     columns_with_ones,
     name_of_rule,
 )
-from trainer.nn.optimizers import CLIP_MODES, Adam, GradientClipping
+from trainer.nn.optimizers import CLIP_MODES, Adam, GradientClipping, Schedule, ScheduleSetting
 from trainer.nn.parameters import Parameters
 from trainer.nn.product import ProductDistribution
-from trainer.nn.schedules import Schedule, ScheduleSetting
 
 __all__ = [
     "ACTIVATIONS",

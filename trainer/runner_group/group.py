@@ -42,8 +42,7 @@ from trainer.runner_group.plays import GroupSample, TicketPlay
 from trainer.runner_group.records import RunnerPlace, RunnerRecords
 from trainer.runner_group.rounds import Ask, OnRecreated
 from trainer.runner_group.slot_states import SlotStates, group_state
-from trainer.runner_group.tasks import EnvTasks
-from trainer.runner_group.user_calls import OnMetrics, UserCalls, WithNumber
+from trainer.runner_group.user_calls import EnvTasks, OnMetrics, UserCalls, WithNumber
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.types import DEFAULT_MODULE_ID, State
 

@@ -30,9 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from callbacks import CallbackError
-from trainer.env_runners.messages import RunnerReport, SampleReply, SampleRequest, Sync, Weights
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-from trainer.env_runners.whereabouts import (
+from trainer.env_runners.messages import (
     DOING,
     DOINGS,
     ENV_INDEX,
@@ -43,8 +41,14 @@ from trainer.env_runners.whereabouts import (
     SIGNS,
     STEPPING,
     STREAM,
+    RunnerReport,
+    SampleReply,
+    SampleRequest,
+    Sync,
+    Weights,
     is_putting_back,
 )
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.worker_service import apply_to_runner, report_of
 from trainer.errors import DebuggerError, EnvContractError, RunnerFailedError, RunnerLostError
 from trainer.runner_group.crash_files import CrashFiles

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from trainer.runtime.fork_server import end_stopped_fork_server
 from trainer.runtime.messages import Outcome
-from trainer.runtime.process_start import choose_start_method, preload
+from trainer.runtime.process_start import choose_start_method, end_stopped_fork_server, preload
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.worker import refuse_while_unpacking
 from trainer.runtime.worker_slot import Inherit, WorkerSlot, nothing

@@ -43,7 +43,6 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from trainer.errors import RunnerError, SerializationError
 from trainer.runtime import worker as worker_main
-from trainer.runtime.fork_server import LOOK_EVERY_S, ForkServerWatch
 from trainer.runtime.messages import (
     Failed,
     Failure,
@@ -55,6 +54,8 @@ from trainer.runtime.messages import (
 )
 from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
 from trainer.runtime.process_start import (
+    LOOK_EVERY_S,
+    ForkServerWatch,
     ImportPath,
     NamedSemaphores,
     describe_start_error,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate, TargetNetwork
 from trainer.modules import QModule, RLModuleSpec
 from trainer.nn import ScheduleSetting

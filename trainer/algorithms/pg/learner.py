@@ -18,7 +18,13 @@ import numpy as np
 
 from checkpoints.arguments import checked_methods
 from trainer.connectors import Chunks, discounted_returns
-from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, ADVANTAGES, OBS
+from trainer.episodes.episode_columns import (
+    ACTION_DIST_INPUTS,
+    ACTION_LOGP,
+    ACTIONS,
+    ADVANTAGES,
+    OBS,
+)
 from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
 from trainer.nn import DistributionTerms, ScheduleSetting
 from trainer.types import Array

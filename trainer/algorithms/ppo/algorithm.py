@@ -19,7 +19,7 @@ from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.settings import Problem, assignment, boolean, number, optional, schedule
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import SampleBatch, compute_advantages
-from trainer.episodes.columns import OBS, TERMINATEDS, VF_PREDS
+from trainer.episodes.episode_columns import OBS, TERMINATEDS, VF_PREDS
 from trainer.modules import RLModule
 from trainer.types import FloatArray
 

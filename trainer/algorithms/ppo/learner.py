@@ -33,7 +33,7 @@ from trainer.connectors import (
     explained_variance,
     standardize,
 )
-from trainer.episodes.columns import (
+from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
     ACTIONS,

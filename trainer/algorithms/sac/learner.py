@@ -27,7 +27,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
 from trainer.learners import BatchListener, ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
 from trainer.learners.learner import schedule_problems
