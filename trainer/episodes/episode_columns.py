@@ -15,17 +15,13 @@ from `env.reset()`. It answers "what was seen before step t" at index t.
 | `infos`               | a list of T + 1 dicts (never an array)                          |
 | any extra output      | [T, ...], e.g. `action_logp` [T] and `action_dist_inputs` [T, K] |
 
-The data of a chunk, column by column, with everything that reads or overwrites it.
-What an episode *is* (its id, its end, how it grows and is cut) is in `single_agent_episode.py`, its
-return in `episode_returns.py`.
+Here stand the data of a chunk, with everything that reads or overwrites them: whole columns that
+users hand in are checked and brought into the episode's own form; the invariant, which lengths
+columns must have, is checked; and what the episode paid is summed. What an episode *is* (its id,
+its end, how it grows and is cut) is in `single_agent_episode.py`.
 
-What users hand to episodes as whole columns, checked and brought into the episode's own form.
-
-The invariant of an episode: which lengths its columns must have.
-
-What an episode paid, over all its chunks, and what it is worth after callbacks rewrote rewards.
-Sums are exact (`trainer.metrics.statistic`). So they do not depend on where an episode was cut, and
-what a rewrite added can be taken off again without a trace.
+Sums of rewards are exact (`trainer.metrics.statistic`). So they do not depend on where an episode
+was cut, and what a rewrite added can be taken off again without a trace.
 """
 
 from __future__ import annotations
