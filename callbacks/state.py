@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints.moved_names import current_class
+
 # ---- state
 
 MAX_DEPTH: Final = 64
@@ -176,7 +178,7 @@ def matched_states(saved: Sequence[dict[str, Any]], classes: Sequence[str]) -> M
         saved: Entries `{"class": dotted name, "state": ...}` in the order they were saved.
         classes: The dotted class name of each object, in order.
     """
-    waiting = list(saved)
+    waiting = [{**entry, "class": current_class(entry["class"])} for entry in saved]
     pairs: dict[int, Any] = {}
     for same in (_same_name, _same_name_in_script):
         for index, name in enumerate(classes):

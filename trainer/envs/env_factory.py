@@ -27,6 +27,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from callbacks.packing import module_not_importable
 from checkpoints.arguments import checked_methods, instance, takes
+from checkpoints.moved_names import current_class
 from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError
 
@@ -360,13 +361,13 @@ def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
 
 _TESTING: Final = "trainer.testing."
 _HARMLESS_IN_TESTING: Final = (
-    "debug_envs.ContinuousEnv",
-    "debug_envs.CorridorEnv",
-    "debug_envs.CountdownEnv",
-    "debug_envs.TargetEnv",
-    "debug_envs.UnseededEnv",
-    "state_envs.RestlessEnv",
-    "task_envs.TaskCountdownEnv",
+    "envs.ContinuousEnv",
+    "envs.CorridorEnv",
+    "envs.CountdownEnv",
+    "envs.RestlessEnv",
+    "envs.TargetEnv",
+    "envs.TaskCountdownEnv",
+    "envs.UnseededEnv",
 )
 HARMLESS_TESTING_ENVS: Final = frozenset(
     _TESTING + name for path in _HARMLESS_IN_TESTING for name in (path, path.rpartition(".")[2])
@@ -392,7 +393,7 @@ def is_import_path(name: str) -> bool:
     with contextlib.suppress(gymnasium.error.Error):
         gymnasium.spec(name)
         return False
-    return "." in name and "/" not in name and name not in HARMLESS_TESTING_ENVS
+    return "." in name and "/" not in name and current_class(name) not in HARMLESS_TESTING_ENVS
 
 
 def leads_to_new_code(name: str) -> bool:
@@ -407,7 +408,7 @@ def leads_to_new_code(name: str) -> bool:
         return True
     if not is_import_path(name):
         return False
-    module_name, _, attribute = name.rpartition(".")
+    module_name, _, attribute = current_class(name).rpartition(".")
     # Not getattr, which may run a function of the module.
     found = vars(sys.modules.get(module_name, object)).get(attribute)
     if not (isinstance(found, type) and issubclass(found, gymnasium.Env)):
@@ -454,7 +455,7 @@ def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:
         return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
     except (gymnasium.error.Error, ImportError) as error:
         gym_error = error
-    module_name, _, attribute = name.rpartition(".")
+    module_name, _, attribute = current_class(name).rpartition(".")
     if module_name and "/" not in name and ":" not in name:
         try:
             found = getattr(importlib.import_module(module_name), attribute)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from gymnasium import spaces
 
+from checkpoints.moved_names import current_module
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.discrete import (
     EpsilonGreedy,
@@ -231,7 +232,7 @@ def _resolved(kind: Any) -> Any:
 
 def _imported(module: str, name: str, path: str) -> Any:
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(current_module(module)), name)
     except (ImportError, AttributeError) as cause:
         raise UnknownSettingError(
             f"exploration_config: type={path!r} cannot be imported ({cause}). Check the path, or "
