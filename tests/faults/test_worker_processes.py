@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -124,6 +126,10 @@ class Servant:
             self.signals.num_signs += 1
             time.sleep(0.01)
         return "done"
+
+    def show_progress(self, num_signs: int) -> None:
+        for _ in range(num_signs):
+            self.signals.num_signs += 1
 
     def hang(self) -> None:
         while True:
@@ -256,6 +262,24 @@ def test_a_worker_without_progress_is_killed_and_one_that_works_is_not(pool: Wor
     assert isinstance(outcome, Lost)
     assert outcome.stalled_s is not None
     assert 0.4 <= time.monotonic() - started_at < 2.0
+
+
+def test_progress_before_submit_returns_counts(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker may be faster than the main process, which is interrupted by others under load."""
+    submit = ProcessPoolExecutor.submit
+
+    def submit_and_wait(*arguments: Any) -> Any:
+        future = submit(*arguments)
+        futures.wait([future])
+        return future
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit_and_wait)
+    started(pool, 1)
+    for _ in range(2):
+        assert ask(pool, "show_progress", 3) == Success(None)
+        assert pool.slots[1].num_signs == 3
 
 
 @both_ways
