@@ -12,6 +12,7 @@ So nobody has to guess from an exception.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import signal
 import traceback
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from typing import Any, Final
 import cloudpickle
 
 from trainer.errors import RemoteError, SerializationError
+
+_LOGGER = logging.getLogger(__name__)
 
 # ---- messages
 
@@ -177,8 +180,11 @@ class Lost:
         start_error: what kept it from being started at all; None if it was.
         num_oom_kills: processes that the kernel ended for lack of memory since this one was
             started, on the whole machine; None if it does not say.
-        num_signs: `CallSignals.num_signs` at the end.
-        notes: `CallSignals.notes` at the end; empty if it was not asked anything.
+        num_signs: `Signals.num_signs` at the end.
+        notes: `Signals.notes` at the end; empty if it was not asked anything.
+        cause: what the engine says about the end where there is no exit code, as the rest of a
+            sentence; empty if it says nothing.
+        where: the machine it ran on, where that is not this one.
     """
 
     exit_code: int | None
@@ -188,6 +194,8 @@ class Lost:
     num_signs: int = field(default=0, compare=False)
     notes: tuple[int, ...] = field(default=(), compare=False)
     stall_limit: str = field(default="", compare=False)
+    cause: str = field(default="", compare=False)
+    where: str = field(default="", compare=False)
 
     @property
     def was_killed(self) -> bool:
@@ -196,13 +204,16 @@ class Lost:
 
     def describe(self) -> str:
         """One line: how the process ended, with the signal's name and what it usually means."""
+        return f"{self._end()} on {self.where}" if self.where else self._end()
+
+    def _end(self) -> str:
         if self.stalled_s is not None:
             limit = f" ({self.stall_limit})" if self.stall_limit else ""
             return f"made no progress for {self.stalled_s:.1f} s and was killed{limit}"
         if self.start_error is not None:
             return f"could not be started ({self.start_error})"
         if self.exit_code is None:
-            return "died (its exit code is not known)"
+            return f"died ({self.cause or 'its exit code is not known'})"
         if self.exit_code >= 0:
             # What multiprocessing says of a process whose fork server is gone.
             hint = " or with its fork server" if self.exit_code == _NO_FORK_SERVER else ""
@@ -221,6 +232,29 @@ class Lost:
 
 
 Outcome = Success | Failed | Lost
+
+
+def outcome_of(packed: bytes) -> Success | Failed:
+    """How a call ended whose packed `Reply` has arrived.
+
+    Unpickling runs the user's code: what it raises is told like that code's other errors.
+    """
+    try:
+        reply: Reply = cloudpickle.loads(packed)
+    except Exception as error:  # noqa: BLE001 - told to the caller, which raises it
+        return Failed(describe_failure(error, {"while": "its answer was unpacked"}))
+    return Success(reply.value) if reply.failure is None else Failed(reply.failure)
+
+
+def warn_of_close(name: str, failure: Failure) -> None:
+    """Says that a servant could not be closed properly; nothing depends on it any more."""
+    _LOGGER.warning(
+        "%s was stopped, but closing it raised %s: %s\n%s",
+        name.capitalize(),
+        failure.type_name,
+        failure.message,
+        failure.traceback_text.rstrip(),
+    )
 
 
 def _why_killed(num_oom_kills: int | None) -> str:
