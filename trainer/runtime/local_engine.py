@@ -33,9 +33,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from callbacks import PackingError
-from callbacks.packing import pack_object
-from trainer.errors import RunnerError, SerializationError
+from trainer.errors import RunnerError
 from trainer.runtime import worker as worker_main
 from trainer.runtime.engine import (
     NO_NOTES,
@@ -46,7 +44,14 @@ from trainer.runtime.engine import (
     TakeOver,
     nothing,
 )
-from trainer.runtime.messages import Failed, Lost, Outcome, outcome_of, warn_of_close
+from trainer.runtime.messages import (
+    Failed,
+    Lost,
+    Outcome,
+    outcome_of,
+    pack_arguments,
+    warn_of_close,
+)
 from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
 from trainer.runtime.process_start import (
     LOOK_EVERY_S,
@@ -221,10 +226,7 @@ class LocalPlace:
         limited_by: str = "",
     ) -> None:
         """Calls a method of the servant; see `Place`."""
-        try:
-            packed = pack_object(tuple(arguments), name=f"the arguments of {method}()")
-        except PackingError as error:
-            raise SerializationError(f"{self.name} was not asked: {error}") from error
+        packed = pack_arguments(self.name, method, arguments)
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
         with signals_deferred():

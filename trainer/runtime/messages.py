@@ -15,11 +15,14 @@ import dataclasses
 import logging
 import signal
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import cloudpickle
 
+from callbacks import PackingError
+from callbacks.packing import pack_object
 from trainer.errors import RemoteError, SerializationError
 
 _LOGGER = logging.getLogger(__name__)
@@ -98,6 +101,23 @@ def pack(value: object) -> bytes:
         raise SerializationError(
             f"{_culprit(value)} cannot be sent to another process: {type(error).__name__}: {error}"
         ) from error
+
+
+def pack_arguments(name: str, method: str, arguments: Sequence[object]) -> bytes:
+    """Pickles the arguments of a call of a servant's method.
+
+    Args:
+        name: what messages call the worker.
+        method: of the servant.
+        arguments: of the call.
+
+    Raises:
+        SerializationError: they cannot be pickled; the worker was not asked.
+    """
+    try:
+        return pack_object(tuple(arguments), name=f"the arguments of {method}()")
+    except PackingError as error:
+        raise SerializationError(f"{name} was not asked: {error}") from error
 
 
 def _culprit(value: Any) -> str:
