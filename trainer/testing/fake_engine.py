@@ -24,7 +24,7 @@ import math
 import random
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -164,7 +164,7 @@ class _FakeSignals:
 
     def __init__(self, on_sign: Callable[[], None]) -> None:
         self.must_end = False
-        self.notes = list(NO_NOTES)
+        self.notes: MutableSequence[int] = list(NO_NOTES)
         self._num_signs = 0
         self._on_sign = on_sign
 
