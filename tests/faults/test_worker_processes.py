@@ -262,7 +262,7 @@ def test_a_worker_without_progress_is_killed_and_one_that_works_is_not(pool: Wor
     outcome = ask(pool, "hang", stall_limit_s=0.4)
     assert isinstance(outcome, Lost)
     assert outcome.stalled_s is not None
-    assert 0.4 <= time.monotonic() - started_at < 2.0
+    assert 0.4 <= time.monotonic() - started_at < 20.0, "it would hang for 60 s"
 
 
 def test_progress_before_submit_returns_counts(
@@ -347,8 +347,8 @@ def test_stop_ends_a_worker_in_the_middle_of_its_work(pool: WorkerPool) -> None:
     assert pid is not None
     pool.slots[1].submit("hang", ())
     started_at = time.monotonic()
-    pool.stop()
-    assert time.monotonic() - started_at < 2.0
+    pool.stop(grace_s=60.0)
+    assert time.monotonic() - started_at < 20.0
     assert wait_until(lambda: not is_process_alive(pid))
 
 
