@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from trainer.testing import is_process_alive, wait_until, waiting
+from trainer.testing import is_process_alive, processes, wait_until
 
 
-@pytest.mark.parametrize("processes", [Path("/proc"), Path("/nothing/here")])
+@pytest.mark.parametrize("folder", [Path("/proc"), Path("/nothing/here")])
 def test_a_process_lives_until_it_ends_whether_or_not_it_is_collected(
-    processes: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     with monkeypatch.context() as patch:
-        patch.setattr(waiting, "_PROCESSES", processes)
+        patch.setattr(processes, "_PROCESSES", folder)
         assert is_process_alive(child.pid)
         assert is_process_alive(os.getpid())
         child.stdin.close()
