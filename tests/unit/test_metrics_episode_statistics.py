@@ -25,8 +25,7 @@ def records(*returns: float, **more: Any) -> list[EpisodeRecord]:
             value,
             length=number + 1,
             duration_s=0.5,
-            module_id="default_policy",
-            **more,
+            **{"module_id": "default_policy", **more},
         )
         for number, value in enumerate(returns)
     ]
