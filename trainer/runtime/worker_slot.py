@@ -199,8 +199,7 @@ class WorkerSlot:
         path = ImportPath.of_this_process()  # before `starting` changes it
         # multiprocessing starts processes of its own for the first semaphore.
         with signals_deferred(), starting():
-            self._signals.notes[:] = _NOTHING
-            self.is_busy = True
+            self._begin_call()
             try:
                 future = self._start_process(packed_factory, path)
             except (OSError, EOFError, RuntimeError) as error:
@@ -253,9 +252,8 @@ class WorkerSlot:
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
         with signals_deferred():
-            self.is_busy = True
+            self._begin_call()
             self._signals.must_end = False
-            self._signals.notes[:] = _NOTHING
             try:
                 future = self._executor.submit(worker_main.call, method, packed)
             except BrokenProcessPool as error:
@@ -263,12 +261,17 @@ class WorkerSlot:
                 future = _broken(_DiedIdleError(str(error)))
             self._watch(future, stall_limit_s, limited_by)
 
+    def _begin_call(self) -> None:
+        """Notes where the signals stand, before the worker is asked: it may be at work at once."""
+        self.is_busy = True
+        self._signals.notes[:] = _NOTHING
+        self._signs_before = self._signs_seen = self._signals.num_signs
+
     def _watch(self, future: Future[bytes], stall_limit_s: float | None, limited_by: str) -> None:
         self.pending = future
         self.stall_limit_s, self.limited_by = stall_limit_s, limited_by
         self._limit_at_work = None
         self._has_warned = False
-        self._signs_before = self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
         future.add_done_callback(functools.partial(self._note_end, self.pid))
 
