@@ -121,6 +121,7 @@ class Asking:
             )
         self.finish()
         places = self._records.places
+        at_work = None if self.stall_limit_s is None else (self.stall_limit_s, self.limited_by)
         if self._pool is None:
             return LocalRound(places, weights=self.weights, crash_files=self.crash_files)
         return RequestRound(
@@ -129,6 +130,7 @@ class Asking:
             weights=self.weights,
             policy=self._policy,
             start_limit_s=self._start_limit_s,
+            limit_at_work=at_work,
             crash_files=self.crash_files,
         )
 
