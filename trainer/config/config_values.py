@@ -33,7 +33,7 @@ from trainer.config.settings import (
     same_value,
 )
 from trainer.errors import ConfigError, FrozenConfigError
-from trainer.rllib_names.refused_overrides import CONFIG_OVERRIDES, refuse_overrides
+from trainer.old_names import OLD_NAMES, refuse_overrides
 
 # ---- config values
 
@@ -90,7 +90,7 @@ class ConfigValues:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_overrides(cls, CONFIG_OVERRIDES)
+        refuse_overrides(cls, OLD_NAMES.config_overrides)
         for name, member in list(vars(cls).items()):
             if isinstance(member, Setting):
                 setattr(cls, name, dataclasses.replace(member, name=name))
@@ -100,6 +100,22 @@ class ConfigValues:
                     f"default, write `changed_defaults = {{'{name}': ...}}` in the class body."
                 )
         cls._names = _collect_names(cls)
+
+    @classmethod
+    def declare(cls, sections: type[ConfigValues]) -> None:
+        """Gives this class and its subclasses the settings and sections that another one declares.
+
+        Args:
+            sections: declares them in its body; those of classes that it inherits are left out.
+        """
+        for name, member in vars(sections).items():
+            if isinstance(member, Setting) or hasattr(member, _SECTION_MARK):
+                setattr(cls, name, member)
+        waiting: list[type[ConfigValues]] = [cls]
+        while waiting:
+            known = waiting.pop()
+            known._names = _collect_names(known)
+            waiting += known.__subclasses__()
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from checkpoints.arguments import checked_arguments
 from trainer.errors import ReplayError
+from trainer.old_names import OLD_NAMES
 from trainer.replay.replay_buffer import PrioritizedReplayBuffer, ReplayBuffer
 
 REPLAY_BUFFERS: Final[Mapping[str, type[ReplayBuffer]]] = MappingProxyType(
@@ -27,12 +28,6 @@ REPLAY_BUFFERS: Final[Mapping[str, type[ReplayBuffer]]] = MappingProxyType(
 )
 """Every name that `type` may have."""
 
-_OLD_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "prioritized_replay_alpha": "alpha",
-        "prioritized_replay_beta": "beta",
-    }
-)
 _ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "batch_size_B": "`train_batch_size` says how many transitions an update draws.",
@@ -70,7 +65,9 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
     Raises:
         ReplayError: the type does not exist, or an argument is unknown or wrong.
     """
-    arguments = {_OLD_ARGUMENTS.get(name, name): value for name, value in config.items()}
+    arguments = {
+        OLD_NAMES.replay_arguments.get(name, name): value for name, value in config.items()
+    }
     buffer_class = _class_of(arguments.pop("type", "PrioritizedEpisodeReplayBuffer"))
     parameters = dict(inspect.signature(buffer_class.__init__).parameters)
     parameters.pop("self")

@@ -1,6 +1,5 @@
-"""Older names of the members of `MetricsLogger`.
+"""Old names of the members of `MetricsLogger`, and where results keep what old keys named.
 
-Where a result keeps what RLlib's old keys named; a table that could be deleted.
 Old keys resolve when asked for, `result["episode_reward_mean"]`, but are not listed, printed or
 written.
 """
@@ -11,13 +10,16 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-# ---- rllib names
+from checkpoints.arguments import checked_methods
+
+# ---- loggers
 
 
 class _MetricsLogger(Protocol):
     def aggregate(self, stats_dicts: Iterable[Mapping[Any, Any]], *, key: Any = None) -> None: ...
 
 
+@checked_methods()
 class MetricsLoggerNames:
     """Adds the older names to a metrics logger."""
 
@@ -28,7 +30,7 @@ class MetricsLoggerNames:
         self.aggregate(stats_dicts, key=key)
 
 
-# ---- rllib keys
+# ---- results
 
 OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""What RLlib's old episodes called things; adds no behaviour and could be deleted.
+"""What RLlib's old episodes called things, and its constants for the columns of batches.
 
 For code written for RLlib's old API stack, whose callbacks read `episode.total_reward`,
 `episode.last_info_for()` and so on.
@@ -6,11 +6,10 @@ For code written for RLlib's old API stack, whose callbacks read `episode.total_
 
 from __future__ import annotations
 
-import weakref
+from collections.abc import Callable
 from typing import Any, Final
 
-from checkpoints.arguments import shown
-from trainer.episodes.episode_columns import EpisodeColumns
+from checkpoints.arguments import checked_methods
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
@@ -18,20 +17,23 @@ from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 _OLD_DEFAULT_AGENT_ID: Final = "agent0"
 
 
-class RllibEpisodeNames(EpisodeColumns):
-    """The old names, each one line on top of the new ones.
+@checked_methods()
+class EpisodeNames:
+    """Adds the old names to an episode, each one line on top of the new ones."""
 
-    Attributes:
-        env_id: the index of the sub-env that is played, or None.
-    """
-
-    env_id: int | None = None
-    _worker: weakref.ref[Any] | None = None
     id_: str
     t: int
     agent_id: Any
     module_id: Any
-    temporary_data: dict[str, list[Any]]
+    player: Any
+    is_numpy: bool
+    observations: LookbackBuffer
+    infos: LookbackBuffer
+    actions: LookbackBuffer
+    rewards: LookbackBuffer
+    extra_model_outputs: dict[str, LookbackBuffer]
+    get_return: Callable[[], float]
+    to_numpy: Callable[[], Any]
 
     @property
     def episode_id(self) -> str:
@@ -41,22 +43,7 @@ class RllibEpisodeNames(EpisodeColumns):
     @property
     def worker(self) -> Any:
         """The env runner that plays, in its own process only; None elsewhere."""
-        return None if self._worker is None else self._worker()
-
-    def note_player(self, worker: Any, env_id: int) -> None:
-        """Tells the episode who plays it; the runner is not kept alive by that."""
-        try:
-            self._worker = weakref.ref(worker)
-        except TypeError as cause:  # a string, a list, ...
-            raise EpisodeError(
-                f"note_player() got worker={shown(worker)}; expected the env runner that plays. "
-                "Give the runner itself."
-            ) from cause
-        self.env_id = env_id
-
-    def share_player(self, other: RllibEpisodeNames) -> None:
-        """Tells another chunk of this episode who plays it."""
-        other._worker, other.env_id = self._worker, self.env_id
+        return self.player
 
     @property
     def length(self) -> int:
@@ -86,14 +73,6 @@ class RllibEpisodeNames(EpisodeColumns):
     def finalize(self) -> None:
         """Old name of `to_numpy()`."""
         self.to_numpy()
-
-    def add_temporary_timestep_data(self, key: str, data: Any) -> None:
-        """Appends a value to the list of `key`; nothing aligns it with steps."""
-        self.temporary_data.setdefault(key, []).append(data)
-
-    def get_temporary_timestep_data(self, key: str) -> list[Any]:
-        """All values added under `key` in this episode, [] if there are none."""
-        return self.temporary_data.get(key, [])
 
     def get_agents(self) -> list[Any]:
         """The ids of the agents that play."""
@@ -157,3 +136,25 @@ class RllibEpisodeNames(EpisodeColumns):
                 f"the agent {self.get_agents()[0]!r}. Leave the agent id out, or write "
                 f"{self.get_agents()[0]!r}."
             )
+
+
+class SampleBatchNames:
+    """Adds the constants to a batch; the names are those of `trainer.episodes.episode_columns`."""
+
+    OBS: Final = "obs"
+    CUR_OBS: Final = "obs"
+    NEXT_OBS: Final = "new_obs"
+    ACTIONS: Final = "actions"
+    REWARDS: Final = "rewards"
+    TERMINATEDS: Final = "terminateds"
+    TRUNCATEDS: Final = "truncateds"
+    INFOS: Final = "infos"
+    EPS_ID: Final = "eps_id"
+    UNROLL_ID: Final = "unroll_id"
+    AGENT_INDEX: Final = "agent_index"
+    T: Final = "t"
+    VF_PREDS: Final = "vf_preds"
+    ACTION_DIST_INPUTS: Final = "action_dist_inputs"
+    ACTION_PROB: Final = "action_prob"
+    ACTION_LOGP: Final = "action_logp"
+    SEQ_LENS: Final = "seq_lens"

@@ -1,7 +1,7 @@
-"""Settings of clusters, GPUs, frameworks and several agents: known here, mostly without effect.
+"""Settings of clusters, GPUs and frameworks: known here, without effect.
 
 They are accepted so that configs written for RLlib need not be edited. Which of them do nothing,
-and which are refused unless they have their default, is written down in `trainer.config.names`.
+and which are refused unless they have their default, is written down in `config.py` beside.
 """
 
 # Section methods only declare; the decorator `section` reads their arguments.
@@ -9,47 +9,25 @@ and which are refused unless they have their default, is written down in `traine
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from trainer.config.config_values import ConfigValues, section
 from trainer.config.settings import (
-    Check,
     NotProvided,
     Setting,
-    anything,
     boolean,
     integer,
     mapping,
     number,
-    one_of,
     optional,
     text,
 )
-from trainer.types import DEFAULT_MODULE_ID
 
 ConfigT = TypeVar("ConfigT", bound="StackSections")
 
-_POLICIES = Check(
-    "a dict by module id, or a list or set of module ids",
-    lambda value: isinstance(value, (dict, list, tuple, set, frozenset)),
-)
-_MAPPING_FN = Check(
-    "None, a callable or a dict with the key 'type'",
-    lambda value: value is None or callable(value) or isinstance(value, dict),
-)
-
 
 class StackSections(ConfigValues):
-    """`multi_agent()`, `resources()`, `framework()`, `api_stack()` and `experimental()`."""
-
-    policies = Setting[Any]({DEFAULT_MODULE_ID: None}, _POLICIES)
-    policy_map_capacity = Setting(100, integer(1))
-    policy_mapping_fn = Setting[Any](None, _MAPPING_FN)
-    policies_to_train = Setting[Any](None, anything("None, module ids or a callable"))
-    policy_states_are_swappable = Setting(False, boolean())
-    observation_fn = Setting[Callable[..., Any] | None](None, anything("None or a callable"))
-    count_steps_by = Setting("env_steps", one_of("env_steps", "agent_steps"))
+    """`resources()`, `framework()`, `api_stack()` and `experimental()`."""
 
     num_cpus_for_main_process = Setting[float](1, number(0))
     num_gpus = Setting[float](0, number(0))
@@ -70,38 +48,6 @@ class StackSections(ConfigValues):
     _use_msgpack_checkpoints = Setting(False, boolean())
     _disable_preprocessor_api = Setting(False, boolean())
     _disable_action_flattening = Setting(False, boolean())
-
-    @section
-    def multi_agent(
-        self: ConfigT,
-        *,
-        policies: Any = NotProvided,
-        policy_map_capacity: int = NotProvided,
-        policy_mapping_fn: Any = NotProvided,
-        policies_to_train: Any = NotProvided,
-        policy_states_are_swappable: bool = NotProvided,
-        observation_fn: Callable[..., Any] | None = NotProvided,
-        count_steps_by: str = NotProvided,
-        algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
-        **old_names: Any,
-    ) -> ConfigT:
-        """Say which modules act for which agents.
-
-        Args:
-            policies: modules by id, or just ids.
-            policy_map_capacity: modules kept in memory.
-            policy_mapping_fn: gives the module id of an agent, called as `fn(agent_id, episode)`.
-            policies_to_train: ids of the modules that learn; None trains all.
-            policy_states_are_swappable: whether modules can share memory.
-            observation_fn: changes the observations of all agents of an env.
-            count_steps_by: "env_steps" or "agent_steps".
-            algorithm_config_overrides_per_module: see `rl_module()`.
-            **old_names: old names of these settings.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
-        """
-        return self
 
     @section
     def resources(
