@@ -101,22 +101,6 @@ class ConfigValues:
                 )
         cls._names = _collect_names(cls)
 
-    @classmethod
-    def declare(cls, sections: type[ConfigValues]) -> None:
-        """Gives this class and its subclasses the settings and sections that another one declares.
-
-        Args:
-            sections: declares them in its body; those of classes that it inherits are left out.
-        """
-        for name, member in vars(sections).items():
-            if isinstance(member, Setting) or hasattr(member, _SECTION_MARK):
-                setattr(cls, name, member)
-        waiting: list[type[ConfigValues]] = [cls]
-        while waiting:
-            known = waiting.pop()
-            known._names = _collect_names(known)
-            waiting += known.__subclasses__()
-
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._is_frozen = False
@@ -303,6 +287,23 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
         default = defaults.get(name, setting.default)
         settings[name] = dataclasses.replace(setting, section=_home(table, name), default=default)
     return table
+
+
+def add_sections(cls: type[ConfigValues], sections: type[ConfigValues]) -> None:
+    """Gives a class and its subclasses the settings and sections that another one declares.
+
+    Args:
+        cls: gets them.
+        sections: declares them in its body; those of classes that it inherits are left out.
+    """
+    for name, member in vars(sections).items():
+        if isinstance(member, Setting) or hasattr(member, _SECTION_MARK):
+            setattr(cls, name, member)
+    waiting = [cls]
+    while waiting:
+        known = waiting.pop()
+        known._names = _collect_names(known)
+        waiting += known.__subclasses__()
 
 
 def _algorithms_with(name: str) -> list[str]:

@@ -18,7 +18,7 @@ from callbacks.rllib_names import (
     make_multi_callbacks,
 )
 from trainer.algorithms.algorithm import Algorithm
-from trainer.config.config_values import ConfigValues
+from trainer.config.config_values import ConfigValues, add_sections
 from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
 from trainer.episodes import SingleAgentEpisode
@@ -156,7 +156,7 @@ __all__ = [
 def install() -> None:
     """Adds all old names to the classes and tables of this process; called once."""
     _fill_tables()
-    ConfigValues.declare(StackSections)
+    add_sections(ConfigValues, StackSections)
     add_names(ConfigValues, config.SectionNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
     add_names(EnvRunner, EnvRunnerNames)
