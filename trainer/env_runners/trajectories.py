@@ -55,7 +55,7 @@ from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.metrics import EpisodeRecord
 from trainer.seeding import Role
-from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, Array
+from trainer.types import DEFAULT_AGENT_ID, Array
 
 # ---- trajectories
 
@@ -418,7 +418,7 @@ class TrajectoryEvent:
         original = before.copy(shallow=True)
         self._add_columns(batch, before)
         agent_id = DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id
-        module_id = DEFAULT_MODULE_ID if episode.module_id is None else episode.module_id
+        module_id = runner.module_id
         arguments: dict[str, Any] = {
             "env_runner": runner,
             "metrics_logger": runner.metrics,

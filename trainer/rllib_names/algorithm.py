@@ -115,7 +115,7 @@ class AlgorithmNames:
         """Older name of `eval_env_runner_group`."""
         return self.eval_env_runner_group
 
-    def get_policy(self: _Algorithm, policy_id: str = DEFAULT_MODULE_ID) -> Any:
+    def get_policy(self: _Algorithm, policy_id: str | None = None) -> Any:
         """Older name of `get_module`."""
         return self.get_module(policy_id)
 
