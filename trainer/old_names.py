@@ -74,6 +74,10 @@ class OldNames:
         result_keys: old keys of results; a function finds the value in a result or one of its
             parts and raises a KeyError if there is none.
         replay_arguments: old arguments of replay buffers, with those of today.
+        refused_replay_arguments: arguments that replay buffers here lack, with what there is
+            instead.
+        idle_replay_arguments: values of such arguments that ask for what buffers here do anyway.
+        refused_explorations: exploration strategies that are not here, with the reason.
         model_configs: functions from a `model_config` to one in the keys of today, and what is
             wrong with the others.
         checkpoint_arguments: functions from the arguments of `from_checkpoint()` to those that are
@@ -96,6 +100,9 @@ class OldNames:
         default_factory=dict
     )
     replay_arguments: dict[str, str] = dataclasses.field(default_factory=dict)
+    refused_replay_arguments: dict[str, str] = dataclasses.field(default_factory=dict)
+    idle_replay_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    refused_explorations: dict[str, str] = dataclasses.field(default_factory=dict)
     model_configs: list[Callable[[Mapping[str, Any]], tuple[dict[str, Any], list[str]]]] = (
         dataclasses.field(default_factory=list)
     )

@@ -104,6 +104,43 @@ OLD_REPLAY_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Old arguments of replay buffers."""
 
+REFUSED_REPLAY_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "batch_size_B": "`train_batch_size` says how many transitions an update draws.",
+        "batch_length_T": "`ReplayBuffer.sample_sequences(length=…)` draws sequences.",
+        "replay_sequence_length": "`ReplayBuffer.sample_sequences(length=…)` draws sequences.",
+        "learning_starts": "Use the setting `num_steps_sampled_before_learning_starts`.",
+        "metrics_num_episodes_for_smoothing": "The setting of the same name in `.reporting()` "
+        "holds for all metrics.",
+        "prioritized_replay_eps": "It is always 1e-6.",
+        "storage_unit": "Capacity always counts env steps.",
+    }
+)
+"""Arguments of RLlib's buffers that ours lack, and what there is instead."""
+IDLE_REPLAY_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "prioritized_replay_eps": 1e-6,
+        "replay_sequence_length": 1,
+        "storage_unit": "timesteps",
+        "worker_side_prioritization": False,
+    }
+)
+"""Values of such arguments that ask for what our buffers do anyway; RLlib's examples give them."""
+
+_SLATES: Final = (
+    "it chooses slates of documents for recommender systems, which no algorithm here does"
+)
+_BANDITS: Final = "it explores for contextual bandits with models of their own, which are not here"
+REFUSED_EXPLORATIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "SlateEpsilonGreedy": _SLATES,
+        "SlateSoftQ": _SLATES,
+        "ThompsonSampling": _BANDITS,
+        "UpperConfidenceBound": _BANDITS,
+    }
+)
+"""Strategies of RLlib that are not here, with the reason."""
+
 OLD_FILTERS: Final[Mapping[str, str]] = MappingProxyType(
     # The same numbers; in RLlib it may be used by several threads at once, as all may here.
     {"ConcurrentMeanStdFilter": "MeanStdFilter"}
