@@ -36,14 +36,13 @@ from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, RLModuleSpec
-from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runner_group.asking import Asking
 from trainer.runner_group.crash_files import CrashFiles, replay
 from trainer.runner_group.plays import GroupSample, TicketPlay
 from trainer.runner_group.records import RunnerPlace, RunnerRecords
 from trainer.runner_group.rounds import Ask, OnRecreated
 from trainer.runner_group.slot_states import SlotStates, group_state
-from trainer.runner_group.user_calls import EnvTasks, OnMetrics, UserCalls, WithNumber
+from trainer.runner_group.user_calls import EnvTasks, OfEnvs, OnMetrics, UserCalls, WithNumber
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.types import Array, State
 
@@ -54,7 +53,7 @@ _MOST_WORKERS: Final = 4096
 
 
 @checked_methods()
-class EnvRunnerGroup(EnvRunnerGroupNames):
+class EnvRunnerGroup:
     """The env runners of one purpose.
 
     Attributes:
@@ -377,6 +376,14 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             remote_worker_ids=options.get("remote_worker_ids"),
         )
         return self.foreach_env_runner([WithNumber(func, index) for index in indices], **options)
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
+        """Calls `func(env)` with every sub-env: a list of results per runner."""
+        return self.foreach_env_runner(OfEnvs(func, with_context=False))
+
+    def foreach_env_with_context(self, func: Callable[[Any, Any], Any]) -> list[list[Any]]:
+        """Calls `func(env, context)` with every sub-env: a list of results per runner."""
+        return self.foreach_env_runner(OfEnvs(func, with_context=True))
 
     def foreach_env_runner_async(
         self,
