@@ -25,7 +25,7 @@ RANKS: Final[dict[int, frozenset[str]]] = {
             "types",
             "seeding",
             "spaces",
-            "rllib_names",
+            "old_names",
             "sibling_packages",
             "interrupted_import",
         }
@@ -39,7 +39,8 @@ RANKS: Final[dict[int, frozenset[str]]] = {
     7: frozenset({"evaluation"}),
     8: frozenset({"algorithms"}),
     9: frozenset({"tune", "analysis", "cli"}),
-    10: frozenset({""}),  # trainer/__init__.py, which offers what users need
+    10: frozenset({"rllib_names"}),  # installed from outside; nothing but the next line imports it
+    11: frozenset({""}),  # trainer/__init__.py, which offers what users need
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""
 

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
-from trainer.config import NO_EFFECT, AlgorithmConfig
-from trainer.config.specs import env_runner_spec, module_spec, restart_policy
+from trainer.config import AlgorithmConfig
+from trainer.config.specs import env_runner_spec, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.evaluation import EvaluationSettings
 from trainer.learners import BatchListener, Blame, TrainBatch
 from trainer.modules import RLModule
+from trainer.old_names import OLD_NAMES
 from trainer.runner_group import EnvRunnerGroup
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.rounds import OnRecreated
@@ -79,9 +80,11 @@ def own_config(
 
 def _tell_what_has_no_effect(config: AlgorithmConfig) -> None:
     """Logs once per algorithm which settings were given that change nothing here."""
-    given = [name for name in config.changed_settings() if name in NO_EFFECT]
+    given = [name for name in config.changed_settings() if name in OLD_NAMES.no_effect]
     if given:
-        told = "; ".join(f"{name}={config[name]!r:.60} ({NO_EFFECT[name]})" for name in given)
+        told = "; ".join(
+            f"{name}={config[name]!r:.60} ({OLD_NAMES.no_effect[name]})" for name in given
+        )
         _LOGGER.warning(
             "These settings have no effect here: %s Leave them out, or see docs/settings.md.", told
         )
@@ -145,7 +148,7 @@ def make_group(
     if is_evaluation and config.evaluation_seed is not None:
         root_seed = config.evaluation_seed
     limit_s = config.evaluation_sample_timeout_s if is_evaluation else config.sample_timeout_s
-    spec = env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config))
+    spec = env_runner_spec(config, root_seed=root_seed, role=role)
     return EnvRunnerGroup(
         replace(
             spec,

@@ -13,7 +13,7 @@ import abc
 import contextlib
 import difflib
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from callbacks import CallbackChain
@@ -26,8 +26,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EnvError, FrozenConfigError
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
-from trainer.rllib_names.env_runner_names import EnvRunnerNames
-from trainer.types import Array, State
+from trainer.types import Array, ModuleId, State
 
 # ---- config view
 
@@ -84,7 +83,7 @@ _OWN = "env_runner"
 """The component with what a runner remembers besides its parts."""
 
 
-class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
+class EnvRunner(Checkpointable, abc.ABC):
     """Steps envs with a module's actions and hands out episodes.
 
     Life: constructed with a spec and everything it is to be brought up to date with; `sample` again
@@ -100,6 +99,7 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
         config: the settings, read-only; `config.in_evaluation` tells evaluation from training.
         env: its sub-envs (`env.envs`, `env.num_envs`).
         module: its network.
+        module_id: the id of that.
         metrics: its logger; what is logged here comes out under `env_runners/` of the result.
         weights_version: number of updates behind the weights that it acts with.
     """
@@ -108,6 +108,7 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
     config: ConfigView
     env: VectorEnv
     module: RLModule
+    module_id: ModuleId
     metrics: MetricsLogger
     callbacks: CallbackChain
     weights_version: int
@@ -181,6 +182,14 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
     def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Replaces the module's weights, until the next ones arrive from the learner."""
         self.module.set_state(dict(weights))
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
+        """Calls `func(env)` with every sub-env; no results if the runner has no env."""
+        return self.env.foreach_env(func) if self.env is not None else []
+
+    def foreach_env_with_context(self, func: Callable[[Any, Any], Any]) -> list[Any]:
+        """Calls `func(env, context)` with every sub-env; no results if the runner has no env."""
+        return self.env.foreach_env_with_context(func) if self.env is not None else []
 
     def make_env(self) -> None:
         """Refused: RLlib's way to give a runner another env in the middle of a run.

@@ -22,10 +22,11 @@ return {**summarize_episodes(collect_episodes(workers)), "foo": 1}
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import math
 import numbers
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,7 +34,6 @@ import gymnasium
 from gymnasium import spaces
 
 from checkpoints import StateError, encode, state_array
-from checkpoints.arguments import checked_arguments
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
@@ -49,14 +49,15 @@ from checkpoints.state_shapes import (
 )
 from trainer.connectors import Normalization, ObservationNormalizer, RewardTransform
 from trainer.env_runners import Assignment, Weights
-from trainer.env_runners.messages import share_out
+from trainer.env_runners.messages import ModuleWeights, share_out
 from trainer.errors import ConfigError, EvaluationError
-from trainer.metrics import EpisodeRecord, EpisodeStatistics, MetricsLogger
+from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
+from trainer.modules import ByModule
 from trainer.runner_group import EnvRunnerGroup, TicketPlay
 from trainer.runner_group.slot_states import CALLBACK_STATES
-from trainer.types import State
+from trainer.types import ModuleId, State
 
 # ---- evaluator
 
@@ -69,35 +70,28 @@ class Subject:
 
     Attributes:
         weights: what to act with.
-        normalization: what is done to observations on their way to the network.
+        normalization: what is done to observations on their way to the networks, by module.
         iteration: training iterations behind them.
     """
 
     weights: Weights
-    normalization: Normalization
+    normalization: ByModule[Normalization]
     iteration: int
 
     def get_state(self) -> State:
         """Plain data, from which the same evaluation can begin again."""
-        weights = self.weights
         return {
             "iteration": self.iteration,
-            "weights": {
-                "version": weights.version,
-                "state": {name: state_array(array) for name, array in weights.state.items()},
-                "exploration": dict(weights.exploration),
-                "timestep": weights.timestep,
-                **({} if weights.connectors is None else {"connectors": weights.connectors}),
-            },
-            "normalization": _normalization_state(self.normalization),
+            "weights": self.weights.to_state(state_array),
+            "normalization": self.normalization.map(_normalization_state).to_state(),
         }
 
     @classmethod
-    def from_state(cls, state: State) -> Subject:
-        """The subject that `get_state` was called on."""
+    def from_state(cls, state: State, ids: Collection[ModuleId]) -> Subject:
+        """The subject of these modules that `get_state` was called on."""
         return cls(
-            Weights(**state["weights"]),
-            _normalization_from(state["normalization"]),
+            Weights.from_state(state["weights"], ids),
+            ByModule.from_state(state["normalization"], ids).map(_normalization_from),
             state["iteration"],
         )
 
@@ -138,9 +132,11 @@ def check_same_spaces(training: EnvRunnerGroup, evaluation: EnvRunnerGroup) -> N
     Raises:
         ConfigError: the spaces differ; names both.
     """
-    for kind in ("observation_space", "action_space"):
-        trained = getattr(training.module_spec, kind)
-        given = getattr(evaluation.module_spec, kind)
+    for module_id, kind in itertools.product(
+        training.module_specs, ("observation_space", "action_space")
+    ):
+        trained = getattr(training.module_specs[module_id], kind)
+        given = getattr(evaluation.module_specs[module_id], kind)
         if _size(trained) != _size(given):
             raise ConfigError(
                 f"The evaluation env {evaluation.env_name!r} has {kind}={given}, and the training "
@@ -510,20 +506,33 @@ _EVALUATOR: Final = fields(
 )
 
 
-def evaluation_state(subject: State) -> ShapeCheck:
+def _module_weights_like(weights: ModuleWeights) -> dict[str, ShapeCheck]:
+    state = weights.to_state(state_array)
+    parts = {name: like(part) for name, part in state.items()}
+    return {**parts, "exploration": anything}  # a strategy's own, of any kind
+
+
+def _normalization_like(normalization: Normalization) -> ShapeCheck:
+    of_now = _normalization_state(normalization)
+    observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
+    return fields(observations, optional={"rewards": _REWARDS})
+
+
+def evaluation_state(subject: Subject) -> ShapeCheck:
     """The check for the component `evaluation`; states of earlier releases lack what is optional.
 
     Args:
-        subject: `Subject.get_state()` of the newest weights, which those of an evaluation under way
-            have to be like.
+        subject: of the newest weights, which those of an evaluation under way have to be like.
     """
-    parts = {name: like(part) for name, part in subject["weights"].items() if name != "connectors"}
-    weights = fields(  # a strategy's own, of any kind
-        {**parts, "exploration": anything}, optional={"connectors": of_type(dict)}
+    ids = subject.weights.modules.ids
+    modules = subject.weights.modules.map(_module_weights_like)
+    rest = {"timestep": count}
+    weights = fields(
+        {**(modules.only if len(ids) == 1 else {"modules": fields(modules.map(fields))}), **rest},
+        optional={"connectors": of_type(dict)},
     )
-    of_now = subject["normalization"]
-    observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
-    normalization = fields(observations, optional={"rewards": _REWARDS})
+    in_force = subject.normalization.map(_normalization_like)
+    normalization = ByModule.state_shape(in_force.__getitem__, ids)
     under_way = {"iteration": count, "weights": weights, "normalization": normalization}
     return fields(
         {"evaluator": _EVALUATOR, "last": _LAST},
@@ -596,64 +605,3 @@ def call_evaluation_function(
             f"{error}"
         ) from error
     return {**counts, **metrics}
-
-
-# ---- collecting
-
-_OLD_NAMES: Final = {
-    "episode_reward_mean": "episode_return_mean",
-    "episode_reward_min": "episode_return_min",
-    "episode_reward_max": "episode_return_max",
-    "episode_len_mean": "episode_len_mean",
-    "episodes_this_iter": "num_episodes",
-    "custom_metrics": "custom_metrics",
-    "hist_stats": "hist_stats",
-}
-
-
-@checked_arguments
-def collect_episodes(
-    workers: EnvRunnerGroup,
-    remote_worker_ids: Sequence[int] | None = None,
-    timeout_seconds: float | None = None,
-) -> list[EpisodeRecord]:
-    """What is left of the episodes that evaluation runners have ended since this was last called.
-
-    Args:
-        workers: the group that a custom evaluation function is given.
-        remote_worker_ids: no effect: records are in the main process already.
-        timeout_seconds: no effect, likewise.
-
-    Returns:
-        a record per episode, ordered by call of `foreach_env_runner`, then runner, then time.
-    """
-    del remote_worker_ids, timeout_seconds
-    return workers.take_records()
-
-
-@checked_arguments
-def summarize_episodes(
-    episodes: Iterable[EpisodeRecord],
-    new_episodes: Iterable[EpisodeRecord] | None = None,
-    keep_custom_metrics: bool = False,
-) -> dict[str, Any]:
-    """Mean, smallest and largest return of some episodes, and more, under RLlib's old names.
-
-    Args:
-        episodes: from `collect_episodes`.
-        new_episodes: those to count in `episodes_this_iter`; None counts all.
-        keep_custom_metrics: give custom metrics as lists instead of mean, min and max.
-
-    Returns:
-        `episode_reward_mean`, `episode_reward_min`, `episode_reward_max`, `episode_len_mean`,
-        `episodes_this_iter`, `custom_metrics`, `hist_stats`; NaN where there is no episode.
-    """
-    statistics = EpisodeStatistics(
-        smoothing=None, keep_per_episode_custom_metrics=keep_custom_metrics
-    )
-    statistics.add(episodes)
-    found = statistics.result()
-    summary = {old: found[name] for old, name in _OLD_NAMES.items()}
-    if new_episodes is not None:
-        summary["episodes_this_iter"] = len(list(new_episodes))
-    return summary

@@ -284,6 +284,20 @@ class WithNumber:
         return self.function(self.number, env_runner)
 
 
+@dataclass(frozen=True)
+class OfEnvs:
+    """Calls the user's function with each sub-env of a runner."""
+
+    function: Callable[..., Any]
+    with_context: bool
+
+    def __call__(self, env_runner: Any) -> Any:
+        """What the function gives, a list."""
+        if self.with_context:
+            return env_runner.foreach_env_with_context(self.function)
+        return env_runner.foreach_env(self.function)
+
+
 def _tell_timeouts(failures: dict[int, Failed | Lost], limit_s: float | None) -> None:
     """Leaves out who did not answer in time, and says so."""
     for index, outcome in list(failures.items()):

@@ -146,7 +146,12 @@ class Place(Protocol):
         """What the servant noted last; it stays when its worker dies."""
 
     def start(
-        self, packed_factory: bytes, *, stall_limit_s: float | None = None, limited_by: str = ""
+        self,
+        packed_factory: bytes,
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+        limit_at_work: tuple[float, str] | None = None,
     ) -> None:
         """Ends the worker that there is and starts another; the answer is the servant's report.
 
@@ -155,6 +160,7 @@ class Place(Protocol):
                 is unpickled in the worker.
             stall_limit_s: how long it may go without progress.
             limited_by: the setting that says so, for messages.
+            limit_at_work: both, from the first sign of progress on; the same if None.
         """
 
     def submit(
@@ -253,21 +259,31 @@ class StallWatch:
         """
         self.limit_s: float | None = None
         self.limited_by = ""
+        self._limit_at_work: tuple[float, str] | None = None
         self._name = name
         self._now_s = now_s
         self._num_seen = 0
         self._seen_at = 0.0
         self._has_warned = False
 
-    def begin(self, num_signs: int, *, limit_s: float | None, limited_by: str) -> None:
+    def begin(
+        self,
+        num_signs: int,
+        *,
+        limit_s: float | None,
+        limited_by: str,
+        limit_at_work: tuple[float, str] | None = None,
+    ) -> None:
         """Begins to watch a call.
 
         Args:
             num_signs: of the worker, before it was asked.
             limit_s: how long the call may go without progress.
             limited_by: the setting that says so.
+            limit_at_work: both, from the first sign of progress on; the same if None.
         """
         self.limit_s, self.limited_by = limit_s, limited_by
+        self._limit_at_work = limit_at_work
         self._has_warned = False
         self._num_seen = num_signs
         self._seen_at = self._now_s()
@@ -277,6 +293,8 @@ class StallWatch:
         if num_signs != self._num_seen:
             self._num_seen = num_signs
             self._seen_at = self._now_s()
+            if self._limit_at_work is not None:
+                self.limit_s, self.limited_by = self._limit_at_work
         return self._now_s() - self._seen_at
 
     def stalled_s(self, num_signs: int) -> float | None:
@@ -284,7 +302,8 @@ class StallWatch:
 
         Half of that time is worth a warning.
         """
-        limit_s, idle_s = self.limit_s, self.idle_s(num_signs)
+        idle_s = self.idle_s(num_signs)
+        limit_s = self.limit_s
         if limit_s is None or idle_s < limit_s / 2:
             return None
         if idle_s >= limit_s:
