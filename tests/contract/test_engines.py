@@ -24,6 +24,7 @@ from trainer.runtime import local_engine
 from trainer.runtime.engine import NO_NOTES, Engine, Signals
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Failed, Lost, Outcome, RemoteTraceback, Success, pack
+from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.runtime.threads import set_blas_threads
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.testing import FakeEngine, ScriptedFault, is_process_alive, wait_until
@@ -144,8 +145,11 @@ def fake_engine(*faults: ScriptedFault) -> FakeEngine:
 ENGINES: Final[dict[str, Callable[[], Engine]]] = {"local": LocalEngine, "fake": fake_engine}
 
 
-@pytest.fixture(params=list(ENGINES))
-def engine(request: pytest.FixtureRequest) -> Engine:
+@pytest.fixture(params=[*ENGINES, pytest.param("spawned", marks=pytest.mark.slow)])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    if request.param == "spawned":
+        monkeypatch.setenv(START_METHOD_VARIABLE, "spawn")
+        return LocalEngine()
     return ENGINES[request.param]()
 
 
@@ -244,6 +248,7 @@ def test_what_code_raises_comes_back_as_itself_with_traceback_and_context(
     assert isinstance(outcome, Failed)
     error = outcome.failure.unpack_error()
     assert isinstance(error, KeyError)
+    assert error.args == ("user's own",)
     assert isinstance(error.__cause__, RemoteTraceback)
     assert "in fail" in str(error.__cause__)
     assert outcome.failure.context == {"env": 3}
@@ -434,10 +439,12 @@ def test_without_incarnations_the_answer_of_a_killed_worker_would_be_taken(
 
 
 def test_a_busy_worker_is_killed_at_once(pool: WorkerPool) -> None:
+    pids = pool.pids()
     pool[1].submit("hang", ())
     assert pool.kill_busy() == [1]
     assert pool.pending() == []
     assert not pool[1].is_running
+    assert not any(is_process_alive(pid) for pid in pids.values())
     start(pool, 1)
 
 
@@ -562,9 +569,11 @@ def test_idle_servants_close_and_busy_workers_are_ended(engine: Engine, tmp_path
         for index in (1, 2):
             pool[index].submit("close_into", (tmp_path / f"closed {index}",))
             pool.next_outcome()
+        pids = pool.pids()
         pool[2].submit("hang", ())
         pool.stop()
         pool.stop()
+        assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids.values()))
         assert not any(place.is_running for place in pool.places.values())
         assert [file.name for file in tmp_path.iterdir()] == ["closed 1"]
 
@@ -572,10 +581,11 @@ def test_idle_servants_close_and_busy_workers_are_ended(engine: Engine, tmp_path
 def test_a_pool_that_is_dropped_leaves_no_worker(engine: Engine) -> None:
     pool = WorkerPool(["worker 1"], engine=engine, preload_modules=_PRELOADED)
     start(pool, 1)
-    place = pool[1]
+    place, pids = pool[1], pool.pids()
     pool[1].submit("hang", ())
     del pool
     assert wait_until(lambda: not place.is_running)
+    assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids.values()))
 
 
 _SCRIPT_OF_OWNER: Final = """
@@ -632,3 +642,57 @@ def test_lines_arrive_whole_and_workers_end_with_their_owner(name: str, tmp_path
     assert [chatted.count("a" * 100), chatted.count("b" * 100)] == [50, 50]
     pids = [int(pid) for pid in lines[-1].split()[1:]]
     assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids), within_s=4.0)
+
+
+# ---- the suite finds an engine that does not keep to it
+
+
+def _take_and_keep_call(place: FakePlace) -> Outcome:
+    call, outcome = place._call, _TAKE(place)
+    place._call = call  # it answers once more
+    return outcome
+
+
+def _lose_without_post_mortem(place: FakePlace, exit_code: int | None = None) -> None:
+    place._signals.notes[:] = NO_NOTES
+    _LOSE(place, exit_code)
+
+
+def _kill_on_paper(place: FakePlace) -> None:
+    if place._call is not None and place._call.has_arrived:
+        place.is_busy = False  # and the answer stays
+        return
+    _KILL(place)
+
+
+_TAKE, _LOSE, _KILL = FakePlace.take, FakePlace.lose, FakePlace.kill
+
+
+_BROKEN: Final[tuple[tuple[str, Any, Callable[[WorkerPool], None]], ...]] = (
+    ("take", _take_and_keep_call, test_a_death_is_noticed_exactly_once_and_touches_no_other),
+    ("lose", _lose_without_post_mortem, test_the_post_mortem_holds_the_last_heartbeat_and_notes),
+    ("kill", _kill_on_paper, test_an_answer_that_was_there_before_a_kill_is_not_taken),
+    (
+        "_as_worker",
+        lambda _, do: do(),
+        test_workers_compute_with_one_blas_thread_and_the_owner_with_its_own,
+    ),
+    ("_as_worker", lambda _, do: do(), test_workers_have_random_generators_of_their_own),
+    (
+        "num_signs",
+        property(lambda _: 0),
+        test_progress_and_notes_are_seen_while_the_call_is_under_way,
+    ),
+)
+
+
+@pytest.mark.parametrize(("method", "broken", "test"), _BROKEN)
+def test_an_engine_that_breaks_an_obligation_fails_its_test(
+    monkeypatch: pytest.MonkeyPatch, method: str, broken: Any, test: Callable[[WorkerPool], None]
+) -> None:
+    with pool_of(fake_engine(), 2) as pool:
+        start(pool, 1)
+        monkeypatch.setattr(FakePlace, method, broken)
+        with pytest.raises((AssertionError, RuntimeError)):
+            test(pool)
+        monkeypatch.undo()

@@ -1,4 +1,7 @@
-"""Worker processes under every kind of misfortune: where it breaks × how."""
+"""Worker processes under every kind of misfortune: where it breaks × how.
+
+What holds on every engine is tested in `tests/contract/test_engines.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from trainer.errors import ConfigError, RemoteError, SerializationError
-from trainer.runtime.messages import Failed, Lost, Outcome, RemoteTraceback, Success, pack
+from trainer.errors import ConfigError, RemoteError
+from trainer.runtime.messages import Failed, Lost, Outcome, Success, pack
 from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.testing.processes import is_process_alive, wait_until
@@ -235,35 +238,6 @@ def test_system_exit_in_user_code_is_a_lost_worker_not_a_hang(pool: WorkerPool) 
     assert isinstance(ask(pool, "act", _leave), (Lost, Failed))
 
 
-@both_ways
-def test_death_of_one_worker_does_not_touch_the_other(pool: WorkerPool) -> None:
-    started(pool, 1, 2)
-    pool[2].submit("work_with_progress", (0.3,))
-    pool[1].submit("act", (_exit,))
-    outcomes = dict([pool.next_outcome(), pool.next_outcome()])
-    assert outcomes == {1: Lost(exit_code=7), 2: Success("done")}
-
-
-def test_a_worker_that_dies_while_idle_is_noticed_at_the_next_call(pool: WorkerPool) -> None:
-    started(pool, 1)
-    pid = pool.pids().get(1)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: not is_process_alive(pid))
-    assert ask(pool, "echo", 1) == Lost(exit_code=-signal.SIGKILL)
-
-
-@both_ways
-def test_a_worker_without_progress_is_killed_and_one_that_works_is_not(pool: WorkerPool) -> None:
-    started(pool, 1)
-    assert ask(pool, "work_with_progress", 1.0, stall_limit_s=0.4) == Success("done")
-    started_at = time.monotonic()
-    outcome = ask(pool, "hang", stall_limit_s=0.4)
-    assert isinstance(outcome, Lost)
-    assert outcome.stalled_s is not None
-    assert 0.4 <= time.monotonic() - started_at < 20.0, "it would hang for 60 s"
-
-
 def test_progress_before_submit_returns_counts(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,28 +283,6 @@ def test_a_huge_answer_arrives(pool: WorkerPool) -> None:
     assert len(outcome.value) == 50_000_000
 
 
-def test_an_argument_that_cannot_be_pickled_is_refused_and_the_worker_is_untouched(
-    pool: WorkerPool,
-) -> None:
-    started(pool, 1)
-    with pytest.raises(SerializationError, match="cannot travel to another process"):
-        pool[1].submit("echo", (sys.stdout,))
-    assert ask(pool, "echo", 2) == Success(2)
-
-
-@both_ways
-def test_the_original_error_comes_back_with_the_remote_traceback(pool: WorkerPool) -> None:
-    started(pool, 1)
-    outcome = ask(pool, "act", _raise)
-    assert isinstance(outcome, Failed)
-    error = outcome.failure.unpack_error()
-    assert isinstance(error, KeyError)
-    assert error.args == ("user's own",)
-    assert isinstance(error.__cause__, RemoteTraceback)
-    assert "in _raise" in str(error.__cause__)
-    assert outcome.failure.context == {"env": 3}
-
-
 def test_an_error_that_cannot_travel_is_replaced_by_its_text(pool: WorkerPool) -> None:
     started(pool, 1)
     outcome = ask(pool, "act", _raise_unpicklable)
@@ -338,26 +290,6 @@ def test_an_error_that_cannot_travel_is_replaced_by_its_text(pool: WorkerPool) -
     error = outcome.failure.unpack_error()
     assert isinstance(error, RemoteError)
     assert "_UnpicklableError: 1 2" in str(error)
-
-
-def test_stop_ends_a_worker_in_the_middle_of_its_work(pool: WorkerPool) -> None:
-    started(pool, 1)
-    pid = pool.pids().get(1)
-    assert pid is not None
-    pool[1].submit("hang", ())
-    started_at = time.monotonic()
-    pool.stop(grace_s=60.0)
-    assert time.monotonic() - started_at < 20.0
-    assert wait_until(lambda: not is_process_alive(pid))
-
-
-def test_a_pool_that_is_dropped_leaves_no_process(start_method: str) -> None:
-    pool = WorkerPool(["first"], preload_modules=PRELOADED)
-    started(pool, 1)
-    pid = pool.pids().get(1)
-    assert pid is not None
-    del pool
-    assert wait_until(lambda: not is_process_alive(pid))
 
 
 _PARENT_SCRIPT = """
