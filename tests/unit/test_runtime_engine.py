@@ -47,7 +47,8 @@ def test_a_call_stalls_when_its_signs_stand_still_for_its_limit(
 def test_another_limit_counts_from_the_first_sign_on() -> None:
     clock = _Clock()
     watch = StallWatch("env runner 1", clock)
-    watch.begin(0, limit_s=100.0, limited_by="start", limit_at_work=(1.0, "work"))
+    watch.begin(0, limit_s=100.0, limited_by="start")
+    watch.limit_at_work = (1.0, "work")
     clock.now_s = 150.0
     assert watch.stalled_s(0) is None
     assert watch.stalled_s(1) is None

@@ -52,6 +52,7 @@ from trainer.env_runners.worker_service import apply_to_runner, report_of
 from trainer.errors import DebuggerError, EnvContractError, RunnerFailedError, RunnerLostError
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerPlace
+from trainer.runtime.engine import LimitAtWork
 from trainer.runtime.messages import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import describe_shadows
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
@@ -363,7 +364,7 @@ class RequestRound(Round):
         weights: Weights | None,
         policy: RestartPolicy,
         start_limit_s: float | None,
-        limit_at_work: tuple[float, str] | None,
+        limit_at_work: LimitAtWork | None,
         crash_files: CrashFiles,
     ) -> None:
         super().__init__()

@@ -51,6 +51,9 @@ NO_NOTES: Final = (0,) * NUM_NOTES
 TakeOver = Callable[[], object]
 """What a new worker calls first: it brings something of its owner along."""
 
+LimitAtWork = tuple[float, str]
+"""Seconds without progress that are allowed, and the setting that says so."""
+
 Inherit = Callable[[], TakeOver | None]
 """Called in the owner at each start of a worker; gives what the worker calls first, or None."""
 
@@ -151,7 +154,7 @@ class Place(Protocol):
         *,
         stall_limit_s: float | None = None,
         limited_by: str = "",
-        limit_at_work: tuple[float, str] | None = None,
+        limit_at_work: LimitAtWork | None = None,
     ) -> None:
         """Ends the worker that there is and starts another; the answer is the servant's report.
 
@@ -248,6 +251,7 @@ class StallWatch:
     Attributes:
         limit_s: how long the call may go without progress; None is for ever.
         limited_by: the setting that says so, for messages.
+        limit_at_work: both, from the call's first sign of progress on; the same if None.
     """
 
     def __init__(self, name: str, now_s: Callable[[], float]) -> None:
@@ -259,31 +263,23 @@ class StallWatch:
         """
         self.limit_s: float | None = None
         self.limited_by = ""
-        self._limit_at_work: tuple[float, str] | None = None
         self._name = name
         self._now_s = now_s
+        self.limit_at_work: LimitAtWork | None = None
         self._num_seen = 0
         self._seen_at = 0.0
         self._has_warned = False
 
-    def begin(
-        self,
-        num_signs: int,
-        *,
-        limit_s: float | None,
-        limited_by: str,
-        limit_at_work: tuple[float, str] | None = None,
-    ) -> None:
+    def begin(self, num_signs: int, *, limit_s: float | None, limited_by: str) -> None:
         """Begins to watch a call.
 
         Args:
             num_signs: of the worker, before it was asked.
             limit_s: how long the call may go without progress.
             limited_by: the setting that says so.
-            limit_at_work: both, from the first sign of progress on; the same if None.
         """
         self.limit_s, self.limited_by = limit_s, limited_by
-        self._limit_at_work = limit_at_work
+        self.limit_at_work = None
         self._has_warned = False
         self._num_seen = num_signs
         self._seen_at = self._now_s()
@@ -293,8 +289,8 @@ class StallWatch:
         if num_signs != self._num_seen:
             self._num_seen = num_signs
             self._seen_at = self._now_s()
-            if self._limit_at_work is not None:
-                self.limit_s, self.limited_by = self._limit_at_work
+            if self.limit_at_work is not None:
+                self.limit_s, self.limited_by = self.limit_at_work
         return self._now_s() - self._seen_at
 
     def stalled_s(self, num_signs: int) -> float | None:

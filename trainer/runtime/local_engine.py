@@ -39,6 +39,7 @@ from trainer.runtime.engine import (
     NO_NOTES,
     Arrivals,
     Inherit,
+    LimitAtWork,
     PlaceIdentity,
     StallWatch,
     TakeOver,
@@ -185,7 +186,7 @@ class LocalPlace:
         *,
         stall_limit_s: float | None = None,
         limited_by: str = "",
-        limit_at_work: tuple[float, str] | None = None,
+        limit_at_work: LimitAtWork | None = None,
     ) -> None:
         """Starts a new process that makes its servant; see `Place`."""
         self.kill()
@@ -207,7 +208,8 @@ class LocalPlace:
                 if self._process is not None:  # only the thread is missing that looks after it
                     self._process.kill()
                 future = _broken(_NotStartedError(describe_start_error(error)))
-            self._begin_waiting(future, stall_limit_s, limited_by, limit_at_work)
+            self._begin_waiting(future, stall_limit_s, limited_by)
+            self._watch.limit_at_work = limit_at_work
 
     def _start_process(self, packed_factory: bytes, path: ImportPath) -> Future[bytes]:
         keep_temporary_directory()
@@ -251,19 +253,10 @@ class LocalPlace:
         self._signs_before = self._signals.num_signs
 
     def _begin_waiting(
-        self,
-        future: Future[bytes],
-        stall_limit_s: float | None,
-        limited_by: str,
-        limit_at_work: tuple[float, str] | None = None,
+        self, future: Future[bytes], stall_limit_s: float | None, limited_by: str
     ) -> None:
         self._pending = future
-        self._watch.begin(
-            self._signs_before,
-            limit_s=stall_limit_s,
-            limited_by=limited_by,
-            limit_at_work=limit_at_work,
-        )
+        self._watch.begin(self._signs_before, limit_s=stall_limit_s, limited_by=limited_by)
         future.add_done_callback(functools.partial(self._note_end, self.pid))
 
     def _note_end(self, pid: int | None, future: Future[bytes]) -> None:

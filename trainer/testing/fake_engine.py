@@ -35,6 +35,7 @@ from trainer.runtime.engine import (
     NO_NOTES,
     Arrivals,
     Inherit,
+    LimitAtWork,
     PlaceIdentity,
     StallWatch,
     nothing,
@@ -282,7 +283,7 @@ class FakePlace:
         *,
         stall_limit_s: float | None = None,
         limited_by: str = "",
-        limit_at_work: tuple[float, str] | None = None,
+        limit_at_work: LimitAtWork | None = None,
     ) -> None:
         """Makes another servant from bytes; see `Place`."""
         self.kill()
@@ -291,13 +292,8 @@ class FakePlace:
         self._is_dead, self._exit_code = False, None
         self._generators = None
         self._host = host = ServantHost(self._signals)
-        self._begin("start", partial(host.construct, packed_factory))
-        self._watch.begin(
-            self._signs_before,
-            limit_s=stall_limit_s,
-            limited_by=limited_by,
-            limit_at_work=limit_at_work,
-        )
+        self._begin("start", partial(host.construct, packed_factory), stall_limit_s, limited_by)
+        self._watch.limit_at_work = limit_at_work
 
     def submit(
         self,
@@ -312,10 +308,15 @@ class FakePlace:
         if self._host is None:
             raise RuntimeError(f"{self.name} has no worker: start it first.")
         self._signals.must_end = False
-        self._begin(method, partial(self._host.call, method, packed))
-        self._watch.begin(self._signs_before, limit_s=stall_limit_s, limited_by=limited_by)
+        self._begin(method, partial(self._host.call, method, packed), stall_limit_s, limited_by)
 
-    def _begin(self, method: str, work: Callable[[], bytes]) -> None:
+    def _begin(
+        self,
+        method: str,
+        work: Callable[[], bytes],
+        stall_limit_s: float | None,
+        limited_by: str,
+    ) -> None:
         if self._call is not None:
             raise RuntimeError(f"{self.name} is asked while it owes an answer.")
         number, self.num_calls = self.num_calls, self.num_calls + 1
@@ -327,6 +328,7 @@ class FakePlace:
             fault = self._engine.take_fault(self.name, method, number)
             now_s = self._engine.now_s()
             self._call = _Call(number, _Turns(work), fault, now_s + takes_s)
+            self._watch.begin(self._signs_before, limit_s=stall_limit_s, limited_by=limited_by)
             if self._is_dead:
                 self._end_call(self._lost(self._exit_code))
 
