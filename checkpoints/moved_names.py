@@ -170,6 +170,7 @@ trainer.runner_group.rounds: trainer.env_runners.last_words trainer.env_runners.
     trainer.env_runners.request_round trainer.env_runners.rounds trainer.env_runners.trouble
 trainer.runner_group.slot_states: trainer.env_runners.group_state trainer.env_runners.position_shape
 trainer.runner_group.user_calls: trainer.env_runners.async_calls
+trainer.runtime.local_engine: trainer.runtime.oom_kills
 trainer.runtime.messages: trainer.runtime.outcomes
 trainer.runtime.process_start: trainer.runtime.fork_server trainer.runtime.import_path
     trainer.runtime.semaphores
@@ -178,7 +179,6 @@ trainer.runtime.threads: trainer.runtime.blas_threads trainer.runtime.garbage
     trainer.runtime.side_by_side
 trainer.runtime.worker: trainer.runtime.unpacking trainer.runtime.worker_main
     trainer.runtime.worker_output
-trainer.runtime.worker_slot: trainer.runtime.oom_kills
 trainer.testing.checks: trainer.testing.env_states trainer.testing.gradients trainer.testing.modules
 trainer.testing.envs: trainer.testing.debug_envs trainer.testing.state_envs
     trainer.testing.task_envs

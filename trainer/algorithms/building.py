@@ -21,6 +21,8 @@ from trainer.runner_group import EnvRunnerGroup
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.rounds import OnRecreated
 from trainer.runner_group.user_calls import OnMetrics
+from trainer.runtime.engine import Engine
+from trainer.runtime.local_engine import LocalEngine
 from trainer.seeding import Role
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -118,6 +120,11 @@ def batch_listener(callbacks: CallbackChain) -> BatchListener | None:
     return fire
 
 
+def make_engine() -> Engine:
+    """Where the remote runners of an algorithm live; no other place chooses an engine for them."""
+    return LocalEngine()
+
+
 def make_group(
     config: AlgorithmConfig,
     role: Role,
@@ -161,6 +168,7 @@ def make_group(
         ),
         on_recreated=on_recreated,
         on_metrics=on_metrics,
+        engine=make_engine(),
     )
 
 

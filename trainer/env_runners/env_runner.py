@@ -254,12 +254,13 @@ def get_global_worker() -> EnvRunner | None:
 @contextlib.contextmanager
 def at_work(runner: EnvRunner) -> Iterator[None]:
     """In the block, this runner is the one of the process."""
-    outside = _Process.at_work
-    _Process.at_work = (*outside, runner)
+    _Process.at_work = (*_Process.at_work, runner)
     try:
         yield
-    finally:
-        _Process.at_work = outside
+    finally:  # calls of several runners may overlap, each in a thread of its own
+        innermost_first = list(reversed(_Process.at_work))
+        innermost_first.remove(runner)
+        _Process.at_work = tuple(reversed(innermost_first))
 
 
 def note_made(runner: EnvRunner) -> None:

@@ -43,6 +43,7 @@ from trainer.runner_group.records import RunnerPlace, RunnerRecords
 from trainer.runner_group.rounds import Ask, OnRecreated
 from trainer.runner_group.slot_states import SlotStates, group_state
 from trainer.runner_group.user_calls import EnvTasks, OfEnvs, OnMetrics, UserCalls, WithNumber
+from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.types import Array, State
 
@@ -73,6 +74,7 @@ class EnvRunnerGroup:
         crash_files: CrashFiles | None = None,
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
+        engine: Engine | None = None,
         setup: bool = True,
         **rllib_arguments: Any,
     ) -> None:
@@ -90,6 +92,7 @@ class EnvRunnerGroup:
             crash_files: where requests that failed are kept; None keeps none.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
+            engine: where remote runners live; None is for processes of this machine.
             setup: with a config: False leaves it to `start()` to make the runners.
             rllib_arguments: further arguments of RLlib's, with a config.
 
@@ -112,6 +115,7 @@ class EnvRunnerGroup:
             start_limit_s=start_limit_s,
             crash_files=crash_files or CrashFiles(),
             on_recreated=on_recreated,
+            engine=engine,
         )
         self._calls = UserCalls(self._records, self._asking, on_metrics)
         self._states = SlotStates(self._records)

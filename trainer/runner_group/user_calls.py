@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -198,9 +197,9 @@ class UserCalls:
         Args:
             timeout_s: how long to wait until all calls are answered; None waits for all.
         """
-        until = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
-        while not self._advance(min(_LOOK_EVERY_S, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until:
+        until = self._asking.now_s() + (math.inf if timeout_s is None else timeout_s)
+        while not self._advance(min(_LOOK_EVERY_S, max(0.0, until - self._asking.now_s()))):
+            if self._asking.now_s() >= until:
                 break
         self._asking.tell_recreated()
         failed, self._failed = self._failed, RoundResult()
