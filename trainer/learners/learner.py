@@ -14,6 +14,7 @@ A slowly following copy of a network, to learn against.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,6 +43,9 @@ from trainer.types import Array, State
 # ---- settings
 
 
+_Settings = TypeVar("_Settings", bound="LearnerSettings")
+
+
 @dataclass(frozen=True)
 class LearnerSettings:
     """How a learner learns; names are those of `AlgorithmConfig.training()`.
@@ -67,6 +71,17 @@ class LearnerSettings:
     grad_clip_by: str = "global_norm"
     adam_betas: tuple[float, float] = (0.9, 0.999)
     adam_epsilon: float = 1e-8
+
+    @classmethod
+    def from_config(cls: type[_Settings], config: Any, **others: Any) -> _Settings:
+        """The settings of the same names in a config; what it does not know keeps its default.
+
+        Args:
+            config: an `AlgorithmConfig`.
+            **others: settings whose values come from elsewhere.
+        """
+        names = [field.name for field in dataclasses.fields(cls) if field.name in config]
+        return cls(**{**{name: config[name] for name in names}, **others})
 
     def __post_init__(self) -> None:
         problems = self.problems()
