@@ -67,8 +67,8 @@ from trainer.env_runners import (  # noqa: E402
     SingleAgentEnvRunner,
     get_global_worker,
 )
-from trainer.envs import EnvContext, StatefulEnv, register_env  # noqa: E402
-from trainer.episodes import SingleAgentEpisode  # noqa: E402
+from trainer.envs import EnvContext, MultiAgentEnv, StatefulEnv, register_env  # noqa: E402
+from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
     AlgorithmStoppedError,
     ConfigError,
@@ -272,6 +272,8 @@ __all__ = [
     "MetricsError",
     "MetricsLogger",
     "ModuleError",
+    "MultiAgentEnv",
+    "MultiAgentEpisode",
     "MultiCallbacks",
     "NonFiniteError",
     "NonFiniteGuard",

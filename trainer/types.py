@@ -13,6 +13,12 @@ DEFAULT_MODULE_ID: Final = "default_policy"
 DEFAULT_AGENT_ID: Final = "default_agent"
 """The agent of a single-agent env."""
 
+AgentId = str | int
+"""The id of an agent (see `trainer.agent_ids`); a bool is none."""
+
+ModuleId = str
+"""The id of a module."""
+
 FloatArray = npt.NDArray[np.float32]
 """An array of float32, the number type of data, weights and gradients."""
 

@@ -8,13 +8,16 @@ from trainer.envs.env_factory import (
     take_over_registrations,
 )
 from trainer.envs.env_state import EnvState, StatefulEnv, silent_wrappers, why_no_env_state
+from trainer.envs.multi_agent_env import EnvAgents, MultiAgentEnv
 from trainer.envs.registry import register_env
 from trainer.envs.vector_env import VectorEnv
 
 __all__ = [
+    "EnvAgents",
     "EnvContext",
     "EnvFactory",
     "EnvState",
+    "MultiAgentEnv",
     "StatefulEnv",
     "VectorEnv",
     "make_env_factory",

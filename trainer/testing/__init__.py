@@ -22,11 +22,13 @@ from trainer.testing.gradients import gradient_check
 from trainer.testing.killer import Kill, RandomKiller
 from trainer.testing.leaks import no_leaks
 from trainer.testing.modules import check_module
+from trainer.testing.multi_agent_envs import AgentScript, ScriptedMultiAgentEnv, ScriptedStep
 from trainer.testing.parcels import Parcel
 from trainer.testing.state_envs import RestlessEnv
 from trainer.testing.waiting import is_process_alive, wait_until
 
 __all__ = [
+    "AgentScript",
     "ContinuousEnv",
     "CorridorEnv",
     "CountdownEnv",
@@ -40,6 +42,8 @@ __all__ = [
     "Parcel",
     "RandomKiller",
     "RestlessEnv",
+    "ScriptedMultiAgentEnv",
+    "ScriptedStep",
     "TargetEnv",
     "UnpicklableError",
     "UnseededEnv",

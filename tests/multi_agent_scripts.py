@@ -1,0 +1,242 @@
+"""Golden episodes of several agents: what an env answers, step by step, with every listed number.
+
+Observations are small ints: those of A are 0, 1, 2, …, those of B 20, 21, …, those of C 40, 41, …
+Actions are 5 for the first of an agent, 6 for the second, and so on. Each agent's module gives the
+extra output `logp`, which is minus the number of its action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from trainer import MultiAgentEpisode
+from trainer.testing import AgentScript, ScriptedStep
+
+FIRST_ACTION: Final = 5
+
+
+def step(
+    observations: Mapping[Any, Any] | None = None,
+    rewards: Mapping[Any, float] | None = None,
+    *,
+    terminated: str = "",
+    truncated: str = "",
+    infos: Mapping[Any, Any] | None = None,
+) -> ScriptedStep:
+    """One answer of an env; flags are given as letters, "*" for all."""
+    names = {"*": "__all__"}
+    return ScriptedStep(
+        dict(observations or {}),
+        dict(rewards or {}),
+        {names.get(letter, letter): True for letter in terminated},
+        {names.get(letter, letter): True for letter in truncated},
+        dict(infos or {}),
+    )
+
+
+G1 = AgentScript(
+    ("A", "B"),
+    [
+        step({"A": 0}),
+        step({"A": 1, "B": 20}, {"A": 1.0, "B": 5.0}),
+        step({"A": 2, "B": 21}, {"A": 1.0, "B": 2.0}),
+        step({"A": 3, "B": 22}, {"A": 1.0, "B": 3.0}, terminated="*"),
+    ],
+)
+G2 = AgentScript(
+    ("A", "B"),
+    [
+        step({"A": 0, "B": 20}),
+        step({"A": 1, "B": 21}, {"A": 1.0, "B": -1.0}, terminated="B"),
+        step({"A": 2}, {"A": 1.0}),
+        step({"A": 3}, {"A": 1.0}, terminated="A"),
+    ],
+)
+G3 = AgentScript(("A", "B"), [*G2.steps[:2], step({"A": 2, "B": 22}, {"A": 1.0}), G2.steps[3]])
+G4 = AgentScript(
+    ("A", "B"),
+    [
+        step({"A": 0, "B": 20}),
+        step({"A": 1}, {"A": 1.0, "B": 0.5}),
+        step({"A": 2}, {"A": 1.0, "B": 0.25}),
+        step({"A": 3, "B": 21}, {"A": 1.0, "B": 1.0}),
+        step({"A": 4, "B": 22}, {"A": 1.0, "B": 2.0}, truncated="*"),
+    ],
+)
+G6 = AgentScript(
+    ("O", "X"),
+    [
+        step({"X": 0}),
+        step({"O": 20}),
+        step({"X": 1}),
+        step({}, {"X": 1.0, "O": -1.0}, terminated="*"),
+    ],
+)
+G7 = AgentScript(
+    ("A", "B"),
+    [
+        step({"A": 0, "B": 20}),
+        step({"A": 1, "B": 21}, {"A": 1.0, "B": 1.0}),
+        step({"A": 2, "B": 22}, {"A": 1.0, "B": 1.0}, truncated="AB"),
+    ],
+)
+G8 = AgentScript(
+    ("A", "B"),
+    [
+        step({"A": 0, "B": 20}),
+        step({"A": 1, "B": 21}, {"A": 1.0, "B": 1.0}, terminated="A"),
+        step({"B": 22}, {"B": 1.0}, truncated="B"),
+    ],
+)
+G9 = AgentScript(
+    ("A", "B"),
+    [
+        step({"A": 0}),
+        step({"A": 1}, {"A": 1.0}, terminated="A"),
+        step({"B": 20}),
+        step({"B": 21}, {"B": 2.0}, terminated="B"),
+    ],
+)
+G10 = AgentScript(
+    ("A",),
+    [step(), step(), step({"A": 0}), step({"A": 1}, {"A": 1.0}, terminated="*")],
+)
+G11 = AgentScript(
+    ("A", "B"),
+    [*G2.steps[:3], step({"A": 3}, {"A": 1.0, "B": 4.0}, terminated="A")],
+)
+G12 = AgentScript(("A", "B"), [*G4.steps[:3], step({"A": 3}, {"A": 1.0}, truncated="*")])
+G13 = AgentScript(("A", "B"), [*G4.steps[:3], step({"A": 3}, {"A": 1.0}, terminated="*")])
+G14 = AgentScript(
+    ("A", "B"),
+    [
+        step({"A": 0}),
+        step({"A": 1, "B": 20}, {"A": 1.0, "B": 2.0}, terminated="B"),
+        step({"A": 2}, {"A": 1.0}, terminated="*"),
+    ],
+)
+G15 = AgentScript(
+    ("A",),
+    [
+        step({"A": 0}, infos={"__common__": {"w": 1}}),
+        step({"A": 1}, {"A": 1.0}, infos={"__common__": {"w": 2}, "A": {"k": 3}}),
+    ],
+)
+G16 = AgentScript(
+    (1, 2),
+    [
+        step({1: 0, 2: 20}),
+        step({1: 1, 2: 21}, {1: 1.0, 2: 2.0}),
+        step({1: 2, 2: 22}, {1: 1.0, 2: 2.0}),
+        step({1: 3, 2: 23}, {1: 0.5, 2: 0.5}),
+        step({1: 4, 2: 24}, {1: 0.5, 2: 0.5}, terminated="*"),
+    ],
+)
+G17 = AgentScript(
+    ("A", "B", "C"),
+    [
+        step({"A": 0, "B": 20, "C": 40}),
+        *(
+            step({"A": t, "B": 20 + t, "C": 40 + t}, {"A": 1.0, "B": 1.0, "C": 1.0})
+            for t in range(1, 20)
+        ),
+    ],
+)
+
+GOLDEN: Final = {
+    "G1": G1,
+    "G2": G2,
+    "G4": G4,
+    "G6": G6,
+    "G7": G7,
+    "G8": G8,
+    "G9": G9,
+    "G10": G10,
+    "G11": G11,
+    "G12": G12,
+    "G13": G13,
+    "G14": G14,
+    "G15": G15,
+    "G16": G16,
+    "G17": G17,
+}
+"""Those that an env may play; G3 breaks the contract, G5 is G4 in two chunks."""
+
+
+def started(script: AgentScript, **settings: Any) -> MultiAgentEpisode:
+    """An episode that was reset as the script says."""
+    episode = MultiAgentEpisode("golden", possible_agents=script.agents, **settings)
+    first = script.steps[0]
+    episode.add_env_reset(first.observations, first.infos)
+    return episode
+
+
+def play_step(episode: MultiAgentEpisode, answer: ScriptedStep) -> None:
+    """Lets those act that owe an action, and adds what the env answers."""
+    owing = episode.get_agents_to_act()
+    numbers = {agent: _num_actions(episode, agent) for agent in owing}
+    episode.add_env_step(
+        answer.observations,
+        {agent: FIRST_ACTION + number for agent, number in numbers.items()},
+        answer.rewards,
+        answer.infos,
+        terminateds=answer.terminateds,
+        truncateds=answer.truncateds,
+        extra_model_outputs={agent: {"logp": -float(n)} for agent, n in numbers.items()},
+    )
+
+
+def _num_actions(episode: MultiAgentEpisode, agent: Any) -> int:
+    return episode.agent_episodes[agent].t + (agent in episode.hanging)
+
+
+def played(script: AgentScript, stop: int | None = None, **settings: Any) -> MultiAgentEpisode:
+    """The script's episode up to env step `stop`, in one chunk."""
+    episode = started(script, **settings)
+    for answer in script.steps[1 : None if stop is None else stop + 1]:
+        play_step(episode, answer)
+    return episode
+
+
+def chunks_of(
+    script: AgentScript, cuts: set[int], *, lookback: int = 0, **settings: Any
+) -> Iterator[MultiAgentEpisode]:
+    """The chunks of the script's episode, cut after the given env steps."""
+    episode = started(script, **settings)
+    for env_t, answer in enumerate(script.steps):
+        if env_t:
+            play_step(episode, answer)
+        if env_t in cuts and not episode.is_done:
+            successor = episode.cut(lookback)
+            yield episode
+            episode = successor
+    yield episode
+
+
+def rows(episode: MultiAgentEpisode) -> dict[Any, list[tuple[Any, Any, float, Any]]]:
+    """{agent: its completed rows (observation, action, reward, next observation)}."""
+    answer = {}
+    for agent, own in episode.agent_episodes.items():
+        seen = list(own.get_observations())
+        columns = zip(seen, own.get_actions(), own.get_rewards(), seen[1:], strict=False)
+        answer[agent] = [tuple(row) for row in columns]
+    return answer
+
+
+def rows_of_all(chunks: list[MultiAgentEpisode]) -> dict[Any, list[tuple[Any, Any, float, Any]]]:
+    """The rows of all chunks, one after the other; agents without any are left out."""
+    found: dict[Any, list[tuple[Any, Any, float, Any]]] = {}
+    for chunk in chunks:
+        for agent, own in rows(chunk).items():
+            if own:
+                found.setdefault(agent, []).extend(own)
+    return found
+
+
+def ends(episode: MultiAgentEpisode) -> dict[Any, str]:
+    """{agent: "T", "U" or ""}: how its own episode ended."""
+    return {
+        agent: "T" * own.is_terminated + "U" * own.is_truncated
+        for agent, own in episode.agent_episodes.items()
+    }

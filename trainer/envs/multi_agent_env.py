@@ -1,0 +1,239 @@
+"""Envs in which several agents act: the class to derive from, and what an env says of its agents.
+
+What such an env answers is checked in `multi_agent_checks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Final
+
+import gymnasium
+
+from trainer.agent_ids import canonical_order, listed, nearest_agent, same_texts, why_no_agent_id
+from trainer.errors import EnvContractError
+from trainer.types import AgentId
+
+_WAYS: Final = (
+    "Set `self.observation_spaces` and `self.action_spaces` to {agent: space}, or "
+    "`self.observation_space` and `self.action_space` to one space for all (or a Dict by agent), "
+    "or write get_observation_space(agent_id) and get_action_space(agent_id)"
+)
+
+
+class MultiAgentEnv(gymnasium.Env[Any, Any]):
+    """An env in which several agents act: everything goes in and comes out as dicts by agent.
+
+        class Meeting(MultiAgentEnv):
+            def __init__(self, env_config):
+                self.possible_agents = ["left", "right"]
+                self.observation_space = Box(-1.0, 1.0, (1,))  # one for all, or {agent: space} …
+                self.action_space = Discrete(2)                # in the plural attributes
+
+            def reset(self, *, seed=None, options=None):
+                super().reset(seed=seed)
+                return {"left": …, "right": …}, {}
+
+            def step(self, actions):
+                …
+                return observations, rewards, terminateds, truncateds, infos
+
+    Who is in the observations acts in the next step; who is not, waits. An agent ends by its entry
+    in `terminateds` or `truncateds`; "__all__" there ends the episode, and so does the end of every
+    possible agent. docs/multi-agent.md has the table of all cases.
+
+    Attributes:
+        possible_agents: the ids of all agents that can ever appear, texts or ints; fixed.
+        agents: who runs now; for the env's own use.
+        observation_spaces: {agent: space}.
+        action_spaces: {agent: space}.
+    """
+
+    possible_agents: Sequence[AgentId]
+    agents: Sequence[AgentId]
+    observation_spaces: Mapping[AgentId, gymnasium.Space[Any]]
+    action_spaces: Mapping[AgentId, gymnasium.Space[Any]]
+
+    @property
+    def num_agents(self) -> int:
+        """How many agents run now, as far as the env says; else how many are possible."""
+        agents = getattr(self, "agents", None)
+        return len(self.possible_agents if agents is None else agents)
+
+    @property
+    def max_num_agents(self) -> int:
+        """How many agents can ever appear."""
+        return len(self.possible_agents)
+
+    def get_observation_space(self, agent_id: AgentId) -> gymnasium.Space[Any]:
+        """The space of what an agent observes; may be overridden.
+
+        Raises:
+            EnvContractError: the env does not say.
+        """
+        return _declared_space(self, agent_id, "observation_space")
+
+    def get_action_space(self, agent_id: AgentId) -> gymnasium.Space[Any]:
+        """The space of an agent's actions; may be overridden.
+
+        Raises:
+            EnvContractError: the env does not say.
+        """
+        return _declared_space(self, agent_id, "action_space")
+
+
+def _declared_space(
+    env: gymnasium.Env[Any, Any], agent_id: AgentId, name: str
+) -> gymnasium.Space[Any]:
+    """The space that an env declares for one agent in its attributes."""
+    by_agent = getattr(env, f"{name}s", None)
+    if isinstance(by_agent, Mapping) and agent_id in by_agent:
+        return by_agent[agent_id]
+    space = getattr(env, name, None)
+    keys = set(space) if isinstance(space, gymnasium.spaces.Dict | Mapping) else set()
+    if keys and keys == set(_possible_agents(env)):
+        return space[agent_id]  # type: ignore[index]
+    if isinstance(space, gymnasium.Space):
+        return space
+    raise EnvContractError(
+        f"Env {type(env.unwrapped).__name__} says nothing of the {name} of agent {agent_id!r}; "
+        f"{name}s={by_agent!r:.200}, {name}={space!r:.200}. Expected a gymnasium space. {_WAYS}."
+    )
+
+
+def _possible_agents(env: Any) -> Any:
+    """What an env says of its agents, in any of the ways that there are; None if nothing."""
+    possible = getattr(env, "possible_agents", None)
+    if possible:
+        return possible
+    for name in ("observation_spaces", "action_spaces", "observation_space", "action_space"):
+        spaces = getattr(env, name, None)
+        if isinstance(spaces, gymnasium.spaces.Dict | Mapping) and len(spaces):
+            return list(spaces)
+    old = getattr(env, "_agent_ids", None)
+    return list(old) if old else possible
+
+
+@dataclass(frozen=True)
+class EnvAgents:
+    """The agents of an env, read once when it is made.
+
+    Attributes:
+        ids: all that can ever appear, canonical order.
+        observation_spaces: {agent: space}, in that order.
+        action_spaces: ditto.
+    """
+
+    ids: tuple[AgentId, ...]
+    observation_spaces: Mapping[AgentId, gymnasium.Space[Any]]
+    action_spaces: Mapping[AgentId, gymnasium.Space[Any]]
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any], *, name: str) -> EnvAgents:
+        """Asks an env for its agents and their spaces.
+
+        Args:
+            env: a `MultiAgentEnv`, or a wrapper with its attributes.
+            name: of the env, for messages.
+
+        Raises:
+            EnvContractError: it does not say, or says what cannot be; names the remedy.
+        """
+        ids = _checked_ids(_possible_agents(env), name)
+        return cls(
+            ids,
+            {agent: _asked(env, "get_observation_space", agent, name) for agent in ids},
+            {agent: _asked(env, "get_action_space", agent, name) for agent in ids},
+        )
+
+    def groups(self) -> list[tuple[AgentId, ...]]:
+        """The agents in groups of equal spaces, each in canonical order."""
+        found: list[tuple[Any, list[AgentId]]] = []
+        for agent in self.ids:
+            spaces = self.observation_spaces[agent], self.action_spaces[agent]
+            for known, members in found:
+                if known == spaces:
+                    members.append(agent)
+                    break
+            else:
+                found.append((spaces, [agent]))
+        return [tuple(members) for _, members in found]
+
+    def check_same(self, other: EnvAgents, *, first: str, second: str) -> None:
+        """Checks that another env has the same agents and spaces.
+
+        Args:
+            other: of the other env.
+            first: what this env is called in the message.
+            second: what the other one is called.
+
+        Raises:
+            EnvContractError: it has not; names what differs.
+        """
+        if self.ids != other.ids:
+            problem = f"agents: {listed(self.ids)} and {listed(other.ids)}"
+        else:
+            problem = _differing_space(self, other)
+        if problem:
+            raise EnvContractError(
+                f"{first} and {second} have different {problem}. All envs of a run have the same "
+                "possible agents with the same spaces, in every process. List every agent that can "
+                "ever appear in `possible_agents`, whatever the env's settings are."
+            )
+
+
+def _differing_space(one: EnvAgents, other: EnvAgents) -> str:
+    for agent in one.ids:
+        for kind in ("observation_spaces", "action_spaces"):
+            ours, theirs = getattr(one, kind)[agent], getattr(other, kind)[agent]
+            if ours != theirs:
+                return f"{kind} for agent {agent!r}: {ours} and {theirs}"
+    return ""
+
+
+def _checked_ids(possible: Any, name: str) -> tuple[AgentId, ...]:
+    remedy = 'Set self.possible_agents = ["agent_0", "agent_1"] in __init__, a list of all ids'
+    if possible is None or isinstance(possible, str) or not isinstance(possible, Sequence | Set):
+        raise EnvContractError(
+            f"Env {name!r} has possible_agents={possible!r:.80} and no spaces by agent; expected a "
+            f"list of the ids of all agents that can ever appear. {remedy}."
+        )
+    if isinstance(possible, Set):
+        raise EnvContractError(
+            f"Env {name!r} has the set possible_agents={set(possible)!r:.200}; expected a list. The "
+            f"order of a set of texts differs from process to process. {remedy}."
+        )
+    problems = [problem for problem in map(why_no_agent_id, possible) if problem is not None]
+    alike = None if problems else same_texts(possible)
+    if alike is not None:
+        problems.append(f"{alike[0]!r} and {alike[1]!r} are written alike")
+    if not problems and len(set(possible)) != len(possible):
+        problems.append("an id is listed twice")
+    if not possible:
+        problems.append("it is empty")
+    if problems:
+        raise EnvContractError(
+            f"Env {name!r} has possible_agents={list(possible)!r:.200}: {'; '.join(problems)}. Give "
+            "every agent a text or an int of its own as its id."
+        )
+    return tuple(canonical_order(possible))
+
+
+def _asked(env: Any, method: str, agent: AgentId, name: str) -> gymnasium.Space[Any]:
+    space = getattr(env, method)(agent)
+    if not isinstance(space, gymnasium.Space):
+        raise EnvContractError(
+            f"{method}({agent!r}) of env {name!r} gave {space!r:.80}; expected a gymnasium space. "
+            f"{_WAYS}."
+        )
+    return space
+
+
+def unknown_agent(agent: Any, agents: EnvAgents, *, where: str) -> EnvContractError:
+    """The error that an env speaks of an agent that it does not have."""
+    near = nearest_agent(agent, agents.ids)
+    return EnvContractError(
+        f"There is no agent {agent!r:.80} in {where}: the possible agents are "
+        f"{listed(agents.ids)}.{near} List every agent that can ever appear in `possible_agents`."
+    )
