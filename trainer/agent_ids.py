@@ -99,6 +99,9 @@ class AgentIds(Set[AgentId]):
     def __len__(self) -> int:
         return len(self._ids)
 
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
     def __hash__(self) -> int:
         return self._hash()
 

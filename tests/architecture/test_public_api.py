@@ -193,6 +193,8 @@ PUBLIC_NAMES: Final = {
         "MetricsError",
         "MetricsLogger",
         "ModuleError",
+        "MultiAgentEnv",
+        "MultiAgentEpisode",
         "MultiCallbacks",
         "NonFiniteError",
         "NonFiniteGuard",

@@ -76,7 +76,9 @@ def test_g3_an_agent_that_has_ended_does_not_come_back() -> None:
     episode = played(G3, 1)
     before = as_bytes(episode)
     with pytest.raises(EnvContractError) as caught:
-        episode.add_env_step({"A": 2, "B": 22}, {"A": 6}, {"A": 1.0})
+        episode.add_env_step(
+            {"A": 2, "B": 22}, {"A": 6}, {"A": 1.0}, extra_model_outputs={"A": {"logp": -1.0}}
+        )
     text = str(caught.value)
     assert "'B' of episode 'golden' ended at env step 1 and was observed again at 2" in text
     assert "another id" in text
@@ -179,7 +181,7 @@ def test_g11_a_reward_after_the_end() -> None:
     assert second.get_agent_returns() == {"A": 3.0, "B": 3.0}
     assert dict(second.rewards_after_end) == {"B": 4.0}
     assert (second.num_rewards_after_end, second.num_rewards_after_end_unlearnt) == (1, 1)
-    with pytest.raises(EnvContractError, match="'B' .* ended at env step 1 and got the reward 4"):
+    with pytest.raises(EnvContractError, match=r"'B' .* ended at env step 1 and got the reward 4"):
         played(G11, rewards_after_end="error")
 
 

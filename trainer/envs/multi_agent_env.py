@@ -88,12 +88,11 @@ def _declared_space(
 ) -> gymnasium.Space[Any]:
     """The space that an env declares for one agent in its attributes."""
     by_agent = getattr(env, f"{name}s", None)
+    space: Any = getattr(env, name, None)
     if isinstance(by_agent, Mapping) and agent_id in by_agent:
-        return by_agent[agent_id]
-    space = getattr(env, name, None)
-    keys = set(space) if isinstance(space, gymnasium.spaces.Dict | Mapping) else set()
-    if keys and keys == set(_possible_agents(env)):
-        return space[agent_id]  # type: ignore[index]
+        space = by_agent[agent_id]
+    elif _has_keys(space) and set(space) == set(_possible_agents(env)):
+        space = space[agent_id]
     if isinstance(space, gymnasium.Space):
         return space
     raise EnvContractError(
@@ -102,14 +101,18 @@ def _declared_space(
     )
 
 
+def _has_keys(spaces: Any) -> bool:
+    return isinstance(spaces, gymnasium.spaces.Dict | Mapping) and len(spaces) > 0
+
+
 def _possible_agents(env: Any) -> Any:
     """What an env says of its agents, in any of the ways that there are; None if nothing."""
     possible = getattr(env, "possible_agents", None)
     if possible:
         return possible
     for name in ("observation_spaces", "action_spaces", "observation_space", "action_space"):
-        spaces = getattr(env, name, None)
-        if isinstance(spaces, gymnasium.spaces.Dict | Mapping) and len(spaces):
+        spaces: Any = getattr(env, name, None)
+        if _has_keys(spaces):
             return list(spaces)
     old = getattr(env, "_agent_ids", None)
     return list(old) if old else possible
@@ -201,8 +204,8 @@ def _checked_ids(possible: Any, name: str) -> tuple[AgentId, ...]:
         )
     if isinstance(possible, Set):
         raise EnvContractError(
-            f"Env {name!r} has the set possible_agents={set(possible)!r:.200}; expected a list. The "
-            f"order of a set of texts differs from process to process. {remedy}."
+            f"Env {name!r} has the set possible_agents={set(possible)!r:.200}; expected a list. "
+            f"The order of a set of texts differs from process to process. {remedy}."
         )
     problems = [problem for problem in map(why_no_agent_id, possible) if problem is not None]
     alike = None if problems else same_texts(possible)
@@ -214,8 +217,8 @@ def _checked_ids(possible: Any, name: str) -> tuple[AgentId, ...]:
         problems.append("it is empty")
     if problems:
         raise EnvContractError(
-            f"Env {name!r} has possible_agents={list(possible)!r:.200}: {'; '.join(problems)}. Give "
-            "every agent a text or an int of its own as its id."
+            f"Env {name!r} has possible_agents={list(possible)!r:.200}: {'; '.join(problems)}. "
+            "Give every agent a text or an int of its own as its id."
         )
     return tuple(canonical_order(possible))
 

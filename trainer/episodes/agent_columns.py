@@ -16,15 +16,16 @@ from typing import Any, Final, Literal, NoReturn
 from trainer.agent_ids import canonical_order, listed, nearest_agent
 from trainer.episodes import nested
 from trainer.episodes.agent_ledger import AgentLedger, AgentLine
-from trainer.episodes.indexing import (
+from trainer.episodes.lookback_buffer import (
     Indices,
+    InfoBuffer,
+    LookbackBuffer,
     clipped,
     is_one_index,
     position,
     positions,
     whole_number,
 )
-from trainer.episodes.lookback_buffer import InfoBuffer, LookbackBuffer
 from trainer.errors import EpisodeError, EpisodeIndexError, UnknownOutputError
 from trainer.types import AgentId
 

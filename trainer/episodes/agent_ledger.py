@@ -27,10 +27,10 @@ from trainer.agent_ids import (
     plain_id,
     why_no_agent_id,
 )
-from trainer.episodes.episode_returns import Change, joined_changes
+from trainer.episodes.episode_columns import Change, joined_changes
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EnvContractError, EpisodeError
-from trainer.metrics.exact_sum import exact_partials, rounded_sum
+from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.types import AgentId, ModuleId
 
 RewardsAfterEnd = Literal["credit", "error"]
@@ -197,6 +197,11 @@ class AgentLedger:
         episode_ids: Mapping[AgentId, str] | None = None,
         env_t: int = 0,
     ) -> None:
+        if rewards_after_end not in ("credit", "error"):
+            raise EpisodeError(
+                f"Episode {id_!r} got rewards_after_end={rewards_after_end!r:.80}; expected "
+                '"credit" or "error". Leave it out to add such rewards to the last row.'
+            )
         self.id_ = id_
         self.possible = None if possible is None else tuple(canonical_order(possible))
         self._ids = {agent: agent for agent in self.possible or ()}

@@ -12,9 +12,9 @@ from typing import Any
 from trainer.agent_ids import COMMON_INFOS, canonical_order
 from trainer.episodes import nested
 from trainer.episodes.agent_ledger import AgentLedger, AgentLine, OpenRow
-from trainer.episodes.parts import why_not_following
+from trainer.episodes.episode_state import why_not_following
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
-from trainer.metrics.exact_sum import exact_partials
+from trainer.metrics.statistic import exact_partials
 from trainer.types import AgentId
 
 

@@ -5,12 +5,12 @@ It is played into an empty episode step by step, so it is checked as if an env h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Protocol
 
-from trainer.agent_ids import ALL_AGENTS
+from trainer.agent_ids import ALL_AGENTS, why_no_agent_id
 from trainer.episodes.agent_ledger import AgentLedger
-from trainer.errors import EpisodeError
+from trainer.errors import EnvContractError, EpisodeError
 from trainer.types import AgentId
 
 
@@ -142,3 +142,58 @@ def make_lookback(
             column.lookback = own
         episode.t_started = agent_t_started.get(agent, own)
         episode.t = episode.t_started + len(episode.rewards)
+
+
+def given_agents(
+    possible: Iterable[Any] | None, spaces: Any, modules: Any, id_: str
+) -> list[AgentId] | None:
+    """All agents that can ever appear; None if nobody says.
+
+    Raises:
+        EnvContractError: one of them cannot be an agent.
+    """
+    if possible is None and spaces:
+        possible = spaces.keys()
+    agents = None if possible is None else list(possible)
+    _check_ids([*(agents or ()), *(modules or ())], id_)
+    return agents
+
+
+def given_lookback(lookback: int | Literal["auto"], steps: int, id_: str) -> int:
+    """How many of the given env steps are look-back.
+
+    Raises:
+        EpisodeError: fewer than none.
+    """
+    if lookback == "auto":
+        return steps
+    if lookback < 0:
+        raise EpisodeError(
+            f"Episode {id_!r} cannot have {lookback} env steps of look-back. Look-back is data "
+            "from before the chunk. Give 0 or more."
+        )
+    return min(lookback, steps)
+
+
+def _check_ids(agents: Iterable[Any], id_: str) -> None:
+    for agent in agents:
+        problem = why_no_agent_id(agent)
+        if problem is not None:
+            raise EnvContractError(
+                f"Episode {id_!r} was given an agent that cannot be one: {problem}. Give every "
+                "agent a text or an int as its id."
+            )
+
+
+def check_dicts(id_: str, **given: Any) -> None:
+    """Checks that what an env gave are dicts by agent.
+
+    Raises:
+        EnvContractError: one of them is none.
+    """
+    for name, value in given.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise EnvContractError(
+                f"Episode {id_!r} got {name}={value!r:.80}, a {type(value).__name__}; expected a "
+                "dict with an entry for each agent concerned. Give {agent: value, …}."
+            )

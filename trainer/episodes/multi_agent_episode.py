@@ -16,11 +16,17 @@ import numpy as np
 from checkpoints.arguments import checked_methods
 from checkpoints.state_shapes import NOTHING, anything, of_type
 from checkpoints.state_shapes import one_of as either_shape
-from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, AgentIds, canonical_order, why_no_agent_id
+from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, AgentIds, canonical_order
 from trainer.episodes import agent_parts, multi_agent_state
 from trainer.episodes.agent_columns import AgentColumns, Question
 from trainer.episodes.agent_ledger import AgentLedger, RewardsAfterEnd
-from trainer.episodes.agent_table import AgentTable, make_lookback
+from trainer.episodes.agent_table import (
+    AgentTable,
+    check_dicts,
+    given_agents,
+    given_lookback,
+    make_lookback,
+)
 from trainer.episodes.episode_state import (
     MOVED_BY_CUT,
     USER_DATA,
@@ -30,12 +36,11 @@ from trainer.episodes.episode_state import (
     shared_state,
     take_state,
 )
-from trainer.episodes.indexing import Indices
-from trainer.episodes.lookback_buffer import InfoBuffer
+from trainer.episodes.growing_episode import Stopwatch
+from trainer.episodes.lookback_buffer import Indices, InfoBuffer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
-from trainer.episodes.stopwatch import Stopwatch
-from trainer.errors import EnvContractError, EpisodeError
-from trainer.metrics.exact_sum import rounded_sum
+from trainer.errors import EpisodeError
+from trainer.metrics.statistic import rounded_sum
 from trainer.types import AgentId, Array, ModuleId, State
 
 MappingFunction = Callable[[AgentId, "MultiAgentEpisode"], ModuleId]
@@ -141,22 +146,8 @@ class MultiAgentEpisode:
             EnvContractError: the data are none that an env may give.
         """
         id_ = uuid.uuid4().hex if id_ is None else id_
-        if possible_agents is None and observation_space:
-            possible_agents = observation_space.keys()
-        possible = None if possible_agents is None else list(possible_agents)
-        _check_ids([*(possible or ()), *(agent_module_ids or ())], id_)
-        if rewards_after_end not in ("credit", "error"):
-            raise EpisodeError(
-                f"Episode {id_!r} got rewards_after_end={rewards_after_end!r:.80}; expected "
-                '"credit" or "error". Leave it out to add such rewards to the last row.'
-            )
-        steps = len(actions or rewards or ())
-        lookback = steps if len_lookback_buffer == "auto" else min(len_lookback_buffer, steps)
-        if lookback < 0:
-            raise EpisodeError(
-                f"Episode {id_!r} cannot have {lookback} env steps of look-back. Look-back is data "
-                "from before the chunk. Give 0 or more."
-            )
+        possible = given_agents(possible_agents, observation_space, agent_module_ids, id_)
+        lookback = given_lookback(len_lookback_buffer, len(actions or rewards or ()), id_)
         started = lookback if env_t_started is None else env_t_started
         self.number = number
         self.agent_to_module_mapping_fn = agent_to_module_mapping_fn
@@ -417,7 +408,7 @@ class MultiAgentEpisode:
             EpisodeError: the episode has begun already.
             EnvContractError: an agent is not possible.
         """
-        _check_dicts(self.id_, observations=observations, infos=infos)
+        check_dicts(self.id_, observations=observations, infos=infos)
         self._map_agents(observations)
         self._ledger.add_reset(observations, infos)
         self.stopwatch.start()
@@ -901,22 +892,3 @@ def _taken(state: State, observation_space: Any, action_space: Any) -> SingleAge
     episode.stopwatch = Stopwatch()
     take_state(episode, state, observation_space=observation_space, action_space=action_space)
     return episode
-
-
-def _check_ids(agents: Iterable[Any], id_: str) -> None:
-    for agent in agents:
-        problem = why_no_agent_id(agent)
-        if problem is not None:
-            raise EnvContractError(
-                f"Episode {id_!r} was given an agent that cannot be one: {problem}. Give every "
-                "agent a text or an int as its id."
-            )
-
-
-def _check_dicts(id_: str, **given: Any) -> None:
-    for name, value in given.items():
-        if value is not None and not isinstance(value, Mapping):
-            raise EnvContractError(
-                f"Episode {id_!r} got {name}={value!r:.80}, a {type(value).__name__}; expected a "
-                "dict with an entry for each agent concerned. Give {agent: value, …}."
-            )

@@ -71,7 +71,7 @@ class ScriptedMultiAgentEnv(MultiAgentEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[AgentId, Any], dict[AgentId, Any]]:
+    ) -> tuple[Any, Any]:
         """The first answer of the script."""
         super().reset(seed=seed, options=options)
         self.actions = []
