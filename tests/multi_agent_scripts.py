@@ -7,6 +7,7 @@ extra output `logp`, which is minus the number of its action.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -240,3 +241,54 @@ def ends(episode: MultiAgentEpisode) -> dict[Any, str]:
         agent: "T" * own.is_terminated + "U" * own.is_truncated
         for agent, own in episode.agent_episodes.items()
     }
+
+
+def random_script(rng: random.Random) -> AgentScript:
+    """A script in which agents come late, wait, end at any time, and are paid at any time."""
+    agents: list[Any] = rng.sample([0, 3, 10, "a", "b", "B2", "z"], rng.randint(1, 4))
+    state = dict.fromkeys(agents, "absent")
+    numbers = dict.fromkeys(agents, 0)
+    steps = [_random_step(rng, state, numbers, t=0)]
+    for t in range(1, rng.randint(1, 12) + 1):
+        steps.append(_random_step(rng, state, numbers, t=t))
+        if rng.random() < 0.06:
+            flags = rng.choice(["*", "-", "*-"])
+            if "*" in flags:
+                steps[-1].terminateds["__all__"] = True  # type: ignore[index]
+            if "-" in flags:
+                steps[-1].truncateds["__all__"] = True  # type: ignore[index]
+            break
+        if all(each in ("ended", "gone") for each in state.values()):
+            break
+    return AgentScript(agents, steps)
+
+
+def _random_step(
+    rng: random.Random, state: dict[Any, str], numbers: dict[Any, int], *, t: int
+) -> ScriptedStep:
+    now = ScriptedStep({}, {}, {}, {}, {})
+    seen: Any = now.observations
+    for agent in rng.sample(list(state), len(state)):
+        came = {"absent": 0.5, "running": 0.6}.get(state[agent], 0.0)
+        is_seen = rng.random() < came
+        if is_seen:
+            seen[agent] = numbers[agent] = numbers[agent] + 1
+            state[agent] = "running"
+        if t and rng.random() < (0.15 if state[agent] == "ended" else 0.7):
+            now.rewards[agent] = rng.choice([0.1, -0.3, 1e-17, 1.0, rng.gauss(0.0, 1e3)])  # type: ignore[index]
+        if t:
+            _flag(rng, now, agent, state)
+        if rng.random() < 0.2:
+            now.infos[agent] = {"t": t}  # type: ignore[index]
+    if rng.random() < 0.2:
+        now.infos["__common__"] = {"all": t}  # type: ignore[index]
+    return now
+
+
+def _flag(rng: random.Random, now: ScriptedStep, agent: Any, state: dict[Any, str]) -> None:
+    chance = {"running": 0.1, "absent": 0.02}.get(state[agent], 0.3)
+    if rng.random() >= chance:
+        return
+    terminated, truncated = rng.choice([(True, False), (False, True), (True, True)])
+    now.terminateds[agent], now.truncateds[agent] = terminated, truncated  # type: ignore[index]
+    state[agent] = {"running": "ended", "absent": "gone"}.get(state[agent], state[agent])

@@ -77,8 +77,8 @@ def same_texts(ids: Iterable[AgentId]) -> tuple[AgentId, AgentId] | None:
 
 def nearest_agent(agent_id: object, known: Iterable[AgentId]) -> str:
     """The question for the nearest known id, with a leading blank; empty if none is near."""
-    by_text = {str(each): each for each in known}
-    near = difflib.get_close_matches(str(agent_id), by_text, n=1, cutoff=0.5)
+    by_text = {str(each).lower(): each for each in known}
+    near = difflib.get_close_matches(str(agent_id).lower(), by_text, n=1, cutoff=0.5)
     return f" Did you mean {by_text[near[0]]!r}?" if near else ""
 
 

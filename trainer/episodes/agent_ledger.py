@@ -541,7 +541,7 @@ class AgentLedger:
             return
         if not acted_now or not is_whole:
             reward = row.reward
-            self._add_partials(self.rounding, agent, row.parts[1:])
+            self._note_rounding(agent, row.parts)
         seen = step.observations[agent] if is_whole else line.episode.get_observations(-1)
         line.open = None
         line.add_row(self.env_t, seen, row.action, reward, told.pop(agent, None), row.outputs)
@@ -581,15 +581,23 @@ class AgentLedger:
         rewards = line.episode.rewards.data
         total = exact_partials([float(rewards[-1]), reward])
         rewards[-1] = total[0] if total else 0.0
-        self._add_partials(self.rounding, agent, total[1:])
+        self._note_rounding(agent, total)
         return True
+
+    def _note_rounding(self, agent: AgentId, parts: list[float]) -> None:
+        """Keeps what a row lacks whose reward is the rounded sum of these partials."""
+        if len(parts) > 1:
+            self._add_partials(self.rounding, agent, parts[1:])
 
     @staticmethod
     def _add_partials(
         account: dict[AgentId, list[float]], agent: AgentId, more: list[float]
     ) -> None:
-        if more:
-            account[agent] = exact_partials([*account.get(agent, ()), *more])
+        total = exact_partials([*account.get(agent, ()), *more])
+        if total:
+            account[agent] = total
+        else:
+            account.pop(agent, None)
 
     def _note_end(self, step: _Step) -> None:
         """Whether the episode has ended, and how: see the table in docs/multi-agent.md."""

@@ -70,12 +70,13 @@ def cut(ledger: AgentLedger, lookback: int) -> AgentLedger:
 
 
 def _sums(*accounts: dict[AgentId, list[float]]) -> dict[AgentId, list[float]]:
-    """{agent: exact partials of the sum of all entries}."""
+    """{agent: exact partials of the sum of all entries}, without zeros."""
     agents = canonical_order({agent for account in accounts for agent in account})
-    return {
+    sums = {
         agent: exact_partials([part for each in accounts for part in each.get(agent, ())])
         for agent in agents
     }
+    return {agent: parts for agent, parts in sums.items() if parts}
 
 
 def _cut_line(line: AgentLine, first: int) -> AgentLine:
@@ -187,9 +188,7 @@ def join(ledger: AgentLedger, other: AgentLedger) -> None:
     ledger.ends = dict(other.ends)
     ledger.appeared = dict(other.appeared)
     ledger.before = {agent: list(parts) for agent, parts in other.before.items()}
-    ledger.rounding = {
-        agent: parts for agent, parts in _sums(ledger.rounding, other.rounding).items() if parts
-    }
+    ledger.rounding = _sums(ledger.rounding, other.rounding)
     for env_t, told in other.infos.items():
         ledger.infos[env_t] = {**ledger.infos.get(env_t, {}), **told}
     for agent, rewards in other.late.items():

@@ -91,20 +91,20 @@ class MultiAgentEpisode:
         self,
         id_: str | None = None,
         *,
-        observations: list[Mapping[AgentId, Any]] | None = None,
-        observation_space: Mapping[AgentId, Any] | None = None,
-        infos: list[Mapping[AgentId, Any]] | None = None,
-        actions: list[Mapping[AgentId, Any]] | None = None,
-        action_space: Mapping[AgentId, Any] | None = None,
-        rewards: list[Mapping[AgentId, Any]] | None = None,
-        terminateds: bool | Mapping[AgentId, bool] = False,
-        truncateds: bool | Mapping[AgentId, bool] = False,
-        extra_model_outputs: list[Mapping[AgentId, Any]] | None = None,
+        observations: list[Mapping[Any, Any]] | None = None,
+        observation_space: Mapping[Any, Any] | None = None,
+        infos: list[Mapping[Any, Any]] | None = None,
+        actions: list[Mapping[Any, Any]] | None = None,
+        action_space: Mapping[Any, Any] | None = None,
+        rewards: list[Mapping[Any, Any]] | None = None,
+        terminateds: bool | Mapping[Any, bool] = False,
+        truncateds: bool | Mapping[Any, bool] = False,
+        extra_model_outputs: list[Mapping[Any, Any]] | None = None,
         env_t_started: int | None = None,
-        agent_t_started: Mapping[AgentId, int] | None = None,
+        agent_t_started: Mapping[Any, int] | None = None,
         len_lookback_buffer: int | Literal["auto"] = "auto",
-        agent_episode_ids: Mapping[AgentId, str] | None = None,
-        agent_module_ids: Mapping[AgentId, ModuleId] | None = None,
+        agent_episode_ids: Mapping[Any, str] | None = None,
+        agent_module_ids: Mapping[Any, ModuleId] | None = None,
         agent_to_module_mapping_fn: MappingFunction | None = None,
         possible_agents: Iterable[AgentId] | None = None,
         rewards_after_end: RewardsAfterEnd = "credit",
@@ -361,7 +361,7 @@ class MultiAgentEpisode:
         """
         return self._ledger.modules.get(self._columns.known_id(agent_id))
 
-    def assign_modules(self, modules: Mapping[AgentId, ModuleId]) -> None:
+    def assign_modules(self, modules: Mapping[Any, ModuleId]) -> None:
         """Notes which module acts for which agent, for agents that have not appeared yet.
 
         Raises:
@@ -394,8 +394,8 @@ class MultiAgentEpisode:
 
     def add_env_reset(
         self,
-        observations: Mapping[AgentId, Any],
-        infos: Mapping[AgentId, Any] | None = None,
+        observations: Mapping[Any, Any],
+        infos: Mapping[Any, Any] | None = None,
     ) -> None:
         """Adds what `env.reset()` returned.
 
@@ -415,14 +415,14 @@ class MultiAgentEpisode:
 
     def add_env_step(
         self,
-        observations: Mapping[AgentId, Any],
-        actions: Mapping[AgentId, Any],
-        rewards: Mapping[AgentId, Any],
-        infos: Mapping[AgentId, Any] | None = None,
+        observations: Mapping[Any, Any],
+        actions: Mapping[Any, Any],
+        rewards: Mapping[Any, Any],
+        infos: Mapping[Any, Any] | None = None,
         *,
-        terminateds: Mapping[AgentId, bool] | None = None,
-        truncateds: Mapping[AgentId, bool] | None = None,
-        extra_model_outputs: Mapping[AgentId, Mapping[str, Any]] | None = None,
+        terminateds: Mapping[Any, bool] | None = None,
+        truncateds: Mapping[Any, bool] | None = None,
+        extra_model_outputs: Mapping[Any, Mapping[str, Any]] | None = None,
     ) -> None:
         """Adds one env step: the actions, and what `env.step(actions)` returned.
 
@@ -824,8 +824,8 @@ class MultiAgentEpisode:
         cls,
         state: State,
         *,
-        observation_space: Mapping[AgentId, Any] | None = None,
-        action_space: Mapping[AgentId, Any] | None = None,
+        observation_space: Mapping[Any, Any] | None = None,
+        action_space: Mapping[Any, Any] | None = None,
     ) -> MultiAgentEpisode:
         """The episode that `get_state()` described.
 
