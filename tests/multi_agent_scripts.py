@@ -8,10 +8,12 @@ extra output `logp`, which is minus the number of its action.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from trainer import MultiAgentEpisode
+from trainer import MultiAgentEnv, MultiAgentEpisode
+from trainer.env_runners.slot_env_state import copied
+from trainer.envs import AnswerChecks, EnvAgents
 from trainer.testing import AgentScript, ScriptedStep
 
 FIRST_ACTION: Final = 5
@@ -292,3 +294,39 @@ def _flag(rng: random.Random, now: ScriptedStep, agent: Any, state: dict[Any, st
     terminated, truncated = rng.choice([(True, False), (False, True), (True, True)])
     now.terminateds[agent], now.truncateds[agent] = terminated, truncated  # type: ignore[index]
     state[agent] = {"running": "ended", "absent": "gone"}.get(state[agent], state[agent])
+
+
+def drive(
+    env: MultiAgentEnv,
+    checks: AnswerChecks,
+    act: Callable[[Any, int], Any],
+    *,
+    seed: int = 0,
+    most_steps: int = 10_000,
+) -> MultiAgentEpisode:
+    """One episode of an env, played as a runner plays it: `act(agent, own step)` chooses."""
+    agents = checks.agents
+    episode = MultiAgentEpisode(
+        "driven",
+        possible_agents=agents.ids,
+        observation_space=agents.observation_spaces,
+        action_space=agents.action_spaces,
+    )
+    episode.add_env_reset(*checks.reset(env.reset(seed=seed)))
+    while not episode.is_done and episode.env_t < most_steps:
+        owing = episode.get_agents_to_act()
+        chosen = {agent: act(agent, episode.agent_episodes[agent].t) for agent in owing}
+        handed = {agent: copied(action) for agent, action in chosen.items()}
+        answer = checks.step(env.step(handed), env_t=episode.env_t + 1)
+        observations, rewards, terminateds, truncateds, infos = answer
+        episode.add_env_step(
+            observations, chosen, rewards, infos, terminateds=terminateds, truncateds=truncateds
+        )
+        checks.check_progress(episode)
+    episode.validate()
+    return episode
+
+
+def checks_of(env: MultiAgentEnv, **settings: Any) -> AnswerChecks:
+    """The checks of a runner for this env."""
+    return AnswerChecks(EnvAgents.of(env, name="env"), name="env", copied=copied, **settings)

@@ -60,7 +60,16 @@ from trainer.connectors import (  # noqa: E402
     compute_advantages,
 )
 from trainer.env_runners import EnvRunner, RolloutWorker, SingleAgentEnvRunner, get_global_worker  # noqa: E402
-from trainer.envs import EnvContext, MultiAgentEnv, StatefulEnv, register_env  # noqa: E402
+from trainer.envs import (  # noqa: E402
+    AgentIndicator,
+    CommonReward,
+    EnvContext,
+    MultiAgentEnv,
+    PadObservations,
+    StatefulEnv,
+    make_multi_agent,
+    register_env,
+)
 from trainer.envs.tasks import TaskSettableEnv  # noqa: E402
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
@@ -228,6 +237,7 @@ __all__ = [
     "TRAINING_ITERATION_TIMER",
     "TRAINING_STEP_TIMER",
     "ActionChoice",
+    "AgentIndicator",
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmStoppedError",
@@ -237,6 +247,7 @@ __all__ = [
     "CheckpointError",
     "Checkpointable",
     "Columns",
+    "CommonReward",
     "ConfigError",
     "ConnectorPipelineV2",
     "ConnectorV2",
@@ -275,6 +286,7 @@ __all__ = [
     "OrnsteinUhlenbeckNoise",
     "PGConfig",
     "PPOConfig",
+    "PadObservations",
     "ParameterNoise",
     "PerWorkerEpsilonGreedy",
     "PerWorkerGaussianNoise",
@@ -322,6 +334,7 @@ __all__ = [
     "get_trainable_cls",
     "latest_checkpoint",
     "load_episode",
+    "make_multi_agent",
     "make_multi_callbacks",
     "make_replay_buffer",
     "register_env",

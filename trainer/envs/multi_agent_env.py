@@ -12,7 +12,7 @@ from typing import Any, Final
 import gymnasium
 
 from trainer.agent_ids import canonical_order, listed, nearest_agent, same_texts, why_no_agent_id
-from trainer.errors import EnvContractError
+from trainer.errors import ConfigError, EnvContractError
 from trainer.types import AgentId
 
 _WAYS: Final = (
@@ -81,6 +81,24 @@ class MultiAgentEnv(gymnasium.Env[Any, Any]):
             EnvContractError: the env does not say.
         """
         return _declared_space(self, agent_id, "action_space")
+
+    def with_agent_groups(
+        self,
+        groups: Mapping[AgentId, Sequence[AgentId]],
+        obs_space: gymnasium.Space[Any] | None = None,
+        act_space: gymnasium.Space[Any] | None = None,
+    ) -> GroupedAgents:
+        """This env with several agents as one: see `GroupedAgents`.
+
+        Args:
+            groups: {id of a group: its members in order}; agents in no group stay as they are.
+            obs_space: of every group; None makes a Tuple of the members' spaces.
+            act_space: ditto.
+
+        Raises:
+            EnvContractError: a member is not possible, or is in two groups.
+        """
+        return GroupedAgents(self, groups, obs_space=obs_space, act_space=act_space)
 
 
 def _declared_space(
@@ -163,6 +181,28 @@ class EnvAgents:
                 found.append((spaces, [agent]))
         return [tuple(members) for _, members in found]
 
+    def check_shared(self, *, name: str) -> None:
+        """Checks that one module can serve all agents: they have equal spaces.
+
+        Raises:
+            ConfigError: they have not; proposes a module for each group of equal ones.
+        """
+        groups = self.groups()
+        if len(groups) == 1:
+            return
+        listing = "; ".join(
+            f"{listed(members)}: {self.observation_spaces[members[0]]}, "
+            f"{self.action_spaces[members[0]]}"
+            for members in groups
+        )
+        modules = {f"module_{number}": group for number, group in enumerate(groups)}
+        mapping = {agent: module for module, members in modules.items() for agent in members}
+        raise ConfigError(
+            f"The agents of env {name!r} have different spaces ({listing:.600}), so one module "
+            f"cannot serve them all. Write multi_agent(policies={list(modules)}, "
+            f"policy_mapping_fn={mapping!r:.400})."
+        )
+
     def check_same(self, other: EnvAgents, *, first: str, second: str) -> None:
         """Checks that another env has the same agents and spaces.
 
@@ -240,3 +280,176 @@ def unknown_agent(agent: Any, agents: EnvAgents, *, where: str) -> EnvContractEr
         f"There is no agent {agent!r:.80} in {where}: the possible agents are "
         f"{listed(agents.ids)}.{near} List every agent that can ever appear in `possible_agents`."
     )
+
+
+# ---- several agents as one
+
+
+class MultiAgentWrapper(gymnasium.Wrapper[Any, Any, Any, Any], MultiAgentEnv):
+    """A layer around an env of several agents; answers what it does not change as the env does.
+
+    Attributes:
+        env: the env, or the layer, inside.
+    """
+
+    env: Any
+    env_state_attributes: tuple[str, ...] = ()
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        agents = EnvAgents.of(env, name=type(env.unwrapped).__name__)
+        self.possible_agents = list(agents.ids)
+        self.observation_spaces = dict(agents.observation_spaces)
+        self.action_spaces = dict(agents.action_spaces)
+
+
+class GroupedAgents(MultiAgentWrapper):
+    """An env in which groups of agents act as one agent each, with Tuple spaces.
+
+    A group observes the tuple of its members' observations, acts with the tuple of their actions
+    and gets the sum of their rewards. It has ended when all members have: by termination if all of
+    them terminated. Its info holds "_group_rewards" and "_group_info", lists by member.
+
+    Attributes:
+        groups: {id of a group: its members in order}.
+    """
+
+    env_state_attributes = ("_ended",)
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        groups: Mapping[AgentId, Sequence[AgentId]],
+        *,
+        obs_space: gymnasium.Space[Any] | None = None,
+        act_space: gymnasium.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(env)
+        self.groups = {group: tuple(members) for group, members in groups.items()}
+        inner = EnvAgents.of(env, name=type(env.unwrapped).__name__)
+        self._group_of = _checked_groups(self.groups, inner)
+        self._ended: dict[AgentId, list[bool]] = {}
+        alone = [agent for agent in inner.ids if agent not in self._group_of]
+        self.possible_agents = [*self.groups, *alone]
+        for given, own, inside in (
+            (obs_space, "observation_spaces", inner.observation_spaces),
+            (act_space, "action_spaces", inner.action_spaces),
+        ):
+            spaces = {agent: inside[agent] for agent in alone}
+            for group, members in self.groups.items():
+                made = gymnasium.spaces.Tuple([inside[member] for member in members])
+                spaces[group] = made if given is None else given
+            setattr(self, own, spaces)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Any]:
+        """Resets the env; a group observes what all of its members do."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._ended = {}
+        return self._grouped_observations(observations), self._grouped_infos(infos, {})
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Steps the env with the members' actions.
+
+        Raises:
+            EnvContractError: some members of a group are observed, and others are not.
+        """
+        own: dict[AgentId, Any] = {}
+        for agent, action in actions.items():
+            own.update(
+                zip(self.groups[agent], action, strict=True)
+                if agent in self.groups
+                else [(agent, action)]
+            )
+        observations, rewards, terminateds, truncateds, infos = self.env.step(own)
+        flags = self._grouped_flags(terminateds, truncateds)
+        return (
+            self._grouped_observations(observations),
+            self._grouped_rewards(rewards),
+            *flags,
+            self._grouped_infos(infos, rewards),
+        )
+
+    def _grouped_observations(self, observations: Mapping[AgentId, Any]) -> dict[AgentId, Any]:
+        grouped = {a: seen for a, seen in observations.items() if a not in self._group_of}
+        for group, members in self.groups.items():
+            missing = [member for member in members if member not in observations]
+            if len(missing) == len(members):
+                continue
+            if missing:
+                raise EnvContractError(
+                    f"The members {listed(missing)} of the group {group!r} are not observed, the "
+                    "others are. A group acts when all of its members do. Let the env observe all "
+                    "of them together, or leave some of them out of the group."
+                )
+            grouped[group] = tuple(observations[member] for member in members)
+        return grouped
+
+    def _grouped_rewards(self, rewards: Mapping[AgentId, Any]) -> dict[AgentId, Any]:
+        grouped = {a: reward for a, reward in rewards.items() if a not in self._group_of}
+        for group, members in self.groups.items():
+            paid = [rewards[member] for member in members if member in rewards]
+            if paid:
+                grouped[group] = sum(paid)
+        return grouped
+
+    def _grouped_flags(
+        self, terminateds: Mapping[AgentId, bool], truncateds: Mapping[AgentId, bool]
+    ) -> tuple[dict[AgentId, bool], dict[AgentId, bool]]:
+        own = [
+            {agent: flag for agent, flag in flags.items() if agent not in self._group_of}
+            for flags in (terminateds, truncateds)
+        ]
+        for agent in self._group_of:
+            flags = bool(terminateds.get(agent)), bool(truncateds.get(agent))
+            if any(flags):
+                self._ended[agent] = list(flags)
+        for group, members in self.groups.items():
+            if all(member in self._ended for member in members):
+                is_terminated = all(self._ended[member][0] for member in members)
+                own[0][group] = is_terminated
+                own[1][group] = not is_terminated
+        return own[0], own[1]
+
+    def _grouped_infos(
+        self, infos: Mapping[AgentId, Any] | None, rewards: Mapping[AgentId, Any]
+    ) -> dict[AgentId, Any]:
+        infos = infos or {}
+        grouped = {a: info for a, info in infos.items() if a not in self._group_of}
+        for group, members in self.groups.items():
+            info: dict[str, Any] = {}
+            if any(member in infos for member in members):
+                info["_group_info"] = [infos.get(member, {}) for member in members]
+            if any(member in rewards for member in members):
+                info["_group_rewards"] = [rewards.get(member, 0.0) for member in members]
+            if info:
+                grouped[group] = info
+        return grouped
+
+
+def _checked_groups(
+    groups: Mapping[AgentId, Sequence[AgentId]], agents: EnvAgents
+) -> dict[AgentId, AgentId]:
+    """{member: its group}."""
+    group_of: dict[AgentId, AgentId] = {}
+    for group, members in groups.items():
+        problem = why_no_agent_id(group)
+        if problem is None and group in agents.ids and tuple(members) != (group,):
+            problem = f"{group!r} is the id of an agent, too"
+        if problem is None and not members:
+            problem = "it has no members"
+        if problem is not None:
+            raise EnvContractError(
+                f"The group {group!r} cannot be made: {problem}. Give {{id of a group: [members]}}."
+            )
+        for member in members:
+            if member not in agents.ids:
+                raise unknown_agent(member, agents, where=f"the group {group!r}")
+            if member in group_of:
+                raise EnvContractError(
+                    f"Agent {member!r} is in the groups {group_of[member]!r} and {group!r}; an "
+                    "agent is in one group at most. Take it out of one of them."
+                )
+            group_of[member] = group
+    return group_of

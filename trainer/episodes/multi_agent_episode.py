@@ -7,7 +7,7 @@ and joining in `agent_parts.py`, plain data in `multi_agent_state.py`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -91,15 +91,15 @@ class MultiAgentEpisode:
         self,
         id_: str | None = None,
         *,
-        observations: list[Mapping[Any, Any]] | None = None,
+        observations: Sequence[Mapping[Any, Any]] | None = None,
         observation_space: Mapping[Any, Any] | None = None,
-        infos: list[Mapping[Any, Any]] | None = None,
-        actions: list[Mapping[Any, Any]] | None = None,
+        infos: Sequence[Mapping[Any, Any]] | None = None,
+        actions: Sequence[Mapping[Any, Any]] | None = None,
         action_space: Mapping[Any, Any] | None = None,
-        rewards: list[Mapping[Any, Any]] | None = None,
+        rewards: Sequence[Mapping[Any, Any]] | None = None,
         terminateds: bool | Mapping[Any, bool] = False,
         truncateds: bool | Mapping[Any, bool] = False,
-        extra_model_outputs: list[Mapping[Any, Any]] | None = None,
+        extra_model_outputs: Sequence[Mapping[Any, Any]] | None = None,
         env_t_started: int | None = None,
         agent_t_started: Mapping[Any, int] | None = None,
         len_lookback_buffer: int | Literal["auto"] = "auto",

@@ -26,7 +26,16 @@ from trainer.testing.faults import (
     faulty_module,
     with_faults,
 )
-from trainer.testing.multi_agent_envs import AgentScript, ScriptedMultiAgentEnv, ScriptedStep
+from trainer.testing.multi_agent_envs import (
+    AgentScript,
+    MultiAgentCartPole,
+    MultiAgentPendulum,
+    RepeatAfterMe,
+    RockPaperScissors,
+    ScriptedMultiAgentEnv,
+    ScriptedStep,
+    TwoStepGame,
+)
 from trainer.testing.processes import Kill, RandomKiller, is_process_alive, no_leaks, wait_until
 
 __all__ = [
@@ -41,12 +50,17 @@ __all__ = [
     "HugeError",
     "InjectedFaultError",
     "Kill",
+    "MultiAgentCartPole",
+    "MultiAgentPendulum",
     "Parcel",
     "RandomKiller",
+    "RepeatAfterMe",
     "RestlessEnv",
+    "RockPaperScissors",
     "ScriptedMultiAgentEnv",
     "ScriptedStep",
     "TargetEnv",
+    "TwoStepGame",
     "UnpicklableError",
     "UnseededEnv",
     "check_env_state",
