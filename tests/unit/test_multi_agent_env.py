@@ -19,6 +19,7 @@ from trainer import (
     EnvCreationError,
     MultiAgentEnv,
     MultiAgentEpisode,
+    PPOConfig,
     UnsupportedSpaceError,
 )
 from trainer.envs import (
