@@ -92,6 +92,7 @@ from trainer.errors import (  # noqa: E402
     SerializationError,
     TaskError,
     TrainerError,
+    UnknownModuleError,
     UnknownOutputError,
     UnknownSettingError,
     UnsupportedSpaceError,
@@ -115,7 +116,15 @@ from trainer.exploration import (  # noqa: E402
     uniforms_per_row,
 )
 from trainer.metrics import MetricsLogger, ResultDict  # noqa: E402
-from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec  # noqa: E402
+from trainer.modules import (  # noqa: E402
+    DefaultModelConfig,
+    MultiRLModule,
+    MultiRLModuleSpec,
+    PolicySpec,
+    RandomRLModule,
+    RLModule,
+    RLModuleSpec,
+)
 from trainer.replay import (  # noqa: E402
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -281,6 +290,8 @@ __all__ = [
     "MultiAgentEnv",
     "MultiAgentEpisode",
     "MultiCallbacks",
+    "MultiRLModule",
+    "MultiRLModuleSpec",
     "NonFiniteError",
     "NonFiniteGuard",
     "OrnsteinUhlenbeckNoise",
@@ -292,12 +303,14 @@ __all__ = [
     "PerWorkerGaussianNoise",
     "PerWorkerOrnsteinUhlenbeckNoise",
     "PeriodicCheckpoint",
+    "PolicySpec",
     "PrioritizedReplayBuffer",
     "ProgressPrinter",
     "RLModule",
     "RLModuleSpec",
     "RLlibCallback",
     "Random",
+    "RandomRLModule",
     "RemoteError",
     "ReplayBuffer",
     "ResultDict",
@@ -322,6 +335,7 @@ __all__ = [
     "TensorBoardLogger",
     "TrainedPolicy",
     "TrainerError",
+    "UnknownModuleError",
     "UnknownOutputError",
     "UnknownSettingError",
     "UnsupportedSpaceError",

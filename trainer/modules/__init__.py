@@ -3,7 +3,15 @@
 from trainer.episodes.episode_columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
 from trainer.modules.model_config import DefaultModelConfig, plain_names
+from trainer.modules.multi_rl_module import (
+    MultiRLModule,
+    MultiRLModuleSpec,
+    PolicySpec,
+    check_module_ids,
+    first_weights_rng,
+)
 from trainer.modules.q_module import QModelConfig, QModule
+from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
@@ -13,14 +21,20 @@ __all__ = [
     "VF_PREDS",
     "ActorCriticModule",
     "DefaultModelConfig",
+    "MultiRLModule",
+    "MultiRLModuleSpec",
     "PolicyModule",
+    "PolicySpec",
     "QModelConfig",
     "QModule",
     "RLModule",
     "RLModuleSpec",
+    "RandomRLModule",
     "SACModelConfig",
     "SACModule",
+    "check_module_ids",
     "distribution_for",
+    "first_weights_rng",
     "observation_size",
     "plain_names",
 ]
