@@ -36,6 +36,7 @@ from trainer.testing.multi_agent_envs import (
     ScriptedStep,
     TwoStepGame,
 )
+from trainer.testing.multi_agent_replay import ReplayReport, check_replay
 from trainer.testing.processes import Kill, RandomKiller, is_process_alive, no_leaks, wait_until
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Parcel",
     "RandomKiller",
     "RepeatAfterMe",
+    "ReplayReport",
     "RestlessEnv",
     "RockPaperScissors",
     "ScriptedMultiAgentEnv",
@@ -65,6 +67,7 @@ __all__ = [
     "UnseededEnv",
     "check_env_state",
     "check_module",
+    "check_replay",
     "faulty_module",
     "gradient_check",
     "is_process_alive",
