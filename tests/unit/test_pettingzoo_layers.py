@@ -312,7 +312,7 @@ def test_the_replay_check_finds_what_does_not_repeat() -> None:
     report = check_replay(Drifting)
     assert not report.is_exact
     assert (
-        "seed 2, in the same env: observations of agent 'a' at env step 1 differ"
+        "seed 2, in the same env: observations of env step 1 differ for agent 'a'"
         in report.differences
     )
     made: list[int] = []

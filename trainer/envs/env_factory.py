@@ -221,7 +221,7 @@ class EnvFactory:
         if not isinstance(env, gymnasium.Env):
             raise EnvCreationError(
                 f"The creator of {where} returned a {type(env).__name__}; "
-                "expected a gymnasium.Env, or an env of PettingZoo. "
+                "expected a gymnasium.Env. "
                 "Derive the class from gymnasium.Env, or wrap it."
             )
         return env, context

@@ -135,14 +135,18 @@ def _difference(answers: list[tuple[Any, ...]], again: list[tuple[Any, ...]]) ->
     names = ("observations", "rewards", "terminateds", "truncateds")
     for env_t, (before, after) in enumerate(zip(answers, again, strict=False)):
         for name, left, right in zip(names, before, after, strict=False):
-            if left.keys() != right.keys():
-                return (
-                    f"{name} of env step {env_t} are of {listed(list(left))}, then of "
-                    f"{listed(list(right))}"
-                )
-            for agent in canonical_order(left):
-                if not is_same(left[agent], right[agent]):
-                    return f"{name} of agent {agent!r} at env step {env_t} differ"
+            found = _different_part(left, right)
+            if found:
+                return f"{name} of env step {env_t}{found}"
     if len(answers) != len(again):
         return f"the episode had {len(answers) - 1} env steps, then {len(again) - 1}"
+    return ""
+
+
+def _different_part(left: dict[AgentId, Any], right: dict[AgentId, Any]) -> str:
+    if left.keys() != right.keys():
+        return f" are of {listed(list(left))}, then of {listed(list(right))}"
+    for agent in canonical_order(left):
+        if not is_same(left[agent], right[agent]):
+            return f" differ for agent {agent!r}"
     return ""
