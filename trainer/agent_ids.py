@@ -7,7 +7,6 @@ are listed, they come in *canonical order*.
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Collection, Iterable, Iterator, Set
 from typing import Any, Final
 
@@ -31,17 +30,6 @@ def canonical_order(ids: Iterable[AgentId]) -> list[AgentId]:
 
 def _rank(agent_id: AgentId) -> tuple[bool, Any]:
     return isinstance(agent_id, str), agent_id
-
-
-def id_digest(agent_id: AgentId) -> int:
-    """A number for an id that is the same in every process, in [0, 2**64).
-
-    The first 64 bits of SHA-256 over a letter for the type and the text: 0 and "0" differ. Python's
-    own `hash` differs between processes, and a place in a list changes with the other agents.
-    """
-    letter = "s" if isinstance(agent_id, str) else "i"
-    text = f"{letter}{agent_id}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
 
 
 def plain_id(agent_id: Any) -> Any:

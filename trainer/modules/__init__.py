@@ -2,13 +2,13 @@
 
 from trainer.episodes.episode_columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
+from trainer.modules.by_module import ByModule, component_of, module_position
 from trainer.modules.model_config import DefaultModelConfig, plain_names
 from trainer.modules.multi_rl_module import (
     MultiRLModule,
     MultiRLModuleSpec,
     PolicySpec,
     check_module_ids,
-    first_weights_rng,
 )
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.random_module import RandomRLModule
@@ -20,6 +20,7 @@ from trainer.modules.spec import RLModuleSpec
 __all__ = [
     "VF_PREDS",
     "ActorCriticModule",
+    "ByModule",
     "DefaultModelConfig",
     "MultiRLModule",
     "MultiRLModuleSpec",
@@ -33,8 +34,9 @@ __all__ = [
     "SACModelConfig",
     "SACModule",
     "check_module_ids",
+    "component_of",
     "distribution_for",
-    "first_weights_rng",
+    "module_position",
     "observation_size",
     "plain_names",
 ]

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import gymnasium as gym
-import numpy as np
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
 from checkpoints.arguments import checked_methods
 from checkpoints.component_paths import nearest
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
-from trainer.agent_ids import id_digest
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
+from trainer.modules.by_module import module_position
 from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
 from trainer.modules.spec import RLModuleSpec
-from trainer.seeding import Role, position_rng, weights_rng
+from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 
 _RESERVED: Final = frozenset(
@@ -63,16 +62,6 @@ def check_module_ids(module_ids: Collection[Any]) -> None:
             f"There are ids that no module can have: {'; '.join(problems)}. Ids name files and "
             'results. Give each module a short text without <>:"/\\|?* as its id.'
         )
-
-
-def first_weights_rng(root_seed: int, module_id: ModuleId) -> np.random.Generator:
-    """The generator of a module's first weights, which follow from root seed and id alone.
-
-    So the weights of the others do not move when a module is added.
-    """
-    if module_id == DEFAULT_MODULE_ID:
-        return weights_rng(root_seed)
-    return position_rng(root_seed, Role.WEIGHTS, id_digest(module_id))
 
 
 @checked_methods(but=("__init__", "__getitem__"))
@@ -402,7 +391,8 @@ class MultiRLModuleSpec:
 
     def _built(self, module_id: ModuleId, root_seed: int | None) -> RLModule:
         spec = self.completed(module_id)
-        rng = None if root_seed is None else first_weights_rng(root_seed, module_id)
+        position = module_position(module_id)
+        rng = None if root_seed is None else weights_rng(root_seed, of=position)
         module = spec.build(rng)
         wanted = self.modules_to_load is None or module_id in self.modules_to_load
         if self.load_state_path is not None and wanted:
