@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import decode, encode
-from tests.multi_agent_scripts import G1, G2, G4, G16, chunks_of, played, rows, started
+from tests.multi_agent_scripts import G1, G2, G4, G10, G16, chunks_of, played, rows, started
 from trainer import (
     EnvContractError,
     EpisodeError,
@@ -462,11 +462,19 @@ def test_modules_are_assigned_once() -> None:
     assert episode.module_for("B") == "module_B"
     with pytest.raises(EpisodeError, match="served by the module 'module_A'"):
         episode.assign_modules({"A": "other"})
-    episode.assign_modules({"B": "other"})
-    assert episode.module_for("B") == "other"
+    other = played(G1, 0)
+    assert other.module_for("A") is None
+    other.assign_modules({"A": "x", "B": "y"})
+    assert other.agent_episodes["A"].module_id == "x"
+    with pytest.raises(EpisodeError, match="served by the module 'y'"):
+        other.assign_modules({"A": "x", "B": "z"})
+    assert [other.module_for(agent) for agent in "AB"] == ["x", "y"]
     with pytest.raises(EpisodeError, match=r"no agent 'a' .* Did you mean 'A'"):
         episode.module_for("a")
-    assert played(G1, 0).module_for("A") is None
+    unknown = MultiAgentEpisode("e", agent_to_module_mapping_fn=mapping)
+    unknown.add_env_reset({"A": 0})
+    unknown.add_env_step({"A": 1, "C": 0}, {"A": 0}, {})
+    assert unknown.agent_episodes["C"].module_id == "module_C"
 
 
 def test_ids_of_the_agents_episodes() -> None:
@@ -552,3 +560,59 @@ def test_given_data_have_to_fit_together(given: Any, text: str) -> None:
     data: Any = {"observations": [{"A": 0}, {"A": 1}], "actions": [{"A": 0}], **given}
     with pytest.raises(EpisodeError, match=text):
         MultiAgentEpisode("e", **data)
+
+
+# Old names.
+
+
+def test_old_names_of_several_agents() -> None:
+    episode = played(G4, 2, number=7, agent_module_ids={"A": "m"})
+    assert episode.episode_id == "golden"
+    assert (episode.episode_id % 2, int(episode.episode_id)) == (1, 7)
+    assert (episode.length, episode.started, episode.total_reward) == (2, True, 2.75)
+    assert MultiAgentEpisode("e").length == -1
+    assert episode.agent_rewards == {("A", "m"): 2.0, ("B", "default_policy"): 0.75}
+    assert episode.policy_for("B") == "default_policy"
+    assert played(G1).get_agents() == ["A", "B"]
+    assert (episode.last_observation_for("A"), episode.last_observation_for("B")) == (2, 20)
+    assert (episode.last_action_for("A"), episode.prev_action_for("A")) == (6, 5)
+    assert (episode.last_action_for("B"), episode.prev_action_for("B")) == (5, 0)
+    # What the newest env step paid, though the row of B is open.
+    assert (episode.last_reward_for("B"), episode.prev_reward_for("B")) == (0.25, 0.5)
+    assert episode.cut().last_reward_for("B") == 0.25
+    assert episode.last_extra_action_outs_for("B") == {"logp": 0.0}
+    assert episode.last_info_for("A") == {}
+    assert episode.rnn_state_for("A") == []
+    for name in ("last_info_for", "last_action_for", "policy_for", "last_reward_for"):
+        with pytest.raises(EpisodeError, match=r"has the agents \['A', 'B'\]"):
+            getattr(episode, name)()
+    assert played(G10, 3).last_observation_for() == 1  # the only agent needs no name
+    with pytest.raises(EpisodeError, match="has no number"):
+        int(played(G1).episode_id)
+
+
+def test_the_newest_info_may_come_without_an_observation() -> None:
+    episode = started(G4)
+    infos: Any = {"B": {"waits": 1}, "A": {"k": 2}, "__common__": {"all": 3}}
+    episode.add_env_step({"A": 1}, {"A": 5, "B": 5}, {}, infos)
+    assert episode.last_info_for("B") == {"waits": 1}
+    assert episode.last_info_for("__common__") == {"all": 3}
+    successor = episode.cut()
+    assert successor.last_info_for("B") == {"waits": 1}
+    successor.add_env_step({"A": 2}, {"A": 5}, {})
+    assert successor.cut().last_info_for("__common__") == {"all": 3}
+
+
+def test_who_plays_is_known_in_its_own_process_only() -> None:
+    class Runner:
+        pass
+
+    runner = Runner()
+    episode = played(G4, 2)
+    episode.note_player(runner, 3)
+    successor = episode.cut()
+    assert successor.worker is runner
+    arrived = pickle.loads(pickle.dumps(successor))
+    assert (arrived.worker, arrived.env_id) == (None, 3)
+    with pytest.raises(EpisodeError, match="expected the env runner"):
+        episode.note_player("runner", 3)

@@ -38,6 +38,7 @@ from trainer.episodes.episode_state import (
 )
 from trainer.episodes.growing_episode import Stopwatch
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer
+from trainer.episodes.rllib_multi_agent_names import RllibMultiAgentNames
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.metrics.statistic import rounded_sum
@@ -56,7 +57,7 @@ _JUDGE_THEMSELVES: Final = (
 
 
 @checked_methods(but=_JUDGE_THEMSELVES)
-class MultiAgentEpisode:
+class MultiAgentEpisode(RllibMultiAgentNames):
     """What several agents saw, did and got in one env, in one episode or in one chunk of it.
 
     It is made of one `SingleAgentEpisode` per agent that was observed, and of a clock: the env
@@ -362,33 +363,33 @@ class MultiAgentEpisode:
         return self._ledger.modules.get(self._columns.known_id(agent_id))
 
     def assign_modules(self, modules: Mapping[Any, ModuleId]) -> None:
-        """Notes which module acts for which agent, for agents that have not appeared yet.
+        """Notes which module acts for which agent, for good.
 
         Raises:
             EpisodeError: there is no such agent, or it is served by another module already.
         """
         given = {self._columns.known_id(agent): module for agent, module in modules.items()}
         for agent, module in given.items():
-            present = self._ledger.modules.get(agent)
-            if agent in self._ledger.appeared and module != present:
+            present = self._ledger.modules.get(agent, module)
+            if module != present:
                 raise EpisodeError(
-                    f"Agent {agent!r} of episode {self.id_!r} has appeared and is served by the "
-                    f"module {present!r}, so it cannot get {module!r}. An assignment holds for the "
-                    "whole episode. Assign modules right after the reset."
+                    f"Agent {agent!r} of episode {self.id_!r} is served by the module {present!r}, "
+                    f"so it cannot get {module!r}. An assignment holds for the whole episode. "
+                    "Change the mapping for episodes to come."
                 )
         self._ledger.modules.update(given)
+        for agent in given.keys() & self._ledger.lines.keys():
+            self._ledger.lines[agent].episode.module_id = given[agent]
 
-    def _map_agents(self, appearing: Iterable[Any]) -> None:
+    def _map_agents(self) -> None:
         """Asks the mapping function for the agents that have no module yet."""
         function = self.agent_to_module_mapping_fn
         if function is None:
             return
-        agents = self._ledger.possible or [
-            self._ledger.own_id(agent, "observations") for agent in appearing
-        ]
-        for agent in canonical_order(agents):
-            if agent not in self._ledger.modules:
-                self._ledger.modules[agent] = function(agent, self)
+        agents = canonical_order(self._ledger.possible or self._ledger.appeared)
+        new = [agent for agent in agents if agent not in self._ledger.modules]
+        if new:
+            self.assign_modules({agent: function(agent, self) for agent in new})
 
     # Growing.
 
@@ -409,8 +410,8 @@ class MultiAgentEpisode:
             EnvContractError: an agent is not possible.
         """
         check_dicts(self.id_, observations=observations, infos=infos)
-        self._map_agents(observations)
         self._ledger.add_reset(observations, infos)
+        self._map_agents()
         self.stopwatch.start()
 
     def add_env_step(
@@ -441,8 +442,6 @@ class MultiAgentEpisode:
             EnvContractError: an agent is not possible, or came back after its end, or got a reward
                 that is no number or not allowed.
         """
-        if self.agent_to_module_mapping_fn is not None:
-            self._map_agents(observations)
         self._ledger.add_step(
             observations,
             actions,
@@ -452,6 +451,8 @@ class MultiAgentEpisode:
             truncateds or {},
             extra_model_outputs or {},
         )
+        if self._ledger.possible is None:
+            self._map_agents()
         if self._ledger.is_done:
             self.stopwatch.stop()
         else:
@@ -746,6 +747,7 @@ class MultiAgentEpisode:
         part._take_ledger(ledger)
         part.agent_to_module_mapping_fn = self.agent_to_module_mapping_fn
         part.task = self.task
+        self.share_player(part)
         return part
 
     def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> MultiAgentEpisode:
@@ -857,10 +859,10 @@ class MultiAgentEpisode:
         state = multi_agent_state.ledger_state(self._ledger, shared_state)
         user = {name: getattr(self, name) for name in (*USER_DATA, "number", "task")}
         spaces = self._ledger.observation_spaces, self._ledger.action_spaces
-        return state, user, *spaces, self.get_duration_s()
+        return state, user, *spaces, self.get_duration_s(), self.env_id
 
     def __setstate__(self, pickled: tuple[Any, ...]) -> None:
-        state, user, seen, acted, elapsed_s = pickled
+        state, user, seen, acted, elapsed_s, self.env_id = pickled
         self._take_ledger(
             multi_agent_state.ledger_from_state(
                 state, observation_spaces=seen, action_spaces=acted, make_episode=_taken
