@@ -353,7 +353,6 @@ QUICK = [
 SLOW = [
     ("pettingzoo.classic.chess_v6", "env"),
     ("pettingzoo.butterfly.pistonball_v6", "parallel_env"),
-    ("pettingzoo.butterfly.knights_archers_zombies_v11", "parallel_env"),
     ("pettingzoo.butterfly.cooperative_pong_v6", "parallel_env"),
     ("pettingzoo.sisl.pursuit_v5", "parallel_env"),
     ("pettingzoo.sisl.multiwalker_v9", "parallel_env"),
