@@ -13,7 +13,18 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import decode, encode
-from tests.multi_agent_scripts import G1, G2, G4, G10, G16, chunks_of, played, rows, started
+from tests.multi_agent_scripts import (
+    G1,
+    G2,
+    G4,
+    G10,
+    G16,
+    chunks_of,
+    play_step,
+    played,
+    rows,
+    started,
+)
 from trainer import (
     EnvContractError,
     EpisodeError,
@@ -21,6 +32,7 @@ from trainer import (
     MultiAgentEpisode,
     UnknownOutputError,
 )
+from trainer.testing import AgentScript, ScriptedStep
 
 Getter = Callable[..., Any]
 
@@ -616,3 +628,161 @@ def test_who_plays_is_known_in_its_own_process_only() -> None:
     assert (arrived.worker, arrived.env_id) == (None, 3)
     with pytest.raises(EpisodeError, match="expected the env runner"):
         episode.note_player("runner", 3)
+
+
+def test_arrays_take_rows_of_their_form_only() -> None:
+    def made() -> MultiAgentEpisode:
+        episode = MultiAgentEpisode("e", possible_agents=["A", "B"])
+        episode.add_env_reset({"A": np.zeros(2), "B": np.zeros(2)})
+        outputs = {agent: {"x": np.zeros(1)} for agent in "AB"}
+        step: Any = ({"A": np.ones(2), "B": np.ones(2)}, {"A": 1, "B": 1}, {})
+        episode.add_env_step(*step, extra_model_outputs=outputs)
+        return episode.to_numpy()
+
+    good: Any = {"observations": np.ones(2), "actions": 2, "outputs": np.ones(1)}
+    for part, bad in (("observations", np.ones(3)), ("actions", np.ones(2)), ("outputs", 1.0)):
+        episode = made()
+        before = as_bytes(episode)
+        given = {name: {"A": item, "B": item} for name, item in good.items()}
+        given[part]["B"] = bad
+        outputs = {agent: {"x": item} for agent, item in given["outputs"].items()}
+        with pytest.raises(EpisodeError, match="agent 'B' at env step 2"):
+            episode.add_env_step(
+                given["observations"], given["actions"], {}, extra_model_outputs=outputs
+            )
+        assert as_bytes(episode) == before
+        outputs["B"]["x"] = good["outputs"]
+        given[part]["B"] = good[part]
+        episode.add_env_step(
+            given["observations"], given["actions"], {}, extra_model_outputs=outputs
+        )
+        assert plain(episode.get_actions()) == {"A": [1, 2], "B": [1, 2]}
+
+
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards", "infos", "terminateds"])
+@pytest.mark.parametrize("bad", [True, 3.0, [1]])
+def test_what_is_no_dict_is_told_by_its_name(name: str, bad: Any) -> None:
+    episode = played(G4, 2)
+    before = as_bytes(episode)
+    given: Any = {"observations": {"A": 3}, "actions": {"A": 7}, "rewards": {"A": 1.0}, name: bad}
+    with pytest.raises(EnvContractError, match=f"got {name}="):
+        episode.add_env_step(**given, extra_model_outputs={"A": {"logp": -2.0}})
+    assert as_bytes(episode) == before
+
+
+# X11: whatever is left out of a state is missed afterwards.
+
+FEATURES = AgentScript(
+    ("A", "B", "C", "D", "E"),
+    [
+        ScriptedStep({"A": 0, "B": 20, "E": 0}, {}, {}, {}, {"D": {"k": 0}}),
+        ScriptedStep({"A": 1, "B": 21}, {"A": 0.5, "B": 3.0, "D": 5.0, "E": 1.0}, {"B": True}),
+        ScriptedStep({"A": 2}, {"A": 1.0, "B": 2.0}, {}, {}, {"__common__": {"w": 2}}),
+        ScriptedStep({"A": 3, "C": 40}, {"A": 2.0}, {"D": True}),
+        ScriptedStep({"A": 4}, {"A": 1.0, "E": 2.0**-53, "B": 1.0}, {"C": True}),
+        ScriptedStep({"A": 5, "E": 1}, {"A": 1.0, "E": 2.0**-53}, {"A": True}),
+        ScriptedStep({"E": 2}, {"E": 1.0}, {}, {"E": True}),
+    ],
+)
+
+
+def told(episode: MultiAgentEpisode) -> bytes:
+    """Everything that the getters say of an episode."""
+    names = ("env_t", "env_t_started", "is_reset", "is_terminated", "is_truncated", "ended_agents")
+    said: dict[str, Any] = {name: getattr(episode, name) for name in names}
+    said["rows"] = [[agent, own] for agent, own in rows(episode).items()]
+    said["clock"] = [episode.agent_t_to_env_t(agent) for agent in episode.agent_ids]
+    said["ids"] = [[agent, id_] for agent, id_ in episode.agent_episode_ids.items()]
+    said["modules"] = [episode.module_for(agent) for agent in "ABCDE"]
+    said["outputs"] = episode.get_extra_model_outputs()
+    said["returns"] = [episode.get_return(), episode.get_return(False), episode.get_agent_returns()]
+    said["rewritten"] = episode.get_rewritten_return()
+    said["outside"] = [dict(episode.reward_before_start), dict(episode.rewards_after_end)]
+    said["infos"] = [episode.get_infos(), episode.get_common_infos(), episode.last_info_for("D")]
+    said["look-back"] = episode.get_observations(slice(-9, None))
+    said["recent"] = [[episode.last_reward_for(a), episode.prev_reward_for(a)] for a in "ABCDE"]
+    said["appeared"] = episode.get_agents()
+    said["flags"] = [episode.get_terminateds(), episode.get_truncateds()]
+    counts = ("num_rewards_after_end", "num_rewards_after_end_unlearnt", "num_empty_steps")
+    said["counts"] = [getattr(episode, name) for name in counts]
+    said["more"] = [episode.num_truncations_without_observation, episode.number, episode.id_]
+    said["user"] = [episode.custom_data, episode.hist_data, episode.task]
+    return encode(said)
+
+
+def forgettings() -> dict[str, Callable[[Any], None]]:
+    """Ways to leave a part of a state out."""
+
+    def line_of(state: Any, agent: str) -> Any:
+        return next(each["value"] for each in state["lines"] if each["agent"] == agent)
+
+    def emptied(name: str) -> Callable[[Any], None]:
+        return lambda state: state.update({name: type(state[name])()})
+
+    def without(name: str, agent: str) -> Callable[[Any], None]:
+        return lambda state: state.update(
+            {name: [each for each in state[name] if each["agent"] != agent]}
+        )
+
+    ways = {name: emptied(name) for name in ("modules", "episode_ids", "before", "late_earlier")}
+    ways |= {name: emptied(name) for name in ("gone", "infos", "lookback", "custom_data")}
+    ways["ends"] = without("ends", "B")
+    ways["an agent that nobody waits for"] = without("ends", "D")
+    ways["appeared"] = without("appeared", "B")
+    ways["late"] = without("late", "B")
+    ways["rounding_earlier"] = emptied("rounding_earlier")
+    ways["gone_change"] = lambda state: state.update(gone_change=None)
+    ways["recent"] = lambda state: state.update(recent=[[], []])
+    ways["number"] = lambda state: state.update(number=None)
+    ways["possible"] = lambda state: state.update(possible=None)
+    ways["num_rewards_after_end"] = lambda state: state.update(num_rewards_after_end=0)
+    ways["open row"] = lambda state: line_of(state, "E").update(open=None)
+    ways["open action"] = lambda state: line_of(state, "E")["open"].update(action=0)
+    ways["open reward"] = lambda state: line_of(state, "E")["open"].update(parts=[])
+    ways["rest of the open reward"] = lambda state: line_of(state, "E")["open"]["parts"].pop()
+    ways["open outputs"] = lambda state: line_of(state, "E")["open"].update(outputs={})
+    ways["own steps"] = lambda state: line_of(state, "A")["episode"].update(earlier_return=[])
+    return ways
+
+
+def chunk_with_everything() -> MultiAgentEpisode:
+    """A chunk after env step 4 with something in every part of its state."""
+    modules = {"A": "m", "B": "n", "C": "m", "D": "m", "E": "m"}
+    episode = started(FEATURES, number=3, agent_module_ids=modules, agent_episode_ids={"B": "own"})
+    for env_t, answer in enumerate(FEATURES.steps[1:5], start=1):
+        play_step(episode, answer)
+        if env_t == 1:
+            own = episode.agent_episodes["B"]
+            paid = list(own.rewards_list())
+            own.set_rewards(new_data=[7.0])
+            own.note_rewrite(paid)
+        if env_t == 2:
+            episode._ledger.rounding["A"] = [0.125]  # as if rounding took that much off a row
+        if env_t in (1, 2, 3):
+            episode = episode.cut(2)
+    episode.custom_data["seen"] = 1
+    return episode
+
+
+def test_nothing_can_be_left_out_of_a_state() -> None:
+    def ended(state: Any) -> bytes:
+        episode = MultiAgentEpisode.from_state(decode(encode(state)))
+        said = told(episode)
+        for answer in FEATURES.steps[5:]:
+            play_step(episode, answer)
+        return said + told(episode)
+
+    whole = ended(chunk_with_everything().get_state())
+    assert ended(chunk_with_everything().get_state()) == whole
+    unnoticed = []
+    for name, forget in forgettings().items():
+        state = copy.deepcopy(chunk_with_everything().get_state())
+        before = encode(state)
+        forget(state)
+        assert encode(state) != before, name  # there was something to forget
+        try:
+            if ended(state) == whole:
+                unnoticed.append(name)
+        except (EpisodeError, EnvContractError):
+            continue  # also a way to notice
+    assert not unnoticed

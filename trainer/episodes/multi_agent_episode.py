@@ -442,15 +442,13 @@ class MultiAgentEpisode(RllibMultiAgentNames):
             EnvContractError: an agent is not possible, or came back after its end, or got a reward
                 that is no number or not allowed.
         """
-        self._ledger.add_step(
-            observations,
-            actions,
-            rewards,
-            infos or {},
-            terminateds or {},
-            truncateds or {},
-            extra_model_outputs or {},
-        )
+        step = (observations, actions, rewards, infos or {}, terminateds or {}, truncateds or {})
+        try:
+            self._ledger.add_step(*step, extra_model_outputs or {})
+        except (AttributeError, TypeError):
+            # Looked at only now: what is no dict is found before anything is changed.
+            check_dicts(self.id_, **dict(zip(_STEP_NAMES, step, strict=True)))
+            raise
         if self._ledger.possible is None:
             self._map_agents()
         if self._ledger.is_done:
@@ -466,6 +464,7 @@ class MultiAgentEpisode(RllibMultiAgentNames):
         """
         for agent in self.agent_ids:
             self._ledger.lines[agent].episode.to_numpy()
+        self._ledger.find_owing()
         return self
 
     def validate(self) -> None:
@@ -880,6 +879,15 @@ class MultiAgentEpisode(RllibMultiAgentNames):
         """What `print()` prints."""
         return f"{self!r}\n{self._columns.table()}"
 
+
+_STEP_NAMES: Final = (
+    "observations",
+    "actions",
+    "rewards",
+    "infos",
+    "terminateds",
+    "truncateds",
+)
 
 _OWN_STATE: Final = {
     **{name: of_type(dict) for name in USER_DATA},
