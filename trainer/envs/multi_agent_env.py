@@ -13,7 +13,6 @@ import gymnasium
 
 from trainer.agent_ids import canonical_order, listed, nearest_agent, same_texts, why_no_agent_id
 from trainer.errors import ConfigError, EnvContractError
-from trainer.rllib_names.multi_agent_env_names import MultiAgentEnvNames
 from trainer.types import AgentId
 
 _WAYS: Final = (
@@ -23,7 +22,7 @@ _WAYS: Final = (
 )
 
 
-class MultiAgentEnv(gymnasium.Env[Any, Any], MultiAgentEnvNames):
+class MultiAgentEnv(gymnasium.Env[Any, Any]):
     """An env in which several agents act: everything goes in and comes out as dicts by agent.
 
         class Meeting(MultiAgentEnv):

@@ -7,6 +7,7 @@ and joining in `agent_parts.py`, plain data in `multi_agent_state.py`.
 from __future__ import annotations
 
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -14,13 +15,12 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from checkpoints.arguments import checked_methods
-from checkpoints.state_shapes import NOTHING, anything, of_type
-from checkpoints.state_shapes import one_of as either_shape
 from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, AgentIds, canonical_order
 from trainer.episodes import agent_parts, multi_agent_state
 from trainer.episodes.agent_columns import AgentColumns, Question
 from trainer.episodes.agent_ledger import AgentLedger, RewardsAfterEnd
 from trainer.episodes.agent_table import (
+    STEP_PARTS,
     AgentTable,
     check_dicts,
     given_agents,
@@ -34,11 +34,10 @@ from trainer.episodes.episode_state import (
     copied_state,
     deep_copied,
     shared_state,
-    take_state,
+    weak_player,
 )
 from trainer.episodes.growing_episode import Stopwatch
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer
-from trainer.episodes.rllib_multi_agent_names import RllibMultiAgentNames
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.metrics.statistic import rounded_sum
@@ -57,7 +56,7 @@ _JUDGE_THEMSELVES: Final = (
 
 
 @checked_methods(but=_JUDGE_THEMSELVES)
-class MultiAgentEpisode(RllibMultiAgentNames):
+class MultiAgentEpisode:
     """What several agents saw, did and got in one env, in one episode or in one chunk of it.
 
     It is made of one `SingleAgentEpisode` per agent that was observed, and of a clock: the env
@@ -86,7 +85,11 @@ class MultiAgentEpisode(RllibMultiAgentNames):
         task: what the env was to do when the first step was made; None for envs without tasks.
         agent_to_module_mapping_fn: gives the module of an agent that has none yet, called as
             `fn(agent_id, episode)`; no part of the state.
+        env_id: the index of the sub-env that is played, or None.
     """
+
+    env_id: int | None = None
+    _player: weakref.ref[Any] | None = None
 
     def __init__(
         self,
@@ -199,6 +202,24 @@ class MultiAgentEpisode(RllibMultiAgentNames):
 
     def __bool__(self) -> bool:
         return True  # an episode without steps is an episode, too
+
+    @property
+    def player(self) -> Any:
+        """The env runner that plays, in its own process only; None elsewhere."""
+        return None if self._player is None else self._player()
+
+    def note_player(self, worker: Any, env_id: int) -> None:
+        """Tells the episode who plays it; the runner is not kept alive by that."""
+        self._player = weak_player(worker)
+        self.env_id = env_id
+
+    def add_temporary_timestep_data(self, key: str, data: Any) -> None:
+        """Appends a value to the list of `key`; nothing aligns it with steps."""
+        self.temporary_data.setdefault(key, []).append(data)
+
+    def get_temporary_timestep_data(self, key: str) -> list[Any]:
+        """All values added under `key` in this episode, [] if there are none."""
+        return self.temporary_data.get(key, [])
 
     # What it is.
 
@@ -447,7 +468,7 @@ class MultiAgentEpisode(RllibMultiAgentNames):
             self._ledger.add_step(*step, extra_model_outputs or {})
         except (AttributeError, TypeError):
             # Looked at only now: what is no dict is found before anything is changed.
-            check_dicts(self.id_, **dict(zip(_STEP_NAMES, step, strict=True)))
+            check_dicts(self.id_, **dict(zip(STEP_PARTS, step, strict=True)))
             raise
         if self._ledger.possible is None:
             self._map_agents()
@@ -677,14 +698,7 @@ class MultiAgentEpisode(RllibMultiAgentNames):
     ) -> Any:
         """One extra output at the env steps of the actions; as `get_observations`.
 
-        Args:
-            key: the name; None gives {agent: {name: …}} of all of them.
-            indices: see `get_observations`.
-            agent_ids: ditto.
-            env_steps: ditto.
-            neg_index_as_lookback: ditto.
-            fill: ditto.
-            return_list: ditto.
+        Without a key, {agent: {name: …}} of all of them.
 
         Raises:
             UnknownOutputError: no agent has an output of that name.
@@ -746,7 +760,7 @@ class MultiAgentEpisode(RllibMultiAgentNames):
         part._take_ledger(ledger)
         part.agent_to_module_mapping_fn = self.agent_to_module_mapping_fn
         part.task = self.task
-        self.share_player(part)
+        part._player, part.env_id = self._player, self.env_id
         return part
 
     def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> MultiAgentEpisode:
@@ -838,7 +852,7 @@ class MultiAgentEpisode(RllibMultiAgentNames):
         Raises:
             EpisodeError: the state is not one, or its parts do not fit together; names the place.
         """
-        multi_agent_state.check_state(state, _OWN_STATE)
+        multi_agent_state.check_state(state)
         episode = cls(state["id_"], number=state["number"])
         ledger = multi_agent_state.ledger_from_state(
             state,
@@ -864,7 +878,10 @@ class MultiAgentEpisode(RllibMultiAgentNames):
         state, user, seen, acted, elapsed_s, self.env_id = pickled
         self._take_ledger(
             multi_agent_state.ledger_from_state(
-                state, observation_spaces=seen, action_spaces=acted, make_episode=_taken
+                state,
+                observation_spaces=seen,
+                action_spaces=acted,
+                make_episode=multi_agent_state.episode_around,
             )
         )
         self.__dict__.update(user)
@@ -878,27 +895,3 @@ class MultiAgentEpisode(RllibMultiAgentNames):
     def table(self) -> str:
         """What `print()` prints."""
         return f"{self!r}\n{self._columns.table()}"
-
-
-_STEP_NAMES: Final = (
-    "observations",
-    "actions",
-    "rewards",
-    "infos",
-    "terminateds",
-    "truncateds",
-)
-
-_OWN_STATE: Final = {
-    **{name: of_type(dict) for name in USER_DATA},
-    "number": either_shape(of_type(int), NOTHING),
-    "task": anything,
-}
-
-
-def _taken(state: State, observation_space: Any, action_space: Any) -> SingleAgentEpisode:
-    """An agent's episode around the very objects of a state that was pickled."""
-    episode = SingleAgentEpisode.__new__(SingleAgentEpisode)
-    episode.stopwatch = Stopwatch()
-    take_state(episode, state, observation_space=observation_space, action_space=action_space)
-    return episode
