@@ -112,7 +112,12 @@ from trainer.exploration import (  # noqa: E402
     uniforms_per_row,
 )
 from trainer.metrics import MetricsLogger, ResultDict  # noqa: E402
-from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec  # noqa: E402
+from trainer.modules import (  # noqa: E402
+    DefaultModelConfig,
+    RLModule,
+    RLModuleSpec,
+    TorchRLModule,
+)
 from trainer.replay import (  # noqa: E402
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -311,6 +316,7 @@ __all__ = [
     "TaskLadder",
     "TaskSettableEnv",
     "TensorBoardLogger",
+    "TorchRLModule",
     "TrainedPolicy",
     "TrainerError",
     "UnknownOutputError",

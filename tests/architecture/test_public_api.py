@@ -232,6 +232,7 @@ PUBLIC_NAMES: Final = {
         "TaskLadder",
         "TaskSettableEnv",
         "TensorBoardLogger",
+        "TorchRLModule",
         "TrainedPolicy",
         "TrainerError",
         "UnknownOutputError",

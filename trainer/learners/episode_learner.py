@@ -80,6 +80,7 @@ class EpisodeLearner(Learner, ABC):
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
         rng = seeding.learner_rng(self.root_seed, self.num_updates)
         event = TrainBatchEvent(self.module, episodes, on_batch)
+        self.module.begin_update(self.root_seed, self.num_updates)
         before = self.get_state()
         try:
             # Overflow is not a warning here: what is not finite is found and raised before it does

@@ -160,6 +160,7 @@ class ReplayLearner(Learner, ABC):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for _ in range(num_updates):
                 rng = self._random.at(self.num_updates)
+                self.module.begin_update(self.root_seed, self.num_updates)
                 sampled = buffer.sample(
                     settings.train_batch_size, rng=rng, n_step=settings.n_step, gamma=settings.gamma
                 )

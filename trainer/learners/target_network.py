@@ -27,6 +27,7 @@ class TargetNetwork:
 
     def follow(self, tau: float) -> None:
         """Moves by the share τ, in (0, 1], of the way."""
+        self.module.copy_buffers(self._followed)
         target, source = self.module.parameters.flat, self._followed.parameters.flat
         if tau == 1.0:
             np.copyto(target, source)
