@@ -22,7 +22,7 @@ class DenseModule(TorchRLModule):
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {"action_dist_inputs": self.pi(batch["obs"].flatten(1))}
 
-    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
         return self.vf(batch["obs"].flatten(1)).squeeze(-1)
 
 
@@ -30,7 +30,7 @@ class NoisyConvolution(TorchRLModule):
     """A convolution with batch normalisation and dropout, for images [height, width, channels]."""
 
     def setup(self) -> None:
-        height, width, channels = self.observation_space.shape
+        height, width, channels = self.observation_space.shape or ()
         self.body = nn.Sequential(
             nn.Conv2d(channels, 4, 3),
             nn.BatchNorm2d(4),
@@ -52,7 +52,7 @@ class NoisyConvolution(TorchRLModule):
         features = self._features(batch)
         return {"action_dist_inputs": self.pi(features), "embeddings": features}
 
-    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
         features = self._features(batch) if embeddings is None else embeddings
         return self.vf(features).squeeze(-1)
 

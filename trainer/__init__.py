@@ -117,6 +117,7 @@ from trainer.modules import (  # noqa: E402
     RLModule,
     RLModuleSpec,
     TorchRLModule,
+    TorchSACModule,
 )
 from trainer.replay import (  # noqa: E402
     PrioritizedReplayBuffer,
@@ -317,6 +318,7 @@ __all__ = [
     "TaskSettableEnv",
     "TensorBoardLogger",
     "TorchRLModule",
+    "TorchSACModule",
     "TrainedPolicy",
     "TrainerError",
     "UnknownOutputError",

@@ -233,6 +233,7 @@ PUBLIC_NAMES: Final = {
         "TaskSettableEnv",
         "TensorBoardLogger",
         "TorchRLModule",
+        "TorchSACModule",
         "TrainedPolicy",
         "TrainerError",
         "UnknownOutputError",

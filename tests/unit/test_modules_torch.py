@@ -88,7 +88,7 @@ class ReadsItsMask(TorchRLModule):
     """As in RLlib's example of action masking: takes the mask off itself."""
 
     def setup(self) -> None:
-        self.pi = nn.Linear(4, self.action_space.n)
+        self.pi = nn.Linear(4, self.action_distribution.num_inputs)
         self.vf = nn.Linear(4, 1)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class ReadsItsMask(TorchRLModule):
 
 class IgnoresItsMask(TorchRLModule):
     def setup(self) -> None:
-        self.pi = nn.Linear(4, self.action_space.n)
+        self.pi = nn.Linear(4, self.action_distribution.num_inputs)
         self.vf = nn.Linear(4, 1)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def test_a_network_that_exists_is_wrapped_in_one_line() -> None:
     assert type(module).__name__ == "Wrapped_Sequential"
 
 
-class WithValues(nn.Module):
+class WithValues(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.body = small_network()
@@ -232,7 +232,7 @@ def test_a_wrapped_network_may_be_made_by_a_function_and_give_values() -> None:
 
 class Lazy(TorchRLModule):
     def setup(self) -> None:
-        self.pi = nn.LazyLinear(self.action_space.n)
+        self.pi = nn.LazyLinear(self.action_distribution.num_inputs)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {"action_dist_inputs": self.pi(batch["obs"])}
@@ -489,7 +489,7 @@ class NormalisesWhileActing(Mistaken):
         self.register_buffer("mean", torch.zeros(4))
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        self.mean = 0.9 * self.mean + 0.1 * batch["obs"].mean(dim=0)
+        self.mean.mul_(0.9).add_(batch["obs"].mean(dim=0))
         return {"action_dist_inputs": self.pi(batch["obs"] - self.mean)}
 
 
@@ -564,7 +564,7 @@ def test_every_mistake_is_named_when_the_module_is_built(
 
 
 class ColumnsOfValues(Mistaken):
-    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
         return self.vf(batch["obs"])
 
 
@@ -611,7 +611,7 @@ def test_values_that_are_missing_are_named() -> None:
 
 def test_backward_belongs_to_one_forward_pass() -> None:
     module = built(DenseModule)
-    gradients = {"d_action_dist_inputs": np.ones((3, 2), np.float32), "d_vf_preds": np.ones(3)}
+    gradients: dict[str, Any] = {"d_action_dist_inputs": np.ones((3, 2), np.float32)}
     with pytest.raises((ValueError, TypeError), match="forward_train before"):
         module.backward(**gradients)
     module.forward_train({"obs": rows(4)})

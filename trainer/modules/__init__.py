@@ -9,6 +9,7 @@ from trainer.modules.rl_module import RLModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.modules.spec import RLModuleSpec
+from trainer.modules.torch_critics import TorchSACModule
 from trainer.modules.torch_module import TorchRLModule
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SACModelConfig",
     "SACModule",
     "TorchRLModule",
+    "TorchSACModule",
     "distribution_for",
     "observation_size",
     "plain_names",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
@@ -106,6 +107,31 @@ def _refuse_what_no_part_has(setting: Mapping[str, Any], place: str = "") -> Non
         )
 
 
+def sac_distribution(space: gym.Space[Any], *, log_std_clip: float) -> ActionDistribution:
+    """The distribution over actions that SAC can learn.
+
+    Args:
+        space: Discrete, or a Box of floats with bounds.
+        log_std_clip: for Box: the log standard deviation stays within ± this, > 0.
+
+    Raises:
+        UnsupportedSpaceError: it is another space.
+    """
+    if isinstance(space, spaces.Discrete):
+        return Categorical(int(space.n))
+    if (
+        isinstance(space, spaces.Box)
+        and np.issubdtype(space.dtype, np.floating)
+        and space.is_bounded()
+    ):
+        return SquashedGaussian(space.shape, log_std_clip=log_std_clip)
+    raise UnsupportedSpaceError(
+        f"SAC chooses in Discrete and in Box of floats with bounds on both sides; this env has "
+        f"{space}. Bound a Box with a wrapper (gymnasium.wrappers.TransformAction and a "
+        "bounded Box), or use PPO."
+    )
+
+
 @checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class SACModule(RLModule):
     """Policy "pi" and critics "qf" and, with `twin_q`, "qf_twin".
@@ -122,22 +148,9 @@ class SACModule(RLModule):
 
     def make_action_distribution(self) -> ActionDistribution:
         """Squashed Gaussian or categorical."""
-        self._config = config = SACModelConfig.from_setting(self.model_config)
-        space = self.action_space
-        self.is_discrete = isinstance(space, spaces.Discrete)
-        if isinstance(space, spaces.Discrete):
-            return Categorical(int(space.n))
-        if (
-            isinstance(space, spaces.Box)
-            and np.issubdtype(space.dtype, np.floating)
-            and space.is_bounded()
-        ):
-            return SquashedGaussian(space.shape, log_std_clip=config.log_std_clip_param)
-        raise UnsupportedSpaceError(
-            f"SAC chooses in Discrete and in Box of floats with bounds on both sides; this env has "
-            f"{space}. Bound a Box with a wrapper (gymnasium.wrappers.TransformAction and a "
-            "bounded Box), or use PPO."
-        )
+        self._config = SACModelConfig.from_setting(self.model_config)
+        self.is_discrete = isinstance(self.action_space, spaces.Discrete)
+        return sac_distribution(self.action_space, log_std_clip=self._config.log_std_clip_param)
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors of "pi", "qf", "qf_twin", and "log_alpha" [1]."""
@@ -197,6 +210,11 @@ class SACModule(RLModule):
             layers=self._q_layers,
             of_all_actions=self.is_discrete,
         )
+
+    @staticmethod
+    def part_of(name: str) -> str:
+        """What a tensor belongs to: "pi", "qf", "qf_twin" or "log_alpha"."""
+        return name.split("/", maxsplit=1)[0]
 
     def copy_critics(self) -> Critics:
         """Critics with weights of their own, which are 0 at first."""

@@ -11,7 +11,8 @@ import contextlib
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import gymnasium as gym
@@ -87,6 +88,7 @@ class TorchLayers:
 
     Attributes:
         container: a `torch.nn.Module` that holds what users assign in `setup`.
+        torch: the library.
         draws: where the seeds of a forward pass come from.
         rows_at_once: how many rows acting computes together.
     """
@@ -100,7 +102,7 @@ class TorchLayers:
             dtype: number type of the parameters.
         """
         self._module = module
-        self._torch = torch
+        self.torch = torch
         self._number_type = dtype
         self._dtype = torch.float64 if dtype is np.float64 else torch.float32
         self._masks = module.action_masks
@@ -115,14 +117,16 @@ class TorchLayers:
 
     def build(self, seed: int) -> None:
         """Calls `setup` and lays what it made over flat vectors."""
-        module, torch = self._module, self._torch
+        module, torch = self._module, self.torch
         with single_threaded_torch(torch), seeded_draws(torch, seed):
-            module.setup()
+            module._setup()
             self._refuse_complex_numbers()
             self.container.to(self._dtype)
             self._make_lazy_layers()
         self._refuse_action_dist_classes()
-        tensors = dict(self.container.named_parameters())
+        # Kinds of parameters stand together, in the order in which they were made.
+        named = list(self.container.named_parameters())
+        tensors = dict(sorted(named, key=lambda pair: module.place_of(pair[0])))
         parameters = TorchParameters(tensors, dtype=self._number_type)
         module.parameters = parameters
         module.gradients = parameters.zeros_like()
@@ -139,15 +143,15 @@ class TorchLayers:
 
     def _make_lazy_layers(self) -> None:
         """Lets layers that take their size from their first input (`LazyLinear`) see one."""
-        is_lazy = self._torch.nn.parameter.is_lazy
+        is_lazy = self.torch.nn.parameter.is_lazy
         if not any(is_lazy(tensor) for tensor in self.container.parameters()):
             return
         width = self._module.obs_size + (0 if self._masks is None else self._masks.width)
-        rows = self._torch.zeros((2, width), dtype=self._dtype)
+        rows = self.torch.zeros((2, width), dtype=self._dtype)
         self.container.train(False)
-        with self._torch.no_grad():
-            outputs = self._module._forward_train(self._batch(rows, {}))
-            self._values_or_none(self._batch(rows, {}), outputs, 2)
+        with self.torch.no_grad():
+            outputs = self._module._forward_train(self.batch(rows, {}))
+            self._values_or_none(self.batch(rows, {}), outputs, 2)
 
     def _refuse_complex_numbers(self) -> None:
         tensors = self.container.named_parameters()
@@ -178,7 +182,7 @@ class TorchLayers:
         Raises:
             ModuleError: it would replace or add parameters of a module that is built.
         """
-        nn, container = self._torch.nn, self.container
+        nn, container = self.torch.nn, self.container
         is_layer = isinstance(value, nn.Module | nn.Parameter)
         is_known = name in container._parameters or name in container._modules
         if self._is_built and (is_layer or is_known):
@@ -248,7 +252,7 @@ class TorchLayers:
         obs = batch.get(OBS) if isinstance(batch, Mapping) else None
         while isinstance(obs, dict | tuple) and obs:
             obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
-        return isinstance(obs, self._torch.Tensor)
+        return isinstance(obs, self.torch.Tensor)
 
     def _nested(self, rows: Any) -> Any:
         """Rows [B, D + M] as the observations that the user's forward pass reads; views."""
@@ -258,10 +262,11 @@ class TorchLayers:
             observations[module.action_mask_key] = rows[:, end:]
         return observations
 
-    def _aligned(self, rows: Array) -> Any:
-        return aligned_copy(self._torch, rows, self._dtype)
+    def aligned(self, rows: Array) -> Any:
+        """Numbers as a tensor in memory of its own; see `aligned_copy`."""
+        return aligned_copy(self.torch, rows, self._dtype)
 
-    def _with_masks(self, rows: Array) -> Array:
+    def with_masks(self, rows: Array) -> Array:
         """Rows with mask columns; without them, everything is allowed."""
         if self._masks is None or rows.shape[1] > self._masks.start:
             return rows
@@ -271,12 +276,12 @@ class TorchLayers:
     def _tensors_of(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """The learner's columns of numbers, besides the observations."""
         return {
-            name: self._torch.from_numpy(np.ascontiguousarray(column))
+            name: self.torch.from_numpy(np.ascontiguousarray(column))
             for name, column in columns.items()
             if name != OBS and isinstance(column, np.ndarray) and column.dtype.kind in "biuf"
         }
 
-    def _batch(self, rows: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def batch(self, rows: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
         """What the user's forward pass gets: a dict of its own, from which it may take things."""
         return {**columns, OBS: self._nested(rows)}
 
@@ -285,7 +290,7 @@ class TorchLayers:
     @contextlib.contextmanager
     def computing(self, *, is_training: bool) -> Iterator[None]:
         """One thread, the right mode, draws from the position, and parameters that stay."""
-        torch, container = self._torch, self.container
+        torch, container = self.torch, self.container
         if container.training is not is_training:
             container.train(is_training)
         changes = self._num_changes()
@@ -307,7 +312,7 @@ class TorchLayers:
         """The action distribution inputs of rows, the same bits for a row in any batch."""
         module, size = self._module, self.rows_at_once
         obs = obs if obs.ndim == 2 else module.checked_rows({OBS: obs})
-        rows = self._with_masks(obs)
+        rows = self.with_masks(obs)
         outputs = np.empty((len(rows), module.action_distribution.num_inputs), self._number_type)
         block = self._block[:size]
         numbers = block.numpy()
@@ -324,28 +329,28 @@ class TorchLayers:
 
     def learn(self, rows: Array, columns: Mapping[str, Any]) -> dict[str, Array]:
         """The forward pass of learning; keeps the graph for `backward`."""
-        rows = self._with_masks(rows)
+        rows = self.with_masks(rows)
         forward = self._module._forward_train
         with self.computing(is_training=True):
-            tensor, others = self._aligned(rows), self._tensors_of(columns)
-            outputs = forward(self._batch(tensor, others))
+            tensor, others = self.aligned(rows), self._tensors_of(columns)
+            outputs = forward(self.batch(tensor, others))
             inputs = self._inputs(forward, outputs, len(rows))
-            values = self._values_or_none(self._batch(tensor, others), outputs, len(rows))
+            values = self._values_or_none(self.batch(tensor, others), outputs, len(rows))
         mask = None if self._masks is None else self._masks.effective(rows)
         self._graph = (inputs, values, mask)
         return self._as_arrays(inputs, values, mask)
 
     def evaluate(self, rows: Array, columns: Mapping[str, Any], name: str) -> Array:
         """One output of the forward pass of learning, in evaluation mode."""
-        rows = self._with_masks(rows)
+        rows = self.with_masks(rows)
         forward = self._module._forward_train
         with self.computing(is_training=False):
-            tensor, others = self._aligned(rows), self._tensors_of(columns)
-            outputs = forward(self._batch(tensor, others))
+            tensor, others = self.aligned(rows), self._tensors_of(columns)
+            outputs = forward(self.batch(tensor, others))
             inputs = self._inputs(forward, outputs, len(rows))
             values = None
             if name == VF_PREDS:
-                values = self._values_or_none(self._batch(tensor, others), outputs, len(rows))
+                values = self._values_or_none(self.batch(tensor, others), outputs, len(rows))
         mask = None if self._masks is None else self._masks.effective(rows)
         arrays = self._as_arrays(inputs, values, mask)
         if name not in arrays:
@@ -354,13 +359,13 @@ class TorchLayers:
 
     def values(self, rows: Array) -> Array:
         """The values of rows, [B], in evaluation mode; images in parts."""
-        module, rows = self._module, self._with_masks(rows)
+        module, rows = self._module, self.with_masks(rows)
         size = _VALUES_AT_ONCE if shown_images(module.seen_space) else max(1, len(rows))
         values = np.empty(len(rows), self._number_type)
         with self.computing(is_training=False):
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
-                given = self.values_of(self._batch(self._aligned(part), {}), None)
+                given = self.values_of(self.batch(self.aligned(part), {}), None)
                 values[start : start + size] = self._checked_values(given, len(part)).numpy()
         return values
 
@@ -392,7 +397,7 @@ class TorchLayers:
 
     def backward(self, d_inputs: Array, d_values: Array | None) -> None:
         """Overwrites the gradients; belongs to the last forward pass of learning, once."""
-        module, torch = self._module, self._torch
+        module = self._module
         if self._graph is None:
             shape: tuple[int, ...] = (-1, module.action_distribution.num_inputs)
             check_gradient("d_action_dist_inputs", d_inputs, shape)
@@ -402,21 +407,39 @@ class TorchLayers:
         if mask is not None:
             d_inputs = masked_gradient(d_inputs, mask)
         self.check_views()
-        outputs, gradients = [inputs], [self._gradient(d_inputs)]
+        outputs, gradients = [inputs], [d_inputs]
         if values is not None and d_values is not None and d_values.any():
             check_gradient("d_vf_preds", d_values, tuple(values.shape))
-            outputs, gradients = [inputs, values], [*gradients, self._gradient(d_values)]
+            outputs, gradients = [inputs, values], [*gradients, d_values]
         self._check_graph(outputs)
         self._graph = None
         module.gradients.flat[:] = 0.0
+        self.accumulate(outputs, gradients)
+
+    def accumulate(
+        self, outputs: Sequence[Any], d_outputs: Sequence[Any], tensors: list[Any] | None = None
+    ) -> None:
+        """Adds to the gradients what autograd makes of derivatives.
+
+        Args:
+            outputs: tensors of a forward pass.
+            d_outputs: the derivatives of the loss by them, tensors or arrays.
+            tensors: the parameters whose gradients are wanted; None: all.
+        """
         for tensor, gradient, _ in self._parts:
             if tensor.grad is not gradient and tensor.requires_grad:
                 tensor.grad = gradient
-        with single_threaded_torch(torch):
-            torch.autograd.backward(outputs, gradients)
+        given = [d if isinstance(d, self.torch.Tensor) else self.gradient(d) for d in d_outputs]
+        with self.one_thread():
+            self.torch.autograd.backward(list(outputs), given, inputs=tensors)
 
-    def _gradient(self, array: Array) -> Any:
-        return self._torch.from_numpy(np.ascontiguousarray(array, self._number_type))
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Computes with one Torch thread inside the block."""
+        return single_threaded_torch(self.torch)
+
+    def gradient(self, array: Array) -> Any:
+        """A derivative that a loss gave, as a tensor."""
+        return self.torch.from_numpy(np.ascontiguousarray(array, self._number_type))
 
     def _check_graph(self, outputs: list[Any]) -> None:
         names = (ACTION_DIST_INPUTS, VF_PREDS)
@@ -440,7 +463,7 @@ class TorchLayers:
 
     def _inputs(self, forward: Callable[..., Any], outputs: Any, count: int) -> Any:
         """The action distribution inputs among the outputs, [B, K]."""
-        module, torch = self._module, self._torch
+        module, torch = self._module, self.torch
         where = f"{type(module).__name__}.{forward.__name__}"
         width = module.action_distribution.num_inputs
         wanted = f"{ACTION_DIST_INPUTS!r}: a tensor [B, {width}]"
@@ -466,7 +489,7 @@ class TorchLayers:
 
     def _checked_values(self, values: Any, count: int) -> Any:
         name = type(self._module).__name__
-        if not isinstance(values, self._torch.Tensor) or tuple(values.shape) != (count,):
+        if not isinstance(values, self.torch.Tensor) or tuple(values.shape) != (count,):
             given = getattr(values, "shape", None)
             said = type(values).__name__ if given is None else f"the shape {list(given)}"
             raise ModuleError(
@@ -494,7 +517,7 @@ class TorchLayers:
         Raises:
             ModuleError: acting changes buffers or draws random numbers.
         """
-        module, torch = self._module, self._torch
+        module, torch = self._module, self.torch
         rng = np.random.Generator(np.random.Philox(key=0))
         saved = module.parameters.flat.copy()
         for view in module.parameters.views.values():
@@ -563,10 +586,11 @@ class TorchLayers:
     def _codes(space: gym.Space[Any], rng: np.random.Generator, count: int) -> Array:
         """One-hot codes of random values of a space."""
         space.seed(int(rng.integers(2**31)))
-        return np.stack([spaces.flatten(space, space.sample()) for _ in range(count)])
+        samples: list[Any] = [spaces.flatten(space, space.sample()) for _ in range(count)]
+        return np.stack(samples)
 
     def _refuse_draws(self, before: Any) -> None:
-        if not self._torch.equal(before, self._torch.default_generator.get_state()):
+        if not self.torch.equal(before, self.torch.default_generator.get_state()):
             raise ModuleError(
                 f"{type(self._module).__name__} draws random numbers while it acts, so a run could "
                 "not be repeated or repaired. Draw in `_forward_train` only; actions are drawn "
@@ -588,10 +612,10 @@ class TorchLayers:
 def _unflattened(space: gym.Space[Any], rows: Any, start: int) -> tuple[Any, int]:
     """What encoded rows hold from a column on, nested as the space; and the column behind it."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        keys = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
+        parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space)
         found = {}
-        for key in keys:
-            found[key], start = _unflattened(space.spaces[key], rows, start)
+        for key, part in parts:
+            found[key], start = _unflattened(part, rows, start)
         return (found if isinstance(space, spaces.Dict) else tuple(found.values())), start
     stop = start + spaces.flatdim(space)
     part = rows[:, start:stop]

@@ -64,6 +64,7 @@ class TorchRLModule(RLModule):
     applies_masks: ClassVar[bool] = True
     framework = "torch"
     parameters: TorchParameters
+    _torch_layers: TorchLayers
 
     # ---- what users write
 
@@ -271,7 +272,7 @@ class TorchRLModule(RLModule):
         """One output of the forward pass of learning, in evaluation mode and without gradients."""
         return self._torch_layers.evaluate(self.checked_rows(batch), batch, name)
 
-    def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
         """The values of observations; users who override it get and return tensors.
 
         Args:
@@ -286,6 +287,11 @@ class TorchRLModule(RLModule):
             return layers.values_of(dict(batch), embeddings)
         return layers.values(self.checked_rows(batch))
 
+    def place_of(self, name: str) -> int:
+        """Where in the flat vector a parameter stands; equal ones stand as they were made."""
+        del name
+        return 0
+
     def begin_update(self, root_seed: int, number: int) -> None:
         """See `RLModule.begin_update`."""
         self._torch_layers.draws.begin_update(root_seed, number)
@@ -294,6 +300,10 @@ class TorchRLModule(RLModule):
     def acts_row_by_row(self) -> bool:
         """Whether acting computes every row alone."""
         return self._torch_layers.rows_at_once == 1
+
+    def _setup(self) -> None:
+        """Calls `setup`, and adds what a kind of modules needs besides."""
+        self.setup()
 
     def _make_tensors(self, rng: np.random.Generator | None, dtype: type[np.floating[Any]]) -> None:
         if type(self).compute_values is not TorchRLModule.compute_values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainer.modules import SACModule
+from trainer.modules import SACModule, TorchSACModule
 from trainer.types import Array, State
 
 
@@ -17,7 +17,7 @@ class TargetCritics:
         critics: the copies.
     """
 
-    def __init__(self, module: SACModule) -> None:
+    def __init__(self, module: SACModule | TorchSACModule) -> None:
         """Starts with the same weights.
 
         Args:
