@@ -24,7 +24,7 @@ from tests.torch_modules import (  # noqa: E402
     small_network,
 )
 from trainer import ModuleError, RLModule, RLModuleSpec, TorchRLModule  # noqa: E402
-from trainer.testing.modules import check_module, encoded_samples  # noqa: E402
+from trainer.testing.checks import check_module, encoded_samples  # noqa: E402
 
 BOX = spaces.Box(-1.0, 1.0, (4,))
 TWO = spaces.Discrete(2)

@@ -12,7 +12,7 @@ from trainer.errors import ModuleError
 from trainer.modules.sac_module import LOG_ALPHA, sac_distribution
 from trainer.modules.torch_module import TorchRLModule
 from trainer.nn import ActionDistribution, Categorical, Parameters
-from trainer.runtime.side_by_side import SideBySide
+from trainer.runtime.threads import SideBySide
 from trainer.types import Array
 
 _CRITIC: Final = "qf"
@@ -101,7 +101,7 @@ class TorchSACModule(TorchRLModule):
 
 
 class TorchCritics:
-    """The critics of a `TorchSACModule`, with the manners of `trainer.modules.critics.Critics`.
+    """The critics of a `TorchSACModule`, with the manners of `trainer.modules.sac_module.Critics`.
 
     Life: any number of times `forward`, followed by `backward`, or by `d_actions`, or by none; both
     belong to the last `forward`.

@@ -19,10 +19,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ModuleError
-from trainer.modules.action_masks import masked_gradient, masked_outputs
 from trainer.modules.rl_module import check_gradient
+from trainer.modules.spaces import masked_gradient, masked_outputs
 from trainer.nn import Parameters
 from trainer.nn.acting import BLOCK_ROWS
 from trainer.nn.torch_computing import aligned_copy, seeded_draws, single_threaded_torch

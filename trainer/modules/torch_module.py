@@ -18,7 +18,7 @@ import numpy as np
 from checkpoints import state_array
 from checkpoints.arguments import argument_error
 from checkpoints.component_paths import selected
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ModuleError
 from trainer.modules.rl_module import RLModule
 from trainer.modules.torch_layers import TorchLayers, TorchParameters, buffer_problems
