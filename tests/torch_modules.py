@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer import TorchRLModule
+from trainer import TorchRLModule, TorchSACModule
 
 
 class DenseModule(TorchRLModule):
@@ -80,3 +80,30 @@ def small_network() -> Any:
     with torch.random.fork_rng([]):
         torch.manual_seed(3)
         return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+
+
+class TwinSAC(TorchSACModule):
+    """A policy and two critics with hidden layers of 5 and 4 units, as SAC's own in a test."""
+
+    def setup(self) -> None:
+        width = self.action_distribution.noise_width
+        self.pi = _chain(self.obs_size, self.action_distribution.num_inputs)
+        inputs = self.obs_size + (0 if self.is_discrete else width)
+        outputs = width if self.is_discrete else 1
+        self.qf = _chain(inputs, outputs)
+        self.qf_twin = _chain(inputs, outputs)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.pi(batch["obs"])}
+
+    def compute_q_values(self, batch: dict[str, Any]) -> Any:
+        if self.is_discrete:
+            return self.qf(batch["obs"]), self.qf_twin(batch["obs"])
+        inputs = torch.cat([batch["obs"], batch["actions"]], dim=1)
+        return self.qf(inputs).squeeze(-1), self.qf_twin(inputs).squeeze(-1)
+
+
+def _chain(inputs: int, outputs: int) -> Any:
+    return nn.Sequential(
+        nn.Linear(inputs, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, outputs)
+    )
