@@ -18,7 +18,7 @@ from gymnasium import spaces
 from checkpoints.arguments import checked_methods, shown
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
-from trainer.modules.model_config import DefaultModelConfig
+from trainer.modules.model_config import DefaultModelConfig, backend_of
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
@@ -32,6 +32,7 @@ from trainer.nn import (
     columns_with_ones,
 )
 from trainer.nn.layers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.torch_network import BACKENDS
 from trainer.runtime.threads import SideBySide
 from trainer.spaces import shown_images
 from trainer.types import Array
@@ -66,6 +67,7 @@ class Critics:
         num_actions: int,
         layers: Sequence[LayerSpec],
         of_all_actions: bool,
+        mlp_class: type[MLP] = MLP,
     ) -> None:
         """Lays the networks over parameters that hold (at least) `shapes(...)`.
 
@@ -77,6 +79,7 @@ class Critics:
             num_actions: n, or the numbers A that make up an action.
             layers: of each critic.
             of_all_actions: they read the observation only.
+            mlp_class: what computes a critic.
         """
         self.names = tuple(names)
         self.parameters = parameters
@@ -85,7 +88,7 @@ class Critics:
         self._obs_size, self._num_actions = obs_size, num_actions
         self._num_inputs = obs_size if of_all_actions else obs_size + num_actions
         self.networks = [
-            MLP(parameters, gradients, name=name, num_inputs=self._num_inputs, layers=layers)
+            mlp_class(parameters, gradients, name=name, num_inputs=self._num_inputs, layers=layers)
             for name in self.names
         ]
         self._allocate(0)
@@ -337,7 +340,8 @@ class SACModule(RLModule):
 
     def setup(self) -> None:
         """Lays the networks over the parameters."""
-        self._pi = MLP(
+        self._mlp_class = BACKENDS[backend_of(self, self._config)].mlp
+        self._pi = self._mlp_class(
             self.parameters,
             self.gradients,
             name="pi",
@@ -359,6 +363,7 @@ class SACModule(RLModule):
             num_actions=self.action_distribution.noise_width,
             layers=self._q_layers,
             of_all_actions=self.is_discrete,
+            mlp_class=self._mlp_class,
         )
 
     @staticmethod
