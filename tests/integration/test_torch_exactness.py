@@ -48,6 +48,7 @@ def test_a_restored_run_gives_the_same_bytes(name: str, algorithm: str, tmp_path
 
 
 @pytest.mark.process
+@pytest.mark.slow  # importing Torch takes longer than all the rest
 def test_a_new_process_gives_the_same_bytes(tmp_path: Path) -> None:
     path, expected = saved_run("dense", tmp_path)
     done = subprocess.run(

@@ -12,12 +12,12 @@ from gymnasium import spaces
 
 pytest.importorskip("torch")
 
-from trainer import ConfigError, PPOConfig, RLModule, RLModuleSpec  # noqa: E402
-from trainer.algorithms.sac.learner import SACLearner, SACSettings  # noqa: E402
-from trainer.learners import ReplayBatch  # noqa: E402
-from trainer.modules import ActorCriticModule, PolicyModule, QModule, SACModule  # noqa: E402
-from trainer.nn import ACTIVATIONS  # noqa: E402
-from trainer.testing.checks import check_module, encoded_samples  # noqa: E402
+from trainer import ConfigError, PPOConfig, RLModule, RLModuleSpec
+from trainer.algorithms.sac.learner import SACLearner, SACSettings
+from trainer.learners import ReplayBatch
+from trainer.modules import ActorCriticModule, PolicyModule, QModule, SACModule
+from trainer.nn import ACTIVATIONS
+from trainer.testing.checks import check_module, encoded_samples
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
 TWO = spaces.Discrete(2)

@@ -14,7 +14,7 @@ from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.messages import Weights
 from trainer.env_runners.worker_service import ApplyReply
 from trainer.errors import AlgorithmStoppedError
-from trainer.modules import RLModuleSpec
+from trainer.modules import RLModuleSpec, TorchRLModule
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerRecords
 from trainer.runner_group.rounds import (
@@ -187,7 +187,11 @@ class Asking:
         if not self._records.is_remote:
             return None
         names = [place.name for place in self._records]
-        return WorkerPool(names, preload_modules=_PRELOADED, inherit=registry_to_inherit)
+        module_class = self._records.spec.module_spec.module_class
+        # Torch takes a second or two to import: once for all workers, not once for each.
+        uses_torch = module_class is not None and issubclass(module_class, TorchRLModule)
+        modules = (*_PRELOADED, "torch") if uses_torch else _PRELOADED
+        return WorkerPool(names, preload_modules=modules, inherit=registry_to_inherit)
 
     def pids(self) -> dict[int, int]:
         """Process ids of the remote runners that have a process, by number."""
