@@ -63,7 +63,9 @@ def torch_layers(space: Any, config: Mapping[str, Any]) -> Any:
 
 
 class AsInTorch(TorchRLModule):
-    """That network as users write it."""
+    """That network as users write it, for eight envs side by side."""
+
+    acting_block = 8
 
     def setup(self) -> None:
         self.body, self.head = torch_layers(self.observation_space, self.model_config)

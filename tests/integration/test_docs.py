@@ -60,6 +60,8 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page).strip()], ids=name_of)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    if "import torch" in script_of(page):
+        pytest.importorskip("torch")
     script = tmp_path / "page.py"
     script.write_text(script_of(page), encoding="utf-8")
     (tmp_path / "folder").mkdir()

@@ -431,6 +431,21 @@ def test_a_row_gets_the_same_bits_in_any_batch(
         assert module.forward_acting(obs[part]).tobytes() == together[part].tobytes()
 
 
+class InBlocks(NoisyConvolution):
+    acting_block = 4
+
+
+def test_images_are_acted_on_in_blocks_if_a_class_asks_for_it() -> None:
+    module = built(InBlocks, IMAGE, spaces.Discrete(16))
+    alone = built(NoisyConvolution, IMAGE, spaces.Discrete(16))
+    obs = encoded_samples(IMAGE, seed=0)
+    together = module.forward_acting(obs)
+    assert (module.acts_row_by_row, alone.acts_row_by_row) == (False, True)
+    np.testing.assert_allclose(together, alone.forward_acting(obs), rtol=1e-4, atol=1e-5)
+    for row in range(len(obs)):
+        assert module.forward_acting(obs[row : row + 1]).tobytes() == together[row].tobytes()
+
+
 def test_a_network_that_looks_at_other_rows_acts_row_by_row_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -111,7 +111,7 @@ class TorchLayers:
         self._acting_names: frozenset[str] | None = None
         self.container = torch.nn.Module()
         self.draws = _Draws()
-        self.rows_at_once = BLOCK_ROWS
+        self.rows_at_once = 1
 
     # ---- building
 
@@ -138,7 +138,9 @@ class TorchLayers:
             gradient = torch.from_numpy(module.gradients.views[name])
             self._parts.append((tensor, gradient, view.data_ptr()))
         width = module.obs_size + (0 if self._masks is None else self._masks.width)
-        self._block = torch.zeros((BLOCK_ROWS, width), dtype=self._dtype)
+        is_image = bool(shown_images(module.seen_space))
+        self.rows_at_once = module.acting_block or (1 if is_image else BLOCK_ROWS)
+        self._block = torch.zeros((self.rows_at_once, width), dtype=self._dtype)
         self._is_built = True
 
     def _make_lazy_layers(self) -> None:
@@ -526,12 +528,11 @@ class TorchLayers:
         buffers = {name: array.copy() for name, array in self.buffers().items()}
         draws = torch.default_generator.get_state()
         try:
-            is_image = bool(shown_images(module.seen_space))
-            self.rows_at_once = 1 if is_image else BLOCK_ROWS
+            wanted = self.rows_at_once
             is_exact = self._is_exact(rng)
             self._refuse_draws(draws)
             self._refuse_changed_buffers(buffers)
-            if not is_exact and not is_image:
+            if not is_exact and wanted > 1:
                 self.rows_at_once = 1
                 is_exact = self._is_exact(rng)
         finally:
@@ -545,7 +546,7 @@ class TorchLayers:
                 "observation is shown again, so a run could not be repeated or repaired. Acting "
                 "must be a function of weights, buffers and observation."
             )
-        if tells and self.rows_at_once == 1 and not is_image:
+        if tells and self.rows_at_once < wanted:
             _LOGGER.warning(
                 "%s acts row by row: in a block of rows, Torch gives a row other bits at another "
                 "place, and a run would depend on how envs are spread over processes. With many "
