@@ -637,6 +637,40 @@ def test_backward_belongs_to_one_forward_pass() -> None:
         module.backward(**gradients)
 
 
+# ---- another device
+
+
+def accelerators() -> list[str]:
+    """The second name of the processor, which takes the same path, and what is there besides."""
+    return ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", accelerators())
+def test_learning_on_a_device_gives_the_same(device: str) -> None:
+    here, there = built(NoisyDense), built(NoisyDense, device=device)
+    obs = rows(16)
+    for number in range(3):
+        outputs = [update(module, obs, number=number) for module in (here, there)]
+        if device == "cpu:0":  # an accelerator draws other numbers
+            for name, output in outputs[0].items():
+                assert outputs[1][name].tobytes() == output.tobytes()
+            assert there.gradients.flat.tobytes() == here.gradients.flat.tobytes()
+        for module in (here, there):
+            module.parameters.flat[:] -= 0.1 * module.gradients.flat
+    state = there.get_state()
+    assert state["body.1.num_batches_tracked"] == 3
+    here.set_state(state)
+    assert here.forward_acting(obs).tobytes() == there.forward_acting(obs).tobytes()
+    values = [module.compute_values({"obs": obs}) for module in (here, there)]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    for device in ("nonsense", "cuda:77"):
+        with pytest.raises(ModuleError, match=f"{device}.*Torch cannot compute there"):
+            built(DenseModule, device=device)
+
+
 # ---- without Torch
 
 

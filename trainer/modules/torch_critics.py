@@ -95,6 +95,11 @@ class TorchSACModule(TorchRLModule):
 
     def _make_tensors(self, rng: np.random.Generator | None, dtype: type[np.floating[Any]]) -> None:
         super()._make_tensors(rng, dtype)
+        if self.model_config.get("device") not in (None, "cpu"):
+            raise ModuleError(
+                f'`model_config={{"device": {self.model_config["device"]!r}}}`: SAC learns on the '
+                "processor only. Leave it out."
+            )
         if not self.inference_only:
             self.critics = TorchCritics(self)
             self.critics.check()

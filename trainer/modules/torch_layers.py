@@ -8,6 +8,7 @@ eight, or one by one if a probe finds that a block gives a row other bits at ano
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import logging
 import math
@@ -83,6 +84,63 @@ class _Draws:
         return 0 if self._rng is None else int(self._rng.integers(2**63))
 
 
+class _Mirror:
+    """A copy of the layers on another device, where learning computes.
+
+    The numbers stay where they are, in the flat vectors: before a forward pass they are copied to
+    the device, after a backward pass the gradients are copied back, in one piece each.
+
+    Attributes:
+        container: the copy of the layers.
+        device: where it is.
+        parts: its parameters, with their gradients.
+    """
+
+    def __init__(self, torch: Any, device: Any, container: Any, module: Any) -> None:
+        """Copies the layers.
+
+        Args:
+            torch: the library.
+            device: a `torch.device`.
+            container: the layers, over the module's flat vectors.
+            module: whose flat vectors they are.
+        """
+        self.device = device
+        self.container = copy.deepcopy(container).to(device)
+        self._host_buffers = dict(container.named_buffers())
+        self._host = torch.from_numpy(module.parameters.flat)
+        self._host_gradients = torch.from_numpy(module.gradients.flat)
+        self._flat = self._host.to(device, copy=True)
+        self._gradients = torch.zeros_like(self._flat)
+        tensors = dict(self.container.named_parameters())
+        self.parts: list[tuple[Any, Any]] = []
+        start = 0
+        for name, shape in module.parameters.shapes.items():
+            stop = start + math.prod(shape)
+            tensors[name].data = self._flat[start:stop].view(shape)
+            self.parts.append((tensors[name], self._gradients[start:stop].view(shape)))
+            start = stop
+
+    def fetch(self) -> None:
+        """Takes over weights and buffers."""
+        self._flat.copy_(self._host)
+        for name, buffer in self.container.named_buffers():
+            buffer.copy_(self._host_buffers[name])
+
+    def return_buffers(self) -> None:
+        """Gives back what a forward pass of learning made of the buffers."""
+        for name, buffer in self.container.named_buffers():
+            self._host_buffers[name].copy_(buffer)
+
+    def clear_gradients(self) -> None:
+        """Before a backward pass."""
+        self._gradients.zero_()
+
+    def return_gradients(self) -> None:
+        """After a backward pass."""
+        self._host_gradients.copy_(self._gradients)
+
+
 class TorchLayers:
     """The Torch half of one module: its layers, and how they act and learn.
 
@@ -108,6 +166,8 @@ class TorchLayers:
         self._masks = module.action_masks
         self._is_built = False
         self._graph: tuple[Any, Any, Array | None] | None = None
+        self._mirror: _Mirror | None = None
+        self._device: Any = None
         self._acting_names: frozenset[str] | None = None
         self.container = torch.nn.Module()
         self.draws = _Draws()
@@ -141,7 +201,25 @@ class TorchLayers:
         is_image = bool(shown_images(module.seen_space))
         self.rows_at_once = module.acting_block or (1 if is_image else BLOCK_ROWS)
         self._block = torch.zeros((self.rows_at_once, width), dtype=self._dtype)
+        self._mirror = self._make_mirror()
         self._is_built = True
+
+    def _make_mirror(self) -> _Mirror | None:
+        """The copy on the device that `model_config` names; None if it names none."""
+        module, torch = self._module, self.torch
+        name = module.model_config.get("device")
+        if name in (None, "cpu") or module.inference_only:
+            return None
+        try:
+            device = torch.device(name)
+            torch.zeros(1, device=device)
+        except (RuntimeError, AssertionError, TypeError, ValueError) as cause:
+            raise ModuleError(
+                f'`model_config={{"device": {name!r}}}` of {type(module).__name__}: Torch cannot '
+                f"compute there ({str(cause).splitlines()[0]}). Name a device that this machine "
+                "has, or leave it out."
+            ) from cause
+        return _Mirror(torch, device, self.container, module)
 
     def _make_lazy_layers(self) -> None:
         """Lets layers that take their size from their first input (`LazyLinear`) see one."""
@@ -247,7 +325,8 @@ class TorchLayers:
 
     def _num_changes(self) -> int:
         """Goes up with every change in place that Torch makes to a parameter."""
-        return sum(tensor._version for tensor, _, _ in self._parts)
+        parts = self._parts if self._device is None or self._mirror is None else self._mirror.parts
+        return sum(tensor._version for tensor, *_ in parts)
 
     def has_tensors(self, batch: Any) -> bool:
         """Whether the observations of a batch are tensors already."""
@@ -266,7 +345,10 @@ class TorchLayers:
 
     def aligned(self, rows: Array) -> Any:
         """Numbers as a tensor in memory of its own; see `aligned_copy`."""
-        return aligned_copy(self.torch, rows, self._dtype)
+        return self._placed(aligned_copy(self.torch, rows, self._dtype))
+
+    def _placed(self, tensor: Any) -> Any:
+        return tensor if self._device is None else tensor.to(self._device)
 
     def with_masks(self, rows: Array) -> Array:
         """Rows with mask columns; without them, everything is allowed."""
@@ -278,7 +360,7 @@ class TorchLayers:
     def _tensors_of(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """The learner's columns of numbers, besides the observations."""
         return {
-            name: self.torch.from_numpy(np.ascontiguousarray(column))
+            name: self._placed(self.torch.from_numpy(np.ascontiguousarray(column)))
             for name, column in columns.items()
             if name != OBS and isinstance(column, np.ndarray) and column.dtype.kind in "biuf"
         }
@@ -298,7 +380,8 @@ class TorchLayers:
         changes = self._num_changes()
         with single_threaded_torch(torch):
             if is_training:
-                with torch.enable_grad(), seeded_draws(torch, self.draws.next_seed()):
+                draws = seeded_draws(torch, self.draws.next_seed(), device=self._accelerator)
+                with torch.enable_grad(), draws:
                     yield
             else:
                 with torch.no_grad():
@@ -309,6 +392,29 @@ class TorchLayers:
                 "so env runners and learner would compute with different weights. Compute with "
                 "changed copies, or keep what changes in a buffer (`register_buffer`)."
             )
+
+    @contextlib.contextmanager
+    def _where_it_learns(self) -> Iterator[None]:
+        """Lets the user's methods find the layers on the device inside the block."""
+        mirror = self._mirror
+        if mirror is None:
+            yield
+            return
+        host = self.container
+        mirror.fetch()
+        self.container, self._device = mirror.container, mirror.device
+        try:
+            yield
+        finally:
+            self.container, self._device = host, None
+            if mirror.container.training:
+                mirror.return_buffers()
+
+    @property
+    def _accelerator(self) -> Any:
+        """The device whose draws are to be seeded besides those of the processor."""
+        is_other = self._device is not None and self._device.type != "cpu"
+        return self._device if is_other else None
 
     def act(self, forward: Callable[..., Any], obs: Array) -> Array:
         """The action distribution inputs of rows, the same bits for a row in any batch."""
@@ -333,7 +439,7 @@ class TorchLayers:
         """The forward pass of learning; keeps the graph for `backward`."""
         rows = self.with_masks(rows)
         forward = self._module._forward_train
-        with self.computing(is_training=True):
+        with self._where_it_learns(), self.computing(is_training=True):
             tensor, others = self.aligned(rows), self._tensors_of(columns)
             outputs = forward(self.batch(tensor, others))
             inputs = self._inputs(forward, outputs, len(rows))
@@ -346,7 +452,7 @@ class TorchLayers:
         """One output of the forward pass of learning, in evaluation mode."""
         rows = self.with_masks(rows)
         forward = self._module._forward_train
-        with self.computing(is_training=False):
+        with self._where_it_learns(), self.computing(is_training=False):
             tensor, others = self.aligned(rows), self._tensors_of(columns)
             outputs = forward(self.batch(tensor, others))
             inputs = self._inputs(forward, outputs, len(rows))
@@ -364,7 +470,7 @@ class TorchLayers:
         module, rows = self._module, self.with_masks(rows)
         size = _VALUES_AT_ONCE if shown_images(module.seen_space) else max(1, len(rows))
         values = np.empty(len(rows), self._number_type)
-        with self.computing(is_training=False):
+        with self._where_it_learns(), self.computing(is_training=False):
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
                 given = self.values_of(self.batch(self.aligned(part), {}), None)
@@ -428,12 +534,18 @@ class TorchLayers:
             d_outputs: the derivatives of the loss by them, tensors or arrays.
             tensors: the parameters whose gradients are wanted; None: all.
         """
-        for tensor, gradient, _ in self._parts:
+        mirror = self._mirror
+        parts = self._parts if mirror is None else mirror.parts
+        for tensor, gradient, *_ in parts:
             if tensor.grad is not gradient and tensor.requires_grad:
                 tensor.grad = gradient
         given = [d if isinstance(d, self.torch.Tensor) else self.gradient(d) for d in d_outputs]
         with self.one_thread():
+            if mirror is not None:
+                mirror.clear_gradients()
             self.torch.autograd.backward(list(outputs), given, inputs=tensors)
+            if mirror is not None:
+                mirror.return_gradients()
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Computes with one Torch thread inside the block."""
@@ -487,7 +599,7 @@ class TorchLayers:
                 f"{count} observations; {module.action_space} needs {[count, width]}: "
                 f"`self.action_distribution.num_inputs` = {width} numbers per row."
             )
-        return inputs if inputs.dtype == self._dtype else inputs.to(self._dtype)
+        return self._returned(inputs)
 
     def _checked_values(self, values: Any, count: int) -> Any:
         name = type(self._module).__name__
@@ -499,7 +611,12 @@ class TorchLayers:
                 f"a tensor of the shape {[count]}: one number per row. A last layer of one unit "
                 "gives [B, 1]: take `.squeeze(-1)` of it."
             )
-        return values if values.dtype == self._dtype else values.to(self._dtype)
+        return self._returned(values)
+
+    def _returned(self, tensor: Any) -> Any:
+        if tensor.dtype != self._dtype:
+            tensor = tensor.to(self._dtype)
+        return tensor if self._device is None else tensor.cpu()
 
     def _no_values(self) -> ModuleError:
         return ModuleError(
