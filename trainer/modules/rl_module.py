@@ -447,14 +447,15 @@ class RLModule(PolicyNames, Checkpointable, ABC):
         """
         return self.training_output(batch, name)
 
-    def begin_update(self, root_seed: int, number: int) -> None:
+    def begin_update(self, root_seed: int, number: int, *, of: tuple[int, ...] = ()) -> None:
         """An update of the learner begins; draws in `forward_train` follow from this position.
 
         Args:
             root_seed: of the run, ≥ 0.
             number: of the update, ≥ 0.
+            of: which module, where there are others than the default one.
         """
-        del root_seed, number
+        del root_seed, number, of
 
     def copy_buffers(self, other: RLModule) -> None:
         """Takes over what a module of the same class keeps beside its parameters: here nothing.

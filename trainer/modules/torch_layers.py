@@ -69,14 +69,14 @@ class _Draws:
     """The seeds of dropout and other draws: a function of the update and the minibatch."""
 
     def __init__(self) -> None:
-        self._root_seed = -1
+        self._of: tuple[int, ...] = ()
         self._rng: np.random.Generator | None = None
 
-    def begin_update(self, root_seed: int, number: int) -> None:
+    def begin_update(self, root_seed: int, number: int, *, of: tuple[int, ...]) -> None:
         """Goes to the first minibatch of an update."""
-        if root_seed != self._root_seed:
-            self._root_seed = root_seed
-            self._stream = PositionStream(root_seed, Role.MODULE)
+        if (root_seed, *of) != self._of:
+            self._of = (root_seed, *of)
+            self._stream = PositionStream(root_seed, Role.MODULE, of=of)
         self._rng = self._stream.at(number)
 
     def next_seed(self) -> int:

@@ -296,9 +296,9 @@ class TorchRLModule(RLModule):
         del name
         return 0
 
-    def begin_update(self, root_seed: int, number: int) -> None:
+    def begin_update(self, root_seed: int, number: int, *, of: tuple[int, ...] = ()) -> None:
         """See `RLModule.begin_update`."""
-        self._torch_layers.draws.begin_update(root_seed, number)
+        self._torch_layers.draws.begin_update(root_seed, number, of=of)
 
     @property
     def acts_row_by_row(self) -> bool:

@@ -269,13 +269,22 @@ class SACLearner(ReplayLearner):
     settings: SACSettings
     module: SACModule | TorchSACModule
 
-    def __init__(self, *, module_spec: RLModuleSpec, settings: SACSettings, root_seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        module_spec: RLModuleSpec,
+        settings: SACSettings,
+        root_seed: int,
+        position: tuple[int, ...] = (),
+    ) -> None:
         """See `Learner`; settings are SAC's.
 
         Raises:
             ConfigError: the module is no `SACModule` or `TorchSACModule`.
         """
-        super().__init__(module_spec=module_spec, settings=settings, root_seed=root_seed)
+        super().__init__(
+            module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
+        )
         own: RLModule = self.module
         if not isinstance(own, SACModule | TorchSACModule) or own.critics is None:
             raise ConfigError(
