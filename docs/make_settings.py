@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from trainer import AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
-from trainer.config.names import NOT_OFFERED, NotOffered, SettingDescription
+from trainer.config.names import SettingDescription
+from trainer.old_names import NotOffered
+from trainer.rllib_names.config import NOT_OFFERED
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 

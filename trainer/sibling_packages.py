@@ -18,6 +18,7 @@ _OURS = frozenset(
         "actors",
         "errors",
         "interrupted_import",
+        "old_names",
         "seeding",
         "sibling_packages",
         "spaces",

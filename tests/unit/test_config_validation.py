@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.algorithms.ppo.algorithm import PPOConfig
-from trainer.config import NO_EFFECT, NOT_OFFERED, AlgorithmConfig
+from trainer.config import AlgorithmConfig
 from trainer.config.settings import integer, number, schedule
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec
+from trainer.rllib_names.config import NO_EFFECT, NOT_OFFERED
 
 
 def _problems(config: AlgorithmConfig) -> str:

@@ -36,7 +36,7 @@ from trainer.config.settings import (
     space,
     text,
 )
-from trainer.rllib_names.config_names import OLD_FILTERS
+from trainer.old_names import OLD_NAMES
 
 # ---- environment section
 
@@ -138,7 +138,7 @@ def _vectorize_mode(value: Any) -> Any:
 
 def _filter_of_today(value: Any) -> Any:
     """Accept older names of filters."""
-    return OLD_FILTERS.get(value, value) if isinstance(value, str) else value
+    return OLD_NAMES.filters.get(value, value) if isinstance(value, str) else value
 
 
 def _exploration_config(value: Any) -> Any:

@@ -29,7 +29,7 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, RLModule, RLModuleSpec
-from trainer.runtime.worker import CallSignals
+from trainer.runtime.engine import Signals
 from trainer.seeding import Role
 from trainer.types import AgentId, Array, FloatArray, ModuleId, State
 
@@ -559,12 +559,12 @@ DOINGS: Final = (
 )
 _CODES: Final = {doing: code for code, doing in enumerate(DOINGS)}
 
-# What the numbers in `CallSignals.notes` mean.
+# What the numbers in `Signals.notes` mean.
 DOING, ENV_INDEX, STREAM, EPISODE, SEED, SIGNS = range(6)
 
 
 def is_putting_back(notes: Sequence[int]) -> bool:
-    """Whether a runner was last putting its episodes back, as `CallSignals.notes` say."""
+    """Whether a runner was last putting its episodes back, as `Signals.notes` say."""
     return notes[DOING] == _CODES[PUTTING_BACK]
 
 
@@ -575,7 +575,7 @@ class Whereabouts:
         last: what it did last, for the errors that it raises itself.
     """
 
-    def __init__(self, signals: CallSignals | None) -> None:
+    def __init__(self, signals: Signals | None) -> None:
         """Args: signals: shared with the main process; None in the main process itself."""
         self._signals = signals
         self.last = ""

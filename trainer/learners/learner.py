@@ -34,8 +34,8 @@ from trainer.errors import ConfigError, FrozenConfigError, ModuleError
 from trainer.learners.columns import BatchListener, Columns, TrainBatchEvent, columns_from_episodes
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
+from trainer.old_names import OLD_NAMES
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
-from trainer.rllib_names.config_names import OLD_NAMES
 from trainer.seeding import PositionStream, Role
 from trainer.types import Array, State
 
@@ -201,7 +201,8 @@ class Learner(Checkpointable):
     def __setattr__(self, name: str, value: Any) -> None:
         # What was copied out of the settings at construction would keep its value.
         settings = self.__dict__.get("settings")
-        meant = OLD_NAMES[name].new if name in OLD_NAMES else name
+        old = OLD_NAMES.settings.get(name)
+        meant = name if old is None else old.new
         is_fixed = meant == "settings" or hasattr(settings, meant)
         if settings is not None and is_fixed and name not in self.moving_settings:
             raise FrozenConfigError.of_attribute(self, name, value)

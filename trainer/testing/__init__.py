@@ -1,4 +1,4 @@
-"""Tools for tests, yours and ours: faults on purpose, leaks, small envs, checks of networks.
+"""Tools for tests, yours and ours: faults on purpose, an engine by script, leaks, envs, checks.
 
 docs/testing-faults.md shows a fault test. No other room of the library imports this one.
 """
@@ -15,6 +15,7 @@ from trainer.testing.envs import (
     TargetEnv,
     UnseededEnv,
 )
+from trainer.testing.fake_engine import FakeEngine, ScriptedFault
 from trainer.testing.faults import (
     Fault,
     FaultyCallback,
@@ -33,6 +34,7 @@ __all__ = [
     "CorridorEnv",
     "CountdownEnv",
     "FailingEnv",
+    "FakeEngine",
     "Fault",
     "FaultyCallback",
     "FaultyEnv",
@@ -42,6 +44,7 @@ __all__ = [
     "Parcel",
     "RandomKiller",
     "RestlessEnv",
+    "ScriptedFault",
     "TargetEnv",
     "UnpicklableError",
     "UnseededEnv",
