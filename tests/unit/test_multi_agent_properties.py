@@ -17,7 +17,7 @@ from trainer.testing import AgentScript
 
 SEED: Final = 20_260_101
 NUM_EPISODES: Final = 10_000
-NUM_SAMPLED: Final = 40
+NUM_SAMPLED: Final = 25
 
 
 def random_cuts(rng: random.Random, script: AgentScript) -> set[int]:
