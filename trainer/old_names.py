@@ -73,6 +73,7 @@ class OldNames:
             those of ours that solve such tasks.
         result_keys: old keys of results; a function finds the value in a result or one of its
             parts and raises a KeyError if there is none.
+        reductions: what RLlib calls reductions of metrics, and how they are written here.
         replay_arguments: old arguments of replay buffers, with those of today.
         refused_replay_arguments: arguments that replay buffers here lack, with what there is
             instead.
@@ -99,6 +100,7 @@ class OldNames:
     result_keys: dict[str, Callable[[Mapping[str, Any]], Any]] = dataclasses.field(
         default_factory=dict
     )
+    reductions: dict[str, str] = dataclasses.field(default_factory=dict)
     replay_arguments: dict[str, str] = dataclasses.field(default_factory=dict)
     refused_replay_arguments: dict[str, str] = dataclasses.field(default_factory=dict)
     idle_replay_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -242,7 +242,7 @@ def test_callbacks_are_judged_all_at_once() -> None:
     config = PPOConfig().callbacks(
         callbacks_class=[3],
         on_train_result=lambda nobody: None,
-        on_sample_end="print",  # type: ignore[arg-type]
+        on_sample_end="print",
     )
     text = _problems(config)
     for part in ("callbacks_class[0]", "on_train_result", "on_sample_end"):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from callbacks import CallbackSpec
+from callbacks import EVENTS, CallbackSpec
 from checkpoints import decode, encode
 from trainer.connectors import ConnectorFactories, Normalization, SampleBatch
 from trainer.envs import EnvFactory
@@ -550,12 +550,7 @@ DOINGS: Final = (
     MAKING,
     PUTTING_BACK,
     MENDING,
-    "on_episode_created",
-    "on_episode_start",
-    "on_episode_step",
-    "on_episode_end",
-    "on_postprocess_trajectory",
-    "on_sample_end",
+    *(name for name, event in EVENTS.items() if event.scope == "env_runner"),
 )
 _CODES: Final = {doing: code for code, doing in enumerate(DOINGS)}
 

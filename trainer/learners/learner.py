@@ -14,6 +14,7 @@ A slowly following copy of a network, to learn against.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,6 +43,9 @@ from trainer.types import Array, State
 # ---- settings
 
 
+_Settings = TypeVar("_Settings", bound="LearnerSettings")
+
+
 @dataclass(frozen=True)
 class LearnerSettings:
     """How a learner learns; names are those of `AlgorithmConfig.training()`.
@@ -67,6 +71,17 @@ class LearnerSettings:
     grad_clip_by: str = "global_norm"
     adam_betas: tuple[float, float] = (0.9, 0.999)
     adam_epsilon: float = 1e-8
+
+    @classmethod
+    def from_config(cls: type[_Settings], config: Any, **others: Any) -> _Settings:
+        """The settings of the same names in a config; what it does not know keeps its default.
+
+        Args:
+            config: an `AlgorithmConfig`.
+            **others: settings whose values come from elsewhere.
+        """
+        names = [field.name for field in dataclasses.fields(cls) if field.name in config]
+        return cls(**{**{name: config[name] for name in names}, **others})
 
     def __post_init__(self) -> None:
         problems = self.problems()
@@ -455,6 +470,7 @@ class EpisodeLearner(Learner, ABC):
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
         rng = seeding.learner_rng(self.root_seed, self.num_updates, of=self._position)
         event = TrainBatchEvent(self.module, episodes, on_batch)
+        self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
         before = self.get_state()
         try:
             # Overflow is not a warning here: what is not finite is found and raised before it does
@@ -493,6 +509,7 @@ class TargetNetwork:
 
     def follow(self, tau: float) -> None:
         """Moves by the share τ, in (0, 1], of the way."""
+        self.module.copy_buffers(self._followed)
         target, source = self.module.parameters.flat, self._followed.parameters.flat
         if tau == 1.0:
             np.copyto(target, source)
@@ -659,6 +676,7 @@ class ReplayLearner(Learner, ABC):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for _ in range(num_updates):
                 rng = self._random.at(self.num_updates)
+                self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
                 sampled = buffer.sample(
                     settings.train_batch_size, rng=rng, n_step=settings.n_step, gamma=settings.gamma
                 )

@@ -192,5 +192,6 @@ def _fill_tables() -> None:
     tables.algorithms.update(algorithm.NOT_OFFERED_ALGORITHMS)
     tables.checkpoint_arguments.append(algorithm.without_policy_arguments)
     tables.model_configs.append(modules.without_old_keys)
+    tables.reductions.update(metrics.NEWER_REDUCTIONS)
     for key in metrics.OLD_KEYS:
         tables.result_keys[key] = functools.partial(metrics.old_value, key=key)

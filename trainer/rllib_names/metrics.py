@@ -169,3 +169,18 @@ def _counters(result: Mapping[str, Any]) -> dict[str, Any]:
         except KeyError:  # a part of a result, or an algorithm without this counter
             continue
     return found
+
+
+# ---- reductions
+
+NEWER_REDUCTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "item_series": "For the list of all values write reduce=None.",
+        "lifetime_sum": 'For the sum of all values ever write reduce="sum", without '
+        "clear_on_reduce.",
+        "lifetime_mean": 'For the mean of all values ever write window=float("inf").',
+        "ema": "For a moving average write ema_coeff=0.01, or another weight of a new value.",
+        "percentiles": "For percentiles write reduce=None, window=100, percentiles=[5, 95].",
+    }
+)
+"""What newer RLlib versions call reductions, and how they are written here."""
