@@ -58,9 +58,20 @@ from trainer.connectors import (  # noqa: E402
     compute_advantages,
 )
 from trainer.env_runners import EnvRunner, SingleAgentEnvRunner, get_global_worker  # noqa: E402
-from trainer.envs import EnvContext, StatefulEnv, register_env  # noqa: E402
+from trainer.envs import (  # noqa: E402
+    AgentIndicator,
+    CommonReward,
+    EnvContext,
+    MultiAgentEnv,
+    PadObservations,
+    ParallelPettingZooEnv,
+    PettingZooEnv,
+    StatefulEnv,
+    make_multi_agent,
+    register_env,
+)
 from trainer.envs.tasks import TaskSettableEnv  # noqa: E402
-from trainer.episodes import SingleAgentEpisode  # noqa: E402
+from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
     AlgorithmStoppedError,
     ConfigError,
@@ -81,6 +92,7 @@ from trainer.errors import (  # noqa: E402
     SerializationError,
     TaskError,
     TrainerError,
+    UnknownModuleError,
     UnknownOutputError,
     UnknownSettingError,
     UnsupportedSpaceError,
@@ -103,7 +115,17 @@ from trainer.exploration import (  # noqa: E402
     uniforms_per_row,
 )
 from trainer.metrics import MetricsLogger, ResultDict  # noqa: E402
-from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec  # noqa: E402
+from trainer.modules import (  # noqa: E402
+    DefaultModelConfig,
+    MultiRLModule,
+    MultiRLModuleSpec,
+    PolicySpec,
+    RandomRLModule,
+    RLModule,
+    RLModuleSpec,
+    TorchRLModule,
+    TorchSACModule,
+)
 from trainer.replay import (  # noqa: E402
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -122,6 +144,7 @@ __all__ = [
     "RE3",
     "SAC",
     "ActionChoice",
+    "AgentIndicator",
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmStoppedError",
@@ -130,6 +153,7 @@ __all__ = [
     "CallbackError",
     "CheckpointError",
     "Checkpointable",
+    "CommonReward",
     "ConfigError",
     "ConnectorPipelineV2",
     "ConnectorV2",
@@ -159,22 +183,31 @@ __all__ = [
     "MetricsError",
     "MetricsLogger",
     "ModuleError",
+    "MultiAgentEnv",
+    "MultiAgentEpisode",
+    "MultiRLModule",
+    "MultiRLModuleSpec",
     "NonFiniteError",
     "NonFiniteGuard",
     "OrnsteinUhlenbeckNoise",
     "PGConfig",
     "PPOConfig",
+    "PadObservations",
+    "ParallelPettingZooEnv",
     "ParameterNoise",
     "PerWorkerEpsilonGreedy",
     "PerWorkerGaussianNoise",
     "PerWorkerOrnsteinUhlenbeckNoise",
     "PeriodicCheckpoint",
+    "PettingZooEnv",
+    "PolicySpec",
     "PrioritizedReplayBuffer",
     "ProgressPrinter",
     "RLModule",
     "RLModuleSpec",
     "RLlibCallback",
     "Random",
+    "RandomRLModule",
     "RemoteError",
     "ReplayBuffer",
     "ResultDict",
@@ -196,8 +229,11 @@ __all__ = [
     "TaskLadder",
     "TaskSettableEnv",
     "TensorBoardLogger",
+    "TorchRLModule",
+    "TorchSACModule",
     "TrainedPolicy",
     "TrainerError",
+    "UnknownModuleError",
     "UnknownOutputError",
     "UnknownSettingError",
     "UnsupportedSpaceError",
@@ -209,6 +245,7 @@ __all__ = [
     "get_trainable_cls",
     "latest_checkpoint",
     "load_episode",
+    "make_multi_agent",
     "make_replay_buffer",
     "register_env",
     "uniforms_per_row",

@@ -497,6 +497,27 @@ def test_a_call_with_progress_may_take_longer_than_its_limit(pool: WorkerPool) -
     assert isinstance(pool.next_outcome()[1], Success)
 
 
+@pytest.mark.parametrize("name", list(ENGINES))
+def test_from_the_first_progress_on_a_start_may_have_another_limit(name: str) -> None:
+    fault = ScriptedFault("hang", method="start", at_sign=1)
+    engine = FakeEngine(fault) if name == "fake" else ENGINES[name]()
+    owner = os.getpid()
+
+    def hang_after_a_sign(signals: Signals) -> Servant:
+        servant = Servant(signals, owner)
+        servant.progress(1)
+        servant.hang()
+        return servant
+
+    with pool_of(engine) as pool:
+        pool[1].start(
+            pack(hang_after_a_sign), stall_limit_s=600.0, limit_at_work=(0.2, "sample_timeout_s")
+        )
+        _, outcome = pool.next_outcome()
+        assert isinstance(outcome, Lost)
+        assert "killed (sample_timeout_s=0.2)" in outcome.describe()
+
+
 # ---- what workers are like
 
 

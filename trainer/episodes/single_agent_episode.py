@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from checkpoints.arguments import checked_methods, shown
+from checkpoints.arguments import checked_methods
 from trainer.episodes.episode_columns import ACTIONS, INFOS, OBS, REWARDS, given_columns
 from trainer.episodes.episode_state import (
     MOVED_BY_CUT,
@@ -22,6 +22,7 @@ from trainer.episodes.episode_state import (
     shared_state,
     tail,
     take_state,
+    weak_player,
     why_not_following,
     window,
 )
@@ -164,13 +165,7 @@ class SingleAgentEpisode(GrowingEpisode):
 
     def note_player(self, worker: Any, env_id: int) -> None:
         """Tells the episode who plays it; the runner is not kept alive by that."""
-        try:
-            self._player = weakref.ref(worker)
-        except TypeError as cause:  # a string, a list, ...
-            raise EpisodeError(
-                f"note_player() got worker={shown(worker)}; expected the env runner that plays. "
-                "Give the runner itself."
-            ) from cause
+        self._player = weak_player(worker)
         self.env_id = env_id
 
     def add_temporary_timestep_data(self, key: str, data: Any) -> None:

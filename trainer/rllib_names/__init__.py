@@ -21,7 +21,8 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.config.config_values import ConfigValues, add_sections
 from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
-from trainer.episodes import SingleAgentEpisode
+from trainer.envs import MultiAgentEnv
+from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.modules.q_module import QModule
@@ -82,6 +83,7 @@ from trainer.rllib_names.constants import (
 )
 from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
 from trainer.rllib_names.installing import add_names
+from trainer.rllib_names.multi_agent import MultiAgentEnvNames, MultiAgentEpisodeNames
 from trainer.rllib_names.runners import (
     EnvRunnerGroupNames,
     EnvRunnerNames,
@@ -163,6 +165,8 @@ def install() -> None:
     add_names(EnvRunnerGroup, EnvRunnerGroupNames)
     add_names(MetricsLogger, metrics.MetricsLoggerNames)
     add_names(SingleAgentEpisode, EpisodeNames)
+    add_names(MultiAgentEpisode, MultiAgentEpisodeNames)
+    add_names(MultiAgentEnv, MultiAgentEnvNames)
     add_names(SampleBatch, SampleBatchNames)
     add_names(RLModule, modules.PolicyNames)
     add_names(QModule, modules.QPolicyNames)

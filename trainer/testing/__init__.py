@@ -27,9 +27,21 @@ from trainer.testing.faults import (
     faulty_module,
     with_faults,
 )
+from trainer.testing.multi_agent_envs import (
+    AgentScript,
+    MultiAgentCartPole,
+    MultiAgentPendulum,
+    RepeatAfterMe,
+    RockPaperScissors,
+    ScriptedMultiAgentEnv,
+    ScriptedStep,
+    TwoStepGame,
+)
+from trainer.testing.multi_agent_replay import ReplayReport, check_replay
 from trainer.testing.processes import Kill, RandomKiller, is_process_alive, no_leaks, wait_until
 
 __all__ = [
+    "AgentScript",
     "ContinuousEnv",
     "CorridorEnv",
     "CountdownEnv",
@@ -41,15 +53,24 @@ __all__ = [
     "HugeError",
     "InjectedFaultError",
     "Kill",
+    "MultiAgentCartPole",
+    "MultiAgentPendulum",
     "Parcel",
     "RandomKiller",
+    "RepeatAfterMe",
+    "ReplayReport",
     "RestlessEnv",
+    "RockPaperScissors",
     "ScriptedFault",
+    "ScriptedMultiAgentEnv",
+    "ScriptedStep",
     "TargetEnv",
+    "TwoStepGame",
     "UnpicklableError",
     "UnseededEnv",
     "check_env_state",
     "check_module",
+    "check_replay",
     "faulty_module",
     "gradient_check",
     "is_process_alive",
