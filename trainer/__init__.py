@@ -60,9 +60,18 @@ from trainer.connectors import (  # noqa: E402
     compute_advantages,
 )
 from trainer.env_runners import EnvRunner, RolloutWorker, SingleAgentEnvRunner, get_global_worker  # noqa: E402
-from trainer.envs import EnvContext, StatefulEnv, register_env  # noqa: E402
+from trainer.envs import (  # noqa: E402
+    AgentIndicator,
+    CommonReward,
+    EnvContext,
+    MultiAgentEnv,
+    PadObservations,
+    StatefulEnv,
+    make_multi_agent,
+    register_env,
+)
 from trainer.envs.tasks import TaskSettableEnv  # noqa: E402
-from trainer.episodes import SingleAgentEpisode  # noqa: E402
+from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
     AlgorithmStoppedError,
     ConfigError,
@@ -83,6 +92,7 @@ from trainer.errors import (  # noqa: E402
     SerializationError,
     TaskError,
     TrainerError,
+    UnknownModuleError,
     UnknownOutputError,
     UnknownSettingError,
     UnsupportedSpaceError,
@@ -106,7 +116,15 @@ from trainer.exploration import (  # noqa: E402
     uniforms_per_row,
 )
 from trainer.metrics import MetricsLogger, ResultDict  # noqa: E402
-from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec  # noqa: E402
+from trainer.modules import (  # noqa: E402
+    DefaultModelConfig,
+    MultiRLModule,
+    MultiRLModuleSpec,
+    PolicySpec,
+    RandomRLModule,
+    RLModule,
+    RLModuleSpec,
+)
 from trainer.replay import (  # noqa: E402
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -228,6 +246,7 @@ __all__ = [
     "TRAINING_ITERATION_TIMER",
     "TRAINING_STEP_TIMER",
     "ActionChoice",
+    "AgentIndicator",
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmStoppedError",
@@ -237,6 +256,7 @@ __all__ = [
     "CheckpointError",
     "Checkpointable",
     "Columns",
+    "CommonReward",
     "ConfigError",
     "ConnectorPipelineV2",
     "ConnectorV2",
@@ -267,23 +287,30 @@ __all__ = [
     "MetricsError",
     "MetricsLogger",
     "ModuleError",
+    "MultiAgentEnv",
+    "MultiAgentEpisode",
     "MultiCallbacks",
+    "MultiRLModule",
+    "MultiRLModuleSpec",
     "NonFiniteError",
     "NonFiniteGuard",
     "OrnsteinUhlenbeckNoise",
     "PGConfig",
     "PPOConfig",
+    "PadObservations",
     "ParameterNoise",
     "PerWorkerEpsilonGreedy",
     "PerWorkerGaussianNoise",
     "PerWorkerOrnsteinUhlenbeckNoise",
     "PeriodicCheckpoint",
+    "PolicySpec",
     "PrioritizedReplayBuffer",
     "ProgressPrinter",
     "RLModule",
     "RLModuleSpec",
     "RLlibCallback",
     "Random",
+    "RandomRLModule",
     "RemoteError",
     "ReplayBuffer",
     "ResultDict",
@@ -308,6 +335,7 @@ __all__ = [
     "TensorBoardLogger",
     "TrainedPolicy",
     "TrainerError",
+    "UnknownModuleError",
     "UnknownOutputError",
     "UnknownSettingError",
     "UnsupportedSpaceError",
@@ -320,6 +348,7 @@ __all__ = [
     "get_trainable_cls",
     "latest_checkpoint",
     "load_episode",
+    "make_multi_agent",
     "make_multi_callbacks",
     "make_replay_buffer",
     "register_env",

@@ -21,7 +21,6 @@ that starting an episode's stream means setting a counter (about 1 µs) instead 
 from __future__ import annotations
 
 import enum
-import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
@@ -45,6 +44,8 @@ class Role(enum.IntEnum):
     REPLAY = 4
     EXPLORATION = 5
     WORKER = 6
+    AGENT = 7
+    MAPPING = 8
 
 
 NoiseKind = Literal["uniform", "normal", "gumbel"]
@@ -73,16 +74,6 @@ def position_rng(root_seed: int, role: Role, *position: int) -> np.random.Genera
     """
     sequence = np.random.SeedSequence(root_seed, spawn_key=(int(role), *position))
     return np.random.Generator(np.random.Philox(sequence))
-
-
-def id_digest(id_: int | str) -> int:
-    """64 bits that follow from an id alone: never from Python's `hash`, nor from a place in a list.
-
-    They are the first of SHA-256 over a letter for the type and the id's text, so that 0 and "0"
-    differ.
-    """
-    text = f"{'i' if isinstance(id_, int) else 's'}{id_}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 def learner_rng(

@@ -16,6 +16,7 @@ _OURS = frozenset(
     {
         "__init__",
         "actors",
+        "agent_ids",
         "errors",
         "interrupted_import",
         "seeding",

@@ -21,6 +21,7 @@ from tests.architecture.source_tree import (
 RANKS: Final[dict[int, frozenset[str]]] = {
     0: frozenset(
         {
+            "agent_ids",
             "errors",
             "types",
             "seeding",

@@ -368,6 +368,11 @@ _HARMLESS_IN_TESTING: Final = (
     "envs.TargetEnv",
     "envs.TaskCountdownEnv",
     "envs.UnseededEnv",
+    "multi_agent_envs.MultiAgentCartPole",
+    "multi_agent_envs.MultiAgentPendulum",
+    "multi_agent_envs.RepeatAfterMe",
+    "multi_agent_envs.RockPaperScissors",
+    "multi_agent_envs.TwoStepGame",
 )
 HARMLESS_TESTING_ENVS: Final = frozenset(
     _TESTING + name for path in _HARMLESS_IN_TESTING for name in (path, path.rpartition(".")[2])

@@ -89,7 +89,7 @@ _ROWS: Final = of_type(list, tuple, dict, np.ndarray, name="rows")
 EPISODE_STATE: Final = fields(
     {
         "id_": TEXT,
-        "agent_id": one_of(TEXT, NOTHING),
+        "agent_id": one_of(TEXT, of_type(int), NOTHING),
         "module_id": one_of(TEXT, NOTHING),
         "multi_agent_episode_id": one_of(TEXT, NOTHING),
         "t_started": count,

@@ -26,9 +26,20 @@ from trainer.testing.faults import (
     faulty_module,
     with_faults,
 )
+from trainer.testing.multi_agent_envs import (
+    AgentScript,
+    MultiAgentCartPole,
+    MultiAgentPendulum,
+    RepeatAfterMe,
+    RockPaperScissors,
+    ScriptedMultiAgentEnv,
+    ScriptedStep,
+    TwoStepGame,
+)
 from trainer.testing.processes import Kill, RandomKiller, is_process_alive, no_leaks, wait_until
 
 __all__ = [
+    "AgentScript",
     "ContinuousEnv",
     "CorridorEnv",
     "CountdownEnv",
@@ -39,10 +50,17 @@ __all__ = [
     "HugeError",
     "InjectedFaultError",
     "Kill",
+    "MultiAgentCartPole",
+    "MultiAgentPendulum",
     "Parcel",
     "RandomKiller",
+    "RepeatAfterMe",
     "RestlessEnv",
+    "RockPaperScissors",
+    "ScriptedMultiAgentEnv",
+    "ScriptedStep",
     "TargetEnv",
+    "TwoStepGame",
     "UnpicklableError",
     "UnseededEnv",
     "check_env_state",
