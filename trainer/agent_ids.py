@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from trainer.types import AgentId
+from trainer.types import DEFAULT_AGENT_ID, AgentId
 
 ALL_AGENTS: Final = "__all__"
 """The key of `terminateds` and `truncateds` that speaks of the whole episode."""
@@ -42,6 +42,15 @@ def id_digest(agent_id: AgentId) -> int:
     letter = "s" if isinstance(agent_id, str) else "i"
     text = f"{letter}{agent_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
+
+
+def agent_position(agent_id: AgentId) -> tuple[int, ...]:
+    """What is appended to the positions of an agent's random numbers.
+
+    Nothing for the agent of a single-agent env, so that an env of several agents with this one
+    alone plays what the single-agent env plays; else the digest.
+    """
+    return () if agent_id == DEFAULT_AGENT_ID else (id_digest(agent_id),)
 
 
 def plain_id(agent_id: Any) -> Any:

@@ -180,7 +180,15 @@ class NoiseStream:
     part of the sequence: changing them changes every run.
     """
 
-    def __init__(self, root_seed: int, role: Role, *, kind: NoiseKind, width: int) -> None:
+    def __init__(
+        self,
+        root_seed: int,
+        role: Role,
+        *,
+        kind: NoiseKind,
+        width: int,
+        agent: tuple[int, ...] = (),
+    ) -> None:
         """Derives the key of the role.
 
         Args:
@@ -188,8 +196,11 @@ class NoiseStream:
             role: what the numbers are for.
             kind: which noise (`NoiseKind`).
             width: the numbers per row, ≥ 1.
+            agent: whose numbers, where there are several agents (`agent_ids.agent_position`).
         """
-        key = np.random.SeedSequence(root_seed, spawn_key=(int(role),)).generate_state(2, np.uint64)
+        place = (int(Role.AGENT), int(role), *agent) if agent else (int(role),)
+        sequence = np.random.SeedSequence(root_seed, spawn_key=place)
+        key = sequence.generate_state(2, np.uint64)
         self._bits = np.random.Philox(key=int(key[0]) | int(key[1]) << 64)
         self._template: Any = self._bits.state
         self._generator = np.random.Generator(self._bits)

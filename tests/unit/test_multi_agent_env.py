@@ -20,6 +20,7 @@ from trainer import (
     MultiAgentEnv,
     MultiAgentEpisode,
     PPOConfig,
+    SingleAgentEnvRunner,
     UnsupportedSpaceError,
 )
 from trainer.envs import (
@@ -610,4 +611,4 @@ def test_who_is_there_is_counted() -> None:
 def test_it_is_refused_by_name_where_only_one_agent_can_act() -> None:
     config = PPOConfig().environment(MultiAgentCartPole).training(model={"fcnet_hiddens": [4]})
     with pytest.raises(EnvContractError, match="'MultiAgentCartPole' is a MultiAgentEnv"):
-        config.build_algo()
+        SingleAgentEnvRunner(config=config)

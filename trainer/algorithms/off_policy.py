@@ -270,7 +270,7 @@ class OffPolicyAlgorithm(Algorithm):
         result, counters = self._iteration, self.counters
         with result.time("learner_update_timer"):
             metrics = self.learners.update_from(
-                self.replay_buffers,
+                self.trained(self.replay_buffers),
                 num_updates=num_updates,
                 num_env_steps_sampled_lifetime=counters.num_env_steps_sampled,
                 num_env_steps_sampled_before=counters.num_env_steps_sampled - num_new_env_steps,

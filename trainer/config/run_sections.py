@@ -38,7 +38,7 @@ from trainer.config.settings import (
     text,
 )
 from trainer.config.stack_sections import StackSections
-from trainer.modules import RLModuleSpec, plain_names
+from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.rllib_names.config_sections import OldSections
 from trainer.types import DEFAULT_MODULE_ID
 
@@ -231,8 +231,8 @@ def _model_config(value: Any) -> Any:
 
 
 _MODULE_SPEC = Check(
-    "None or an RLModuleSpec",
-    lambda value: value is None or isinstance(value, RLModuleSpec),
+    "None, an RLModuleSpec or a MultiRLModuleSpec",
+    lambda value: value is None or isinstance(value, RLModuleSpec | MultiRLModuleSpec),
 )
 
 

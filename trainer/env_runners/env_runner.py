@@ -14,7 +14,7 @@ import contextlib
 import difflib
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
@@ -105,6 +105,7 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
         weights_version: number of updates behind the weights that it acts with.
     """
 
+    plays_several_agents: ClassVar[bool] = False
     spec: EnvRunnerSpec
     config: ConfigView
     env: VectorEnv
