@@ -15,7 +15,7 @@ from trainer.algorithms.ppo.algorithm import PPOConfig
 from trainer.config import NO_EFFECT, NOT_OFFERED, AlgorithmConfig
 from trainer.config.settings import integer, number, schedule
 from trainer.errors import ConfigError, UnknownSettingError
-from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec
+from trainer.modules import DefaultModelConfig, PolicySpec, RLModule, RLModuleSpec
 
 
 def _problems(config: AlgorithmConfig) -> str:

@@ -368,10 +368,11 @@ class OffPolicyAlgorithm(Algorithm):
     ) -> None:
         # A buffer may be restored by who would not save it, and may be missing where it was not
         # saved.
-        self._buffer_was_restored = _BUFFER in found
-        others = [name for name in expected if name != _BUFFER]
+        self._buffer_was_restored = any(map(_is_of_buffer, found))
         super()._check_components(
-            expected=others, found=[name for name in found if name != _BUFFER], path=path
+            expected=[name for name in expected if not _is_of_buffer(name)],
+            found=[name for name in found if not _is_of_buffer(name)],
+            path=path,
         )
 
     def _on_restored(self) -> None:
@@ -386,4 +387,6 @@ class OffPolicyAlgorithm(Algorithm):
         super()._on_restored()
 
 
-# ----   init
+def _is_of_buffer(component: str) -> bool:
+    """Whether a component is the replay buffer, or that of a module."""
+    return component.split("/")[0] == _BUFFER

@@ -279,6 +279,8 @@ class SubEnvRepair:
         if not self.is_on or is_no_fault:
             raise error
         spec = self._runner.spec
+        if self._runner.plays_several_agents:
+            return  # what such envs answer is checked at every step
         if spec.checks_env and slot.episode is not None:
             explain_failure([slot.episode], error, name=spec.env_factory.name)
 
