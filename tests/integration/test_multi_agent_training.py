@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from callbacks.ready_made.recorders import load_episode
 from checkpoints import encode
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import DQNConfig, EpisodeRecorder, PGConfig, PPOConfig, SACConfig
 from trainer.envs import MultiAgentEnv
 from trainer.errors import ConfigError
 from trainer.metrics import comparable
@@ -258,6 +259,47 @@ def test_agents_share_a_module_by_default_and_a_random_one_never_learns() -> Non
         assert action in range(3)
         with pytest.raises(ConfigError, match="there is no such module"):
             algo.compute_single_action(np.eye(4, dtype=np.float32)[3], policy_id="none")
+
+
+def test_evaluation_plays_by_its_own_mapping() -> None:
+    config = PPOConfig().environment(RockPaperScissors).env_runners(num_env_runners=0)
+    config.training(train_batch_size=30, minibatch_size=15, num_epochs=1).debugging(seed=3)
+    config.multi_agent(policies={"a", "b"}, policy_mapping_fn={"player_0": "a", "player_1": "b"})
+    config.evaluation(
+        evaluation_interval=1,
+        evaluation_duration=3,
+        evaluation_config={"policy_mapping_fn": {"player_0": "b", "player_1": "a"}},
+    )
+    with config.build_algo() as algo:
+        result = algo.train()
+        evaluated = result["evaluation"]["env_runners"]
+        for agent, module in (("player_0", "b"), ("player_1", "a")):
+            by_agent = evaluated["agent_episode_return_mean"][agent]
+            assert evaluated["module_episode_return_mean"][module] == by_agent
+        assert evaluated["num_episodes"] == 3
+
+
+def test_callbacks_see_the_episode_of_all_agents(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Recorder(EpisodeRecorder):
+        def on_episode_end(self, *, episode: Any, policies: Any = None, **rest: Any) -> None:
+            env = rest["env"].envs[rest["env_index"]]
+            seen.append((sorted(policies), episode.get_agent_returns(), env.possible_agents))
+            super().on_episode_end(episode=episode, **rest)
+
+        def on_create_policy(self, *, policy_id: str, **_: Any) -> None:
+            seen.append(policy_id)
+
+    config = gaps(0, 1).callbacks(lambda: Recorder(tmp_path))
+    with config.build_algo() as algo:
+        algo.train()
+    assert seen[:2] == ["even", "odd"]
+    policies, returns, agents = seen[2]
+    assert policies == ["even", "odd"]
+    assert set(returns) <= set(agents)
+    arrays = load_episode(sorted(tmp_path.glob("*.npz"))[0])
+    assert len(arrays["a/rewards"]) == len(arrays["a/observations"]) - 1
 
 
 def test_sac_learns_from_a_buffer_per_module(tmp_path: Path) -> None:
