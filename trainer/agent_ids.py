@@ -7,13 +7,12 @@ are listed, they come in *canonical order*.
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Collection, Iterable, Iterator, Set
 from typing import Any, Final
 
 import numpy as np
 
-from trainer.types import DEFAULT_AGENT_ID, AgentId
+from trainer.types import AgentId
 
 ALL_AGENTS: Final = "__all__"
 """The key of `terminateds` and `truncateds` that speaks of the whole episode."""
@@ -31,26 +30,6 @@ def canonical_order(ids: Iterable[AgentId]) -> list[AgentId]:
 
 def _rank(agent_id: AgentId) -> tuple[bool, Any]:
     return isinstance(agent_id, str), agent_id
-
-
-def id_digest(agent_id: AgentId) -> int:
-    """A number for an id that is the same in every process, in [0, 2**64).
-
-    The first 64 bits of SHA-256 over a letter for the type and the text: 0 and "0" differ. Python's
-    own `hash` differs between processes, and a place in a list changes with the other agents.
-    """
-    letter = "s" if isinstance(agent_id, str) else "i"
-    text = f"{letter}{agent_id}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
-
-
-def agent_position(agent_id: AgentId) -> tuple[int, ...]:
-    """What is appended to the positions of an agent's random numbers.
-
-    Nothing for the agent of a single-agent env, so that an env of several agents with this one
-    alone plays what the single-agent env plays; else the digest.
-    """
-    return () if agent_id == DEFAULT_AGENT_ID else (id_digest(agent_id),)
 
 
 def plain_id(agent_id: Any) -> Any:

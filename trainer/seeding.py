@@ -21,13 +21,14 @@ that starting an episode's stream means setting a counter (about 1 µs) instead 
 from __future__ import annotations
 
 import enum
+import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from trainer.types import Array
+from trainer.types import DEFAULT_AGENT_ID, AgentId, Array
 
 _ENV_SEED_BITS: Final = 31
 _FIRST_BLOCK_ROWS: Final = 32
@@ -74,6 +75,25 @@ def position_rng(root_seed: int, role: Role, *position: int) -> np.random.Genera
     """
     sequence = np.random.SeedSequence(root_seed, spawn_key=(int(role), *position))
     return np.random.Generator(np.random.Philox(sequence))
+
+
+def id_digest(id_: int | str) -> int:
+    """64 bits that follow from an id alone: never from Python's `hash`, nor from a place in a list.
+
+    They are the first of SHA-256 over a letter for the type and the id's text, so that 0 and "0"
+    differ.
+    """
+    text = f"{'i' if isinstance(id_, int) else 's'}{id_}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def agent_position(agent_id: AgentId) -> tuple[int, ...]:
+    """What is appended to the positions of an agent's random numbers.
+
+    Nothing for the agent of a single-agent env, so that an env of several agents with this one
+    alone plays what the single-agent env plays; else the digest.
+    """
+    return () if agent_id == DEFAULT_AGENT_ID else (id_digest(agent_id),)
 
 
 def learner_rng(
@@ -196,7 +216,7 @@ class NoiseStream:
             role: what the numbers are for.
             kind: which noise (`NoiseKind`).
             width: the numbers per row, ≥ 1.
-            agent: whose numbers, where there are several agents (`agent_ids.agent_position`).
+            agent: whose numbers, where there are several agents (`agent_position`).
         """
         place = (int(Role.AGENT), int(role), *agent) if agent else (int(role),)
         sequence = np.random.SeedSequence(root_seed, spawn_key=place)

@@ -19,6 +19,7 @@ _OURS = frozenset(
         "agent_ids",
         "errors",
         "interrupted_import",
+        "old_names",
         "seeding",
         "sibling_packages",
         "spaces",

@@ -14,10 +14,10 @@ DEFAULT_AGENT_ID: Final = "default_agent"
 """The agent of a single-agent env."""
 
 AgentId = str | int
-"""The id of an agent (see `trainer.agent_ids`); a bool is none."""
+"""Names who acts in an env (see `trainer.agent_ids`); a bool names nobody."""
 
 ModuleId = str
-"""The id of a module: a network with what belongs to it."""
+"""Names a module: a network with what belongs to it."""
 
 FloatArray = npt.NDArray[np.float32]
 """An array of float32, the number type of data, weights and gradients."""

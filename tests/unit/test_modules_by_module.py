@@ -9,10 +9,10 @@ import pytest
 
 from checkpoints import encode
 from trainer import seeding
-from trainer.agent_ids import id_digest
 from trainer.env_runners.messages import ModuleWeights, Weights
 from trainer.errors import ModuleError
 from trainer.modules import ByModule, component_of, module_position
+from trainer.seeding import id_digest
 
 
 class Number:

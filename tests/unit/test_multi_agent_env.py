@@ -612,3 +612,13 @@ def test_it_is_refused_by_name_where_only_one_agent_can_act() -> None:
     config = PPOConfig().environment(MultiAgentCartPole).training(model={"fcnet_hiddens": [4]})
     with pytest.raises(EnvContractError, match="'MultiAgentCartPole' is a MultiAgentEnv"):
         SingleAgentEnvRunner(config=config)
+
+
+def test_old_members_of_an_env() -> None:
+    env = TwoSizes()
+    assert env.get_agent_ids() == {"a", "b"}
+    assert env.observation_space_contains(env.reset()[0])
+    assert not env.observation_space_contains({"a": np.zeros(3, np.float32)})
+    assert not env.action_space_contains({"c": 0})
+    assert env.action_space_contains(env.action_space_sample())
+    assert list(env.observation_space_sample(["b"])) == ["b"]

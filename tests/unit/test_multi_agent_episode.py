@@ -13,7 +13,18 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import decode, encode
-from tests.multi_agent_scripts import G1, G2, G4, G16, chunks_of, played, rows, started
+from tests.multi_agent_scripts import (
+    G1,
+    G2,
+    G4,
+    G10,
+    G16,
+    chunks_of,
+    play_step,
+    played,
+    rows,
+    started,
+)
 from trainer import (
     EnvContractError,
     EpisodeError,
@@ -21,6 +32,7 @@ from trainer import (
     MultiAgentEpisode,
     UnknownOutputError,
 )
+from trainer.testing import AgentScript, ScriptedStep
 
 Getter = Callable[..., Any]
 
@@ -462,11 +474,19 @@ def test_modules_are_assigned_once() -> None:
     assert episode.module_for("B") == "module_B"
     with pytest.raises(EpisodeError, match="served by the module 'module_A'"):
         episode.assign_modules({"A": "other"})
-    episode.assign_modules({"B": "other"})
-    assert episode.module_for("B") == "other"
+    other = played(G1, 0)
+    assert other.module_for("A") is None
+    other.assign_modules({"A": "x", "B": "y"})
+    assert other.agent_episodes["A"].module_id == "x"
+    with pytest.raises(EpisodeError, match="served by the module 'y'"):
+        other.assign_modules({"A": "x", "B": "z"})
+    assert [other.module_for(agent) for agent in "AB"] == ["x", "y"]
     with pytest.raises(EpisodeError, match=r"no agent 'a' .* Did you mean 'A'"):
         episode.module_for("a")
-    assert played(G1, 0).module_for("A") is None
+    unknown = MultiAgentEpisode("e", agent_to_module_mapping_fn=mapping)
+    unknown.add_env_reset({"A": 0})
+    unknown.add_env_step({"A": 1, "C": 0}, {"A": 0}, {})
+    assert unknown.agent_episodes["C"].module_id == "module_C"
 
 
 def test_ids_of_the_agents_episodes() -> None:
@@ -552,3 +572,217 @@ def test_given_data_have_to_fit_together(given: Any, text: str) -> None:
     data: Any = {"observations": [{"A": 0}, {"A": 1}], "actions": [{"A": 0}], **given}
     with pytest.raises(EpisodeError, match=text):
         MultiAgentEpisode("e", **data)
+
+
+# Old names.
+
+
+def test_old_names_of_several_agents() -> None:
+    episode = played(G4, 2, number=7, agent_module_ids={"A": "m"})
+    assert episode.episode_id == "golden"
+    assert (episode.episode_id % 2, int(episode.episode_id)) == (1, 7)
+    assert (episode.length, episode.started, episode.total_reward) == (2, True, 2.75)
+    assert MultiAgentEpisode("e").length == -1
+    assert episode.agent_rewards == {("A", "m"): 2.0, ("B", "default_policy"): 0.75}
+    assert episode.policy_for("B") == "default_policy"
+    assert played(G1).get_agents() == ["A", "B"]
+    assert (episode.last_observation_for("A"), episode.last_observation_for("B")) == (2, 20)
+    assert (episode.last_action_for("A"), episode.prev_action_for("A")) == (6, 5)
+    assert (episode.last_action_for("B"), episode.prev_action_for("B")) == (5, 0)
+    # What the newest env step paid, though the row of B is open.
+    assert (episode.last_reward_for("B"), episode.prev_reward_for("B")) == (0.25, 0.5)
+    assert episode.cut().last_reward_for("B") == 0.25
+    assert episode.last_extra_action_outs_for("B") == {"logp": 0.0}
+    assert episode.last_info_for("A") == {}
+    assert episode.rnn_state_for("A") == []
+    for name in ("last_info_for", "last_action_for", "policy_for", "last_reward_for"):
+        with pytest.raises(EpisodeError, match=r"has the agents \['A', 'B'\]"):
+            getattr(episode, name)()
+    assert played(G10, 3).last_observation_for() == 1  # the only agent needs no name
+    with pytest.raises(EpisodeError, match="has no number"):
+        int(played(G1).episode_id)
+
+
+def test_the_newest_info_may_come_without_an_observation() -> None:
+    episode = started(G4)
+    infos: Any = {"B": {"waits": 1}, "A": {"k": 2}, "__common__": {"all": 3}}
+    episode.add_env_step({"A": 1}, {"A": 5, "B": 5}, {}, infos)
+    assert episode.last_info_for("B") == {"waits": 1}
+    assert episode.last_info_for("__common__") == {"all": 3}
+    successor = episode.cut()
+    assert successor.last_info_for("B") == {"waits": 1}
+    successor.add_env_step({"A": 2}, {"A": 5}, {})
+    assert successor.cut().last_info_for("__common__") == {"all": 3}
+
+
+def test_who_plays_is_known_in_its_own_process_only() -> None:
+    class Runner:
+        pass
+
+    runner = Runner()
+    episode = played(G4, 2)
+    episode.note_player(runner, 3)
+    successor = episode.cut()
+    assert successor.worker is runner
+    arrived = pickle.loads(pickle.dumps(successor))
+    assert (arrived.worker, arrived.env_id) == (None, 3)
+    with pytest.raises(EpisodeError, match="expected the env runner"):
+        episode.note_player("runner", 3)
+
+
+def test_arrays_take_rows_of_their_form_only() -> None:
+    def made() -> MultiAgentEpisode:
+        episode = MultiAgentEpisode("e", possible_agents=["A", "B"])
+        episode.add_env_reset({"A": np.zeros(2), "B": np.zeros(2)})
+        outputs = {agent: {"x": np.zeros(1)} for agent in "AB"}
+        step: Any = ({"A": np.ones(2), "B": np.ones(2)}, {"A": 1, "B": 1}, {})
+        episode.add_env_step(*step, extra_model_outputs=outputs)
+        return episode.to_numpy()
+
+    good: Any = {"observations": np.ones(2), "actions": 2, "outputs": np.ones(1)}
+    for part, bad in (("observations", np.ones(3)), ("actions", np.ones(2)), ("outputs", 1.0)):
+        episode = made()
+        before = as_bytes(episode)
+        given = {name: {"A": item, "B": item} for name, item in good.items()}
+        given[part]["B"] = bad
+        outputs = {agent: {"x": item} for agent, item in given["outputs"].items()}
+        with pytest.raises(EpisodeError, match="agent 'B' at env step 2"):
+            episode.add_env_step(
+                given["observations"], given["actions"], {}, extra_model_outputs=outputs
+            )
+        assert as_bytes(episode) == before
+        outputs["B"]["x"] = good["outputs"]
+        given[part]["B"] = good[part]
+        episode.add_env_step(
+            given["observations"], given["actions"], {}, extra_model_outputs=outputs
+        )
+        assert plain(episode.get_actions()) == {"A": [1, 2], "B": [1, 2]}
+
+
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards", "infos", "terminateds"])
+@pytest.mark.parametrize("bad", [True, 3.0, [1]])
+def test_what_is_no_dict_is_told_by_its_name(name: str, bad: Any) -> None:
+    episode = played(G4, 2)
+    before = as_bytes(episode)
+    given: Any = {"observations": {"A": 3}, "actions": {"A": 7}, "rewards": {"A": 1.0}, name: bad}
+    with pytest.raises(EnvContractError, match=f"got {name}="):
+        episode.add_env_step(**given, extra_model_outputs={"A": {"logp": -2.0}})
+    assert as_bytes(episode) == before
+
+
+# X11: whatever is left out of a state is missed afterwards.
+
+FEATURES = AgentScript(
+    ("A", "B", "C", "D", "E"),
+    [
+        ScriptedStep({"A": 0, "B": 20, "E": 0}, {}, {}, {}, {"D": {"k": 0}}),
+        ScriptedStep({"A": 1, "B": 21}, {"A": 0.5, "B": 3.0, "D": 5.0, "E": 1.0}, {"B": True}),
+        ScriptedStep({"A": 2}, {"A": 1.0, "B": 2.0}, {}, {}, {"__common__": {"w": 2}}),
+        ScriptedStep({"A": 3, "C": 40}, {"A": 2.0}, {"D": True}),
+        ScriptedStep({"A": 4}, {"A": 1.0, "E": 2.0**-53, "B": 1.0}, {"C": True}),
+        ScriptedStep({"A": 5, "E": 1}, {"A": 1.0, "E": 2.0**-53}, {"A": True}),
+        ScriptedStep({"E": 2}, {"E": 1.0}, {}, {"E": True}),
+    ],
+)
+
+
+def told(episode: MultiAgentEpisode) -> bytes:
+    """Everything that the getters say of an episode."""
+    names = ("env_t", "env_t_started", "is_reset", "is_terminated", "is_truncated", "ended_agents")
+    said: dict[str, Any] = {name: getattr(episode, name) for name in names}
+    said["rows"] = [[agent, own] for agent, own in rows(episode).items()]
+    said["clock"] = [episode.agent_t_to_env_t(agent) for agent in episode.agent_ids]
+    said["ids"] = [[agent, id_] for agent, id_ in episode.agent_episode_ids.items()]
+    said["modules"] = [episode.module_for(agent) for agent in "ABCDE"]
+    said["outputs"] = episode.get_extra_model_outputs()
+    said["returns"] = [episode.get_return(), episode.get_return(False), episode.get_agent_returns()]
+    said["rewritten"] = episode.get_rewritten_return()
+    said["outside"] = [dict(episode.reward_before_start), dict(episode.rewards_after_end)]
+    said["infos"] = [episode.get_infos(), episode.get_common_infos(), episode.last_info_for("D")]
+    said["look-back"] = episode.get_observations(slice(-9, None))
+    said["recent"] = [[episode.last_reward_for(a), episode.prev_reward_for(a)] for a in "ABCDE"]
+    said["appeared"] = episode.get_agents()
+    said["flags"] = [episode.get_terminateds(), episode.get_truncateds()]
+    counts = ("num_rewards_after_end", "num_rewards_after_end_unlearnt", "num_empty_steps")
+    said["counts"] = [getattr(episode, name) for name in counts]
+    said["more"] = [episode.num_truncations_without_observation, episode.number, episode.id_]
+    said["user"] = [episode.custom_data, episode.hist_data, episode.task]
+    return encode(said)
+
+
+def forgettings() -> dict[str, Callable[[Any], None]]:
+    """Ways to leave a part of a state out."""
+
+    def line_of(state: Any, agent: str) -> Any:
+        return next(each["value"] for each in state["lines"] if each["agent"] == agent)
+
+    def emptied(name: str) -> Callable[[Any], None]:
+        return lambda state: state.update({name: type(state[name])()})
+
+    def without(name: str, agent: str) -> Callable[[Any], None]:
+        return lambda state: state.update(
+            {name: [each for each in state[name] if each["agent"] != agent]}
+        )
+
+    ways = {name: emptied(name) for name in ("modules", "episode_ids", "before", "late_earlier")}
+    ways |= {name: emptied(name) for name in ("gone", "infos", "lookback", "custom_data")}
+    ways["ends"] = without("ends", "B")
+    ways["an agent that nobody waits for"] = without("ends", "D")
+    ways["appeared"] = without("appeared", "B")
+    ways["late"] = without("late", "B")
+    ways["rounding_earlier"] = emptied("rounding_earlier")
+    ways["gone_change"] = lambda state: state.update(gone_change=None)
+    ways["recent"] = lambda state: state.update(recent=[[], []])
+    ways["number"] = lambda state: state.update(number=None)
+    ways["possible"] = lambda state: state.update(possible=None)
+    ways["num_rewards_after_end"] = lambda state: state.update(num_rewards_after_end=0)
+    ways["open row"] = lambda state: line_of(state, "E").update(open=None)
+    ways["open action"] = lambda state: line_of(state, "E")["open"].update(action=0)
+    ways["open reward"] = lambda state: line_of(state, "E")["open"].update(parts=[])
+    ways["rest of the open reward"] = lambda state: line_of(state, "E")["open"]["parts"].pop()
+    ways["open outputs"] = lambda state: line_of(state, "E")["open"].update(outputs={})
+    ways["own steps"] = lambda state: line_of(state, "A")["episode"].update(earlier_return=[])
+    return ways
+
+
+def chunk_with_everything() -> MultiAgentEpisode:
+    """A chunk after env step 4 with something in every part of its state."""
+    modules = {"A": "m", "B": "n", "C": "m", "D": "m", "E": "m"}
+    episode = started(FEATURES, number=3, agent_module_ids=modules, agent_episode_ids={"B": "own"})
+    for env_t, answer in enumerate(FEATURES.steps[1:5], start=1):
+        play_step(episode, answer)
+        if env_t == 1:
+            own = episode.agent_episodes["B"]
+            paid = list(own.rewards_list())
+            own.set_rewards(new_data=[7.0])
+            own.note_rewrite(paid)
+        if env_t == 2:
+            episode._ledger.rounding["A"] = [0.125]  # as if rounding took that much off a row
+        if env_t in (1, 2, 3):
+            episode = episode.cut(2)
+    episode.custom_data["seen"] = 1
+    return episode
+
+
+def test_nothing_can_be_left_out_of_a_state() -> None:
+    def ended(state: Any) -> bytes:
+        episode = MultiAgentEpisode.from_state(decode(encode(state)))
+        said = told(episode)
+        for answer in FEATURES.steps[5:]:
+            play_step(episode, answer)
+        return said + told(episode)
+
+    whole = ended(chunk_with_everything().get_state())
+    assert ended(chunk_with_everything().get_state()) == whole
+    unnoticed = []
+    for name, forget in forgettings().items():
+        state = copy.deepcopy(chunk_with_everything().get_state())
+        before = encode(state)
+        forget(state)
+        assert encode(state) != before, name  # there was something to forget
+        try:
+            if ended(state) == whole:
+                unnoticed.append(name)
+        except (EpisodeError, EnvContractError):
+            continue  # also a way to notice
+    assert not unnoticed

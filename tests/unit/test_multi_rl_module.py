@@ -23,7 +23,7 @@ from trainer import (
     RLModule,
     RLModuleSpec,
 )
-from trainer.modules import check_module_ids, module_position
+from trainer.modules import check_module_ids
 from trainer.seeding import weights_rng
 from trainer.testing import CountdownEnv
 
@@ -198,8 +198,9 @@ def test_first_weights_follow_from_root_seed_and_id_alone() -> None:
     assert as_bytes(first["a"]) != as_bytes(first["b"])
     assert as_bytes(first["a"]) != as_bytes(two(root_seed=4)["a"])
     # The one module of today's runs keeps its numbers.
-    ours, todays = weights_rng(3, of=module_position("default_policy")), weights_rng(3)
-    assert ours.random() == todays.random()
+    one = MultiRLModuleSpec(rl_module_specs={"default_policy": spec()}).build(root_seed=3)
+    assert isinstance(one, MultiRLModule)
+    assert as_bytes(one["default_policy"]) == as_bytes(spec().build(weights_rng(3)))
 
 
 def test_specs_are_completed_by_what_is_said_for_all() -> None:

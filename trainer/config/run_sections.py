@@ -37,9 +37,7 @@ from trainer.config.settings import (
     schedule,
     text,
 )
-from trainer.config.stack_sections import StackSections
 from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
-from trainer.rllib_names.config_sections import OldSections
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- run sections
@@ -369,6 +367,73 @@ class TrainingSections(ConfigValues):
         return self
 
 
+# ---- multi agent
+
+MultiAgentT = TypeVar("MultiAgentT", bound="MultiAgentSection")
+
+_POLICIES = Check(
+    "a dict by module id, or a list or set of module ids",
+    lambda value: isinstance(value, (dict, list, tuple, set, frozenset)),
+)
+_MAPPING_FN = Check(
+    "None, a callable, or a dict {agent: module id}",
+    lambda value: value is None or callable(value) or isinstance(value, dict),
+)
+
+
+class MultiAgentSection(ConfigValues):
+    """`multi_agent()`."""
+
+    policies = Setting[Any]({DEFAULT_MODULE_ID: None}, _POLICIES)
+    policy_map_capacity = Setting(100, integer(1))
+    policy_mapping_fn = Setting[Any](None, _MAPPING_FN)
+    policies_to_train = Setting[Any](None, anything("None, module ids or a callable"))
+    policy_states_are_swappable = Setting(False, boolean())
+    observation_fn = Setting[Callable[..., Any] | None](None, anything("None or a callable"))
+    count_steps_by = Setting("env_steps", one_of("env_steps", "agent_steps"))
+    rewards_after_end = Setting("credit", one_of("credit", "error"))
+
+    @section
+    def multi_agent(
+        self: MultiAgentT,
+        *,
+        policies: Any = NotProvided,
+        policy_map_capacity: int = NotProvided,
+        policy_mapping_fn: Any = NotProvided,
+        policies_to_train: Any = NotProvided,
+        policy_states_are_swappable: bool = NotProvided,
+        observation_fn: Callable[..., Any] | None = NotProvided,
+        count_steps_by: str = NotProvided,
+        rewards_after_end: str = NotProvided,
+        algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
+        **old_names: Any,
+    ) -> MultiAgentT:
+        """Say which modules act for which agents.
+
+        Args:
+            policies: modules by id (`{id: PolicySpec}`, an `RLModuleSpec` or None), or just ids. By
+                default there is one module, which serves all agents.
+            policy_map_capacity: modules kept in memory.
+            policy_mapping_fn: `{agent: module id}`, or a function that gives the module of an
+                agent. It is called once per episode and agent, when the episode begins, as
+                `fn(agent_id, episode)`; of the episode it may use `number`. Arguments that it does
+                not name are left out; `rng` is a generator that follows from episode and agent.
+            policies_to_train: ids of the modules that learn; None trains all.
+            policy_states_are_swappable: whether modules can share memory.
+            observation_fn: changes the observations of all agents of an env.
+            count_steps_by: "env_steps"; "agent_steps" is not offered.
+            rewards_after_end: what an agent is paid after its end: "credit" adds it to its last
+                reward if that was not handed out yet, and counts it in returns in any case; "error"
+                refuses it.
+            algorithm_config_overrides_per_module: see `rl_module()`.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+
 # ---- sections
 
 
@@ -379,8 +444,7 @@ class Sections(
     CallbacksSection,
     EvaluationSection,
     RunSections,
-    StackSections,
-    OldSections,
+    MultiAgentSection,
 ):
     """The settings that every algorithm shares, and what follows directly from them.
 

@@ -49,7 +49,7 @@ class EnvSlot:
         connected: the sub-env if it has connector pieces beside it, else None.
         earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
         tasks: of the sub-env; None if it has none.
-        agent_position: of the one who acts; see `agent_ids.agent_position`.
+        agent_position: of the one who acts; see `agent_position`.
     """
 
     agent_position: tuple[int, ...] = ()

@@ -144,7 +144,7 @@ class MultiAgentEnvRunner(SingleAgentEnvRunner):
             completed = replace(completed, **{kind: first if given is None else given})
         return completed
 
-    def _make_modules(self) -> dict[ModuleId, RLModule]:
+    def _make_modules(self) -> ByModule[RLModule]:
         modules = {}
         for id_, spec in self._specs.items():
             rng = weights_rng(self.spec.root_seed, of=module_position(id_))
@@ -152,7 +152,7 @@ class MultiAgentEnvRunner(SingleAgentEnvRunner):
             self.callbacks.fire("on_create_policy", policy_id=id_, policy=modules[id_])
         is_one = len(modules) == 1
         self.module = next(iter(modules.values())) if is_one else MultiRLModule(modules)
-        return modules
+        return ByModule(modules)
 
     @property
     def agent_ids(self) -> tuple[AgentId, ...]:
@@ -163,11 +163,6 @@ class MultiAgentEnvRunner(SingleAgentEnvRunner):
     def module_specs(self) -> ByModule[RLModuleSpec]:
         """What its modules were made from, with the spaces of its envs filled in."""
         return self._specs
-
-    @property
-    def policy_map(self) -> dict[str, Any]:
-        """The modules by id."""
-        return dict(self.modules)
 
     def _take_weights(self, weights: Weights) -> None:
         for id_, own in weights.modules.items():

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 
-from trainer.agent_ids import ALL_AGENTS, agent_position
+from trainer.agent_ids import ALL_AGENTS
 from trainer.connectors import ActionDecoder, Normalization
 from trainer.env_runners.acting import ActionSource
 from trainer.env_runners.env_slot import EnvSlot
@@ -33,7 +33,7 @@ from trainer.episodes.episode_columns import ACTIONS
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
 from trainer.modules import ByModule, RLModule
-from trainer.seeding import NoiseStream
+from trainer.seeding import NoiseStream, agent_position
 from trainer.types import AgentId, ModuleId, State
 
 Joint = tuple[tuple[Any, ...], ...]
@@ -55,7 +55,7 @@ class Seat:
         index: a number that no other seat of the runner has.
         noise: the random numbers of its actions.
         episode_number: of the slot's running episode.
-        agent_position: see `agent_ids.agent_position`.
+        agent_position: see `agent_position`.
         observation: upon which it acts next.
     """
 

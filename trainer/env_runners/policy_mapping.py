@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints.component_paths import nearest
-from trainer.agent_ids import agent_position, listed
+from trainer.agent_ids import listed
 from trainer.episodes import MultiAgentEpisode
 from trainer.errors import ConfigError
-from trainer.seeding import Role, position_rng
+from trainer.seeding import Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId
 
 _NUM_PROBES: Final = 16

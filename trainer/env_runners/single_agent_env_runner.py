@@ -35,8 +35,8 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, RLModule, RLModuleSpec, module_position
+from trainer.runtime.engine import Signals
 from trainer.runtime.threads import sparing_old_objects
-from trainer.runtime.worker import CallSignals
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_AGENT_ID, AgentId, State
 
@@ -64,7 +64,7 @@ class SingleAgentEnvRunner(EnvRunner):
         num_workers: int | None = None,
         sync: Sync | None = None,
         is_recreated: bool = False,
-        signals: CallSignals | None = None,
+        signals: Signals | None = None,
         **rllib_arguments: Any,
     ) -> None:
         """Makes envs and module and brings them to the given position.
@@ -117,6 +117,7 @@ class SingleAgentEnvRunner(EnvRunner):
         self.module_id = specs.only_id
         self.module_spec = self._complete_module_spec()
         self.module = self._make_module()
+        self.modules = ByModule({self.module_id: self.module})
         self._player = EpisodePlayer(self, signals=self._signals)
 
     @property

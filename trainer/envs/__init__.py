@@ -18,6 +18,7 @@ from trainer.envs.multi_agent_env import (
     MultiAgentWrapper,
 )
 from trainer.envs.multi_agent_wrappers import AgentIndicator, CommonReward, PadObservations
+from trainer.envs.pettingzoo_envs import ParallelPettingZooEnv, PettingZooEnv, as_multi_agent_env
 from trainer.envs.vector_env import VectorEnv
 
 __all__ = [
@@ -33,8 +34,11 @@ __all__ = [
     "MultiAgentEnv",
     "MultiAgentWrapper",
     "PadObservations",
+    "ParallelPettingZooEnv",
+    "PettingZooEnv",
     "StatefulEnv",
     "VectorEnv",
+    "as_multi_agent_env",
     "check_agents_finite",
     "make_env_factory",
     "make_multi_agent",

@@ -10,8 +10,9 @@ import gymnasium
 import numpy as np
 
 from trainer.envs.env_factory import EnvContext, make_env_factory
+from trainer.envs.env_state import EnvState
 from trainer.envs.multi_agent_env import MultiAgentEnv
-from trainer.errors import EnvCreationError
+from trainer.errors import EnvContractError, EnvCreationError
 from trainer.seeding import EnvSeeds, Role
 from trainer.types import AgentId
 
@@ -84,6 +85,32 @@ class CopiedAgents(MultiAgentEnv):
         self.agents = [agent for agent in self.possible_agents if agent not in self._ended]
         return answer  # type: ignore[return-value]
 
+    @property
+    def has_env_state(self) -> bool:
+        """Whether all copies can say what their state is."""
+        return all(EnvState.of(env) is not None for env in self.envs)
+
+    def get_state(self) -> Any:
+        """The states of all copies, and which of them have ended.
+
+        Raises:
+            EnvContractError: a copy does not give its state.
+        """
+        return {"copies": [_taken(env) for env in self.envs], "ended": sorted(self._ended)}
+
+    def set_state(self, state: Any) -> None:
+        """Lets all copies go on from where `get_state` gave this.
+
+        Raises:
+            EnvContractError: a copy does not take its state.
+        """
+        for env, saved in zip(self.envs, state["copies"], strict=True):
+            own = EnvState.of(env)
+            if own is None or not own.give_back(saved):
+                raise _no_state(env, own)
+        self._ended = set(state["ended"])
+        self.agents = [agent for agent in self.possible_agents if agent not in self._ended]
+
     def render(self) -> Any:
         """The frames of all copies side by side; None if they give none."""
         frames: list[Any] = [env.render() for env in self.envs]
@@ -105,6 +132,22 @@ def _found(cls: type[CopiedAgents]) -> type:
     raise EnvCreationError(
         f"{cls.__name__} does not say what its copies are. Set `sub_env` in the class, or use "
         'make_multi_agent("CartPole-v1").'
+    )
+
+
+def _taken(env: gymnasium.Env[Any, Any]) -> bytes:
+    own = EnvState.of(env)
+    taken = None if own is None else own.take()
+    if taken is None:
+        raise _no_state(env, own)
+    return taken
+
+
+def _no_state(env: gymnasium.Env[Any, Any], own: EnvState | None) -> EnvContractError:
+    why = "nothing is known of its state" if own is None else own.trouble
+    return EnvContractError(
+        f"A copy of {type(env.unwrapped).__name__} cannot go on from a state: {why}. Give the env "
+        "get_state() and set_state(state), or leave both out; then its steps are repeated."
     )
 
 

@@ -196,6 +196,10 @@ class AgentColumns:
 
     # One column of one agent.
 
+    def items(self, agent: AgentId, column: ColumnName) -> LookbackBuffer:
+        """The agent's own items of a column, the open row included; not to be changed."""
+        return self._track(agent, column, None, by_env_step=False).items
+
     def _track(
         self, agent: AgentId, column: ColumnName, key: str | None, *, by_env_step: bool
     ) -> Track:

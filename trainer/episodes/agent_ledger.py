@@ -229,6 +229,7 @@ class AgentLedger:
         self.num_truncations_without_observation = 0
         self.num_empty_steps = 0
         self._owing: list[tuple[AgentId, AgentLine]] = []
+        self._has_arrays = False
 
     @property
     def is_done(self) -> bool:
@@ -279,7 +280,8 @@ class AgentLedger:
         return f"`{what}` of episode {self.id_!r} at env step {env_t}"
 
     def find_owing(self) -> None:
-        """Finds out anew who owes an action; for ledgers that are not made by adding steps."""
+        """Finds out anew who owes an action, and whether columns are arrays already."""
+        self._has_arrays = any(line.episode.is_numpy for line in self.lines.values())
         self._owing = [
             (agent, self.lines[agent])
             for agent in (() if self.is_done else self.running())
@@ -378,6 +380,8 @@ class AgentLedger:
         )
         self._check_actors(step)
         self._check_answers(step)
+        if self._has_arrays:
+            self._check_forms(step)
         self._apply(step)
 
     def _add_usual_step(
@@ -397,7 +401,11 @@ class AgentLedger:
             False, with nothing changed, if it is another kind of step.
         """
         owing = self._owing
-        if not owing or not len(observations) == len(actions) == len(rewards) == len(owing):
+        if (
+            self._has_arrays
+            or not owing
+            or not len(observations) == len(actions) == len(rewards) == len(owing)
+        ):
             return False
         if infos and not infos.keys() <= observations.keys():
             return False
@@ -500,6 +508,25 @@ class AgentLedger:
                     '`rewards_after_end="error"` forbids. Pay it with its last observation, or set '
                     'multi_agent(rewards_after_end="credit").'
                 )
+
+    def _check_forms(self, step: _Step) -> None:
+        """Checks that new rows fit to columns that are arrays already."""
+        for agent in canonical_order(step.observations.keys() & self.lines.keys()):
+            line = self.lines[agent]
+            row = line.open
+            action = step.actions[agent] if row is None else row.action
+            outputs = (step.outputs.get(agent) or _NO_OUTPUTS) if row is None else row.outputs
+            items = {"observation": (line.episode.observations, step.observations[agent])}
+            items["action"] = line.episode.actions, action
+            columns = line.episode.extra_model_outputs
+            items |= {name: (columns[name], outputs[name]) for name in columns if name in outputs}
+            for name, (column, item) in items.items():
+                if not column.fits(item):
+                    raise EpisodeError(
+                        f"The {name} of agent {agent!r} at env step {self.env_t + 1} of episode "
+                        f"{self.id_!r} has another form than those before: {item!r:.100}. All rows "
+                        "of an array have one. Check what the env or the module returned."
+                    )
 
     def _apply(self, step: _Step) -> None:
         """Adds a step that was looked at; what follows cannot fail."""

@@ -6,12 +6,22 @@ It is played into an empty episode step by step, so it is checked as if an env h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from trainer.agent_ids import ALL_AGENTS, why_no_agent_id
 from trainer.episodes.agent_ledger import AgentLedger
 from trainer.errors import EnvContractError, EpisodeError
 from trainer.types import AgentId
+
+STEP_PARTS: Final = (
+    "observations",
+    "actions",
+    "rewards",
+    "infos",
+    "terminateds",
+    "truncateds",
+)
+"""What an env step consists of, in the order of `AgentLedger.add_step`."""
 
 
 class Growing(Protocol):

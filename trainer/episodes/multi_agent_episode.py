@@ -7,6 +7,7 @@ and joining in `agent_parts.py`, plain data in `multi_agent_state.py`.
 from __future__ import annotations
 
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -14,13 +15,12 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from checkpoints.arguments import checked_methods
-from checkpoints.state_shapes import NOTHING, anything, of_type
-from checkpoints.state_shapes import one_of as either_shape
 from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, AgentIds, canonical_order
 from trainer.episodes import agent_parts, multi_agent_state
 from trainer.episodes.agent_columns import AgentColumns, Question
 from trainer.episodes.agent_ledger import AgentLedger, RewardsAfterEnd
 from trainer.episodes.agent_table import (
+    STEP_PARTS,
     AgentTable,
     check_dicts,
     given_agents,
@@ -34,7 +34,7 @@ from trainer.episodes.episode_state import (
     copied_state,
     deep_copied,
     shared_state,
-    take_state,
+    weak_player,
 )
 from trainer.episodes.growing_episode import Stopwatch
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer
@@ -85,7 +85,11 @@ class MultiAgentEpisode:
         task: what the env was to do when the first step was made; None for envs without tasks.
         agent_to_module_mapping_fn: gives the module of an agent that has none yet, called as
             `fn(agent_id, episode)`; no part of the state.
+        env_id: the index of the sub-env that is played, or None.
     """
+
+    env_id: int | None = None
+    _player: weakref.ref[Any] | None = None
 
     def __init__(
         self,
@@ -198,6 +202,24 @@ class MultiAgentEpisode:
 
     def __bool__(self) -> bool:
         return True  # an episode without steps is an episode, too
+
+    @property
+    def player(self) -> Any:
+        """The env runner that plays, in its own process only; None elsewhere."""
+        return None if self._player is None else self._player()
+
+    def note_player(self, worker: Any, env_id: int) -> None:
+        """Tells the episode who plays it; the runner is not kept alive by that."""
+        self._player = weak_player(worker)
+        self.env_id = env_id
+
+    def add_temporary_timestep_data(self, key: str, data: Any) -> None:
+        """Appends a value to the list of `key`; nothing aligns it with steps."""
+        self.temporary_data.setdefault(key, []).append(data)
+
+    def get_temporary_timestep_data(self, key: str) -> list[Any]:
+        """All values added under `key` in this episode, [] if there are none."""
+        return self.temporary_data.get(key, [])
 
     # What it is.
 
@@ -362,33 +384,33 @@ class MultiAgentEpisode:
         return self._ledger.modules.get(self._columns.known_id(agent_id))
 
     def assign_modules(self, modules: Mapping[Any, ModuleId]) -> None:
-        """Notes which module acts for which agent, for agents that have not appeared yet.
+        """Notes which module acts for which agent, for good.
 
         Raises:
             EpisodeError: there is no such agent, or it is served by another module already.
         """
         given = {self._columns.known_id(agent): module for agent, module in modules.items()}
         for agent, module in given.items():
-            present = self._ledger.modules.get(agent)
-            if agent in self._ledger.appeared and module != present:
+            present = self._ledger.modules.get(agent, module)
+            if module != present:
                 raise EpisodeError(
-                    f"Agent {agent!r} of episode {self.id_!r} has appeared and is served by the "
-                    f"module {present!r}, so it cannot get {module!r}. An assignment holds for the "
-                    "whole episode. Assign modules right after the reset."
+                    f"Agent {agent!r} of episode {self.id_!r} is served by the module {present!r}, "
+                    f"so it cannot get {module!r}. An assignment holds for the whole episode. "
+                    "Change the mapping for episodes to come."
                 )
         self._ledger.modules.update(given)
+        for agent in given.keys() & self._ledger.lines.keys():
+            self._ledger.lines[agent].episode.module_id = given[agent]
 
-    def _map_agents(self, appearing: Iterable[Any]) -> None:
+    def _map_agents(self) -> None:
         """Asks the mapping function for the agents that have no module yet."""
         function = self.agent_to_module_mapping_fn
         if function is None:
             return
-        agents = self._ledger.possible or [
-            self._ledger.own_id(agent, "observations") for agent in appearing
-        ]
-        for agent in canonical_order(agents):
-            if agent not in self._ledger.modules:
-                self._ledger.modules[agent] = function(agent, self)
+        agents = canonical_order(self._ledger.possible or self._ledger.appeared)
+        new = [agent for agent in agents if agent not in self._ledger.modules]
+        if new:
+            self.assign_modules({agent: function(agent, self) for agent in new})
 
     # Growing.
 
@@ -409,8 +431,8 @@ class MultiAgentEpisode:
             EnvContractError: an agent is not possible.
         """
         check_dicts(self.id_, observations=observations, infos=infos)
-        self._map_agents(observations)
         self._ledger.add_reset(observations, infos)
+        self._map_agents()
         self.stopwatch.start()
 
     def add_env_step(
@@ -441,17 +463,15 @@ class MultiAgentEpisode:
             EnvContractError: an agent is not possible, or came back after its end, or got a reward
                 that is no number or not allowed.
         """
-        if self.agent_to_module_mapping_fn is not None:
-            self._map_agents(observations)
-        self._ledger.add_step(
-            observations,
-            actions,
-            rewards,
-            infos or {},
-            terminateds or {},
-            truncateds or {},
-            extra_model_outputs or {},
-        )
+        step = (observations, actions, rewards, infos or {}, terminateds or {}, truncateds or {})
+        try:
+            self._ledger.add_step(*step, extra_model_outputs or {})
+        except (AttributeError, TypeError):
+            # Looked at only now: what is no dict is found before anything is changed.
+            check_dicts(self.id_, **dict(zip(STEP_PARTS, step, strict=True)))
+            raise
+        if self._ledger.possible is None:
+            self._map_agents()
         if self._ledger.is_done:
             self.stopwatch.stop()
         else:
@@ -465,6 +485,7 @@ class MultiAgentEpisode:
         """
         for agent in self.agent_ids:
             self._ledger.lines[agent].episode.to_numpy()
+        self._ledger.find_owing()
         return self
 
     def validate(self) -> None:
@@ -677,14 +698,7 @@ class MultiAgentEpisode:
     ) -> Any:
         """One extra output at the env steps of the actions; as `get_observations`.
 
-        Args:
-            key: the name; None gives {agent: {name: …}} of all of them.
-            indices: see `get_observations`.
-            agent_ids: ditto.
-            env_steps: ditto.
-            neg_index_as_lookback: ditto.
-            fill: ditto.
-            return_list: ditto.
+        Without a key, {agent: {name: …}} of all of them.
 
         Raises:
             UnknownOutputError: no agent has an output of that name.
@@ -746,6 +760,7 @@ class MultiAgentEpisode:
         part._take_ledger(ledger)
         part.agent_to_module_mapping_fn = self.agent_to_module_mapping_fn
         part.task = self.task
+        part._player, part.env_id = self._player, self.env_id
         return part
 
     def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> MultiAgentEpisode:
@@ -837,7 +852,7 @@ class MultiAgentEpisode:
         Raises:
             EpisodeError: the state is not one, or its parts do not fit together; names the place.
         """
-        multi_agent_state.check_state(state, _OWN_STATE)
+        multi_agent_state.check_state(state)
         episode = cls(state["id_"], number=state["number"])
         ledger = multi_agent_state.ledger_from_state(
             state,
@@ -857,13 +872,16 @@ class MultiAgentEpisode:
         state = multi_agent_state.ledger_state(self._ledger, shared_state)
         user = {name: getattr(self, name) for name in (*USER_DATA, "number", "task")}
         spaces = self._ledger.observation_spaces, self._ledger.action_spaces
-        return state, user, *spaces, self.get_duration_s()
+        return state, user, *spaces, self.get_duration_s(), self.env_id
 
     def __setstate__(self, pickled: tuple[Any, ...]) -> None:
-        state, user, seen, acted, elapsed_s = pickled
+        state, user, seen, acted, elapsed_s, self.env_id = pickled
         self._take_ledger(
             multi_agent_state.ledger_from_state(
-                state, observation_spaces=seen, action_spaces=acted, make_episode=_taken
+                state,
+                observation_spaces=seen,
+                action_spaces=acted,
+                make_episode=multi_agent_state.episode_around,
             )
         )
         self.__dict__.update(user)
@@ -877,18 +895,3 @@ class MultiAgentEpisode:
     def table(self) -> str:
         """What `print()` prints."""
         return f"{self!r}\n{self._columns.table()}"
-
-
-_OWN_STATE: Final = {
-    **{name: of_type(dict) for name in USER_DATA},
-    "number": either_shape(of_type(int), NOTHING),
-    "task": anything,
-}
-
-
-def _taken(state: State, observation_space: Any, action_space: Any) -> SingleAgentEpisode:
-    """An agent's episode around the very objects of a state that was pickled."""
-    episode = SingleAgentEpisode.__new__(SingleAgentEpisode)
-    episode.stopwatch = Stopwatch()
-    take_state(episode, state, observation_space=observation_space, action_space=action_space)
-    return episode

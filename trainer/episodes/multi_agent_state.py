@@ -29,7 +29,13 @@ from checkpoints.state_shapes import (
 )
 from trainer.agent_ids import canonical_order
 from trainer.episodes.agent_ledger import AgentEnd, AgentLedger, AgentLine, OpenRow
-from trainer.episodes.episode_state import EPISODE_STATE, copied_containers
+from trainer.episodes.episode_state import (
+    EPISODE_STATE,
+    USER_DATA,
+    copied_containers,
+    take_state,
+)
+from trainer.episodes.growing_episode import Stopwatch
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.types import AgentId, State
@@ -81,7 +87,14 @@ LEDGER_STATE: Final[Mapping[str, ShapeCheck]] = {
     "recent": list_of(_pairs(anything), length=2),
     **dict.fromkeys(_COUNTS, count),
 }
-"""What the state of a ledger looks like; `MultiAgentEpisode` adds its own attributes."""
+"""What the state of a ledger looks like."""
+
+_OWN_STATE: Final[Mapping[str, ShapeCheck]] = {
+    **{name: of_type(dict) for name in USER_DATA},
+    "number": one_of(of_type(int), NOTHING),
+    "task": anything,
+}
+"""What `MultiAgentEpisode` adds to it."""
 
 
 def ledger_state(
@@ -141,19 +154,15 @@ def _from_pairs(pairs: list[dict[str, Any]]) -> dict[AgentId, Any]:
     return {pair["agent"]: pair["value"] for pair in pairs}
 
 
-def check_state(state: Any, more: Mapping[str, ShapeCheck]) -> None:
-    """Checks a state before anything is made of it.
-
-    Args:
-        state: what `ledger_state` gave, and the attributes of the episode itself.
-        more: the shapes of these attributes.
+def check_state(state: Any) -> None:
+    """Checks the state of an episode before anything is made of it.
 
     Raises:
         EpisodeError: a key is missing or unknown, a value is of another kind, or lengths do not
             fit; names the place.
     """
     try:
-        check_shape(state, fields({**LEDGER_STATE, **more}))
+        check_shape(state, fields({**LEDGER_STATE, **_OWN_STATE}))
     except CheckpointMismatchError as cause:
         raise _refused(str(cause)) from cause
     problem = _why_not_fitting(state)
@@ -244,3 +253,11 @@ def ledger_from_state(
     ledger.recent = _from_pairs(before), _from_pairs(newest)
     ledger.find_owing()
     return ledger
+
+
+def episode_around(state: State, observation_space: Any, action_space: Any) -> SingleAgentEpisode:
+    """An agent's episode around the very objects of a state that was pickled."""
+    episode = SingleAgentEpisode.__new__(SingleAgentEpisode)
+    episode.stopwatch = Stopwatch()
+    take_state(episode, state, observation_space=observation_space, action_space=action_space)
+    return episode

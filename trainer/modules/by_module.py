@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from checkpoints import Checkpointable, HasState
 from checkpoints.state_shapes import ShapeCheck, fields
-from trainer.agent_ids import id_digest
 from trainer.errors import ModuleError
+from trainer.seeding import id_digest
 from trainer.types import DEFAULT_MODULE_ID, ModuleId
 
 ValueT = TypeVar("ValueT")

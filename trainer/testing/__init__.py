@@ -1,4 +1,4 @@
-"""Tools for tests, yours and ours: faults on purpose, leaks, small envs, checks of networks.
+"""Tools for tests, yours and ours: faults on purpose, an engine by script, leaks, envs, checks.
 
 docs/testing-faults.md shows a fault test. No other room of the library imports this one.
 """
@@ -15,6 +15,7 @@ from trainer.testing.envs import (
     TargetEnv,
     UnseededEnv,
 )
+from trainer.testing.fake_engine import FakeEngine, ScriptedFault
 from trainer.testing.faults import (
     Fault,
     FaultyCallback,
@@ -36,6 +37,7 @@ from trainer.testing.multi_agent_envs import (
     ScriptedStep,
     TwoStepGame,
 )
+from trainer.testing.multi_agent_replay import ReplayReport, check_replay
 from trainer.testing.processes import Kill, RandomKiller, is_process_alive, no_leaks, wait_until
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "CorridorEnv",
     "CountdownEnv",
     "FailingEnv",
+    "FakeEngine",
     "Fault",
     "FaultyCallback",
     "FaultyEnv",
@@ -55,8 +58,10 @@ __all__ = [
     "Parcel",
     "RandomKiller",
     "RepeatAfterMe",
+    "ReplayReport",
     "RestlessEnv",
     "RockPaperScissors",
+    "ScriptedFault",
     "ScriptedMultiAgentEnv",
     "ScriptedStep",
     "TargetEnv",
@@ -65,6 +70,7 @@ __all__ = [
     "UnseededEnv",
     "check_env_state",
     "check_module",
+    "check_replay",
     "faulty_module",
     "gradient_check",
     "is_process_alive",
