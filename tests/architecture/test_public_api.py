@@ -88,6 +88,8 @@ PUBLIC_NAMES: Final = {
         "SampleBatchView",
         "TaskLadder",
         "TensorBoardLogger",
+        "TorchRLModule",
+        "TorchSACModule",
         "VectorEnvView",
         "VideoRecorder",
         "load_episode",
