@@ -50,7 +50,7 @@ class Gaps(MultiAgentEnv):
     """
 
     def __init__(self, env_config: Mapping[str, Any]) -> None:
-        agents = ["a", 3, "late"]
+        agents: list[Any] = ["a", 3, "late"]
         self._shuffles = env_config.get("shuffles", False)
         self._faults = {kind: env_config.get(kind) for kind in ("breaks", "kills")}
         self.possible_agents = agents[::-1] if self._shuffles else agents
