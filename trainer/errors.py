@@ -28,6 +28,9 @@
     │   ├── RunnerFailedError               user code raised in a process; chained as cause
     │   ├── DebuggerError                   a debugger was called in a process without a terminal
     │   └── RemoteError                     stands for an error whose own class could not travel
+    ├── TuneError                           an experiment cannot be run, restored or read
+    │   ├── SearchSpaceError (ValueError)   a search space is written wrongly, or cannot be drawn
+    │   └── JournalError                    the journal of an experiment cannot be read
     └── AlgorithmStoppedError               an algorithm was used after stop()
 
 `callbacks.errors` and `checkpoints.errors` hold the trees of those packages.
@@ -161,6 +164,18 @@ class DebuggerError(RunnerError):
 
 class RemoteError(RunnerError):
     """Stands for an error of another process whose own class could not be sent."""
+
+
+class TuneError(TrainerError):
+    """An experiment of `trainer.tune` cannot be run, restored or read; says what to do."""
+
+
+class SearchSpaceError(TuneError, ValueError):
+    """A search space is written wrongly, or a value cannot be drawn from it."""
+
+
+class JournalError(TuneError):
+    """The journal of an experiment is damaged, or another version wrote it."""
 
 
 class AlgorithmStoppedError(TrainerError):

@@ -44,6 +44,7 @@ class Role(enum.IntEnum):
     REPLAY = 4
     EXPLORATION = 5
     WORKER = 6
+    TUNE = 7
 
 
 NoiseKind = Literal["uniform", "normal", "gumbel"]

@@ -1,0 +1,1 @@
+"""Tuning: searches settings with many trials, and survives every kill exactly."""
