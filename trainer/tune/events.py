@@ -25,6 +25,7 @@ from trainer.tune.journal_entries import Entry
 class TrialStatus(str, enum.Enum):
     """Where a trial stands; the words of Ray Tune."""
 
+    PENDING = "PENDING"
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
     TERMINATED = "TERMINATED"
@@ -57,12 +58,14 @@ class Clone:
         row_number: the rows that the trial had when it was replaced.
         source: the checkpoint that it went on from; its `trial` is the donor.
         changes: {path: (value of the donor, new value)} of the settings explored.
+        params_before: of the trial until then.
         generation: counts the exploits of this trial, ≥ 1; part of the clone's seed.
     """
 
     row_number: int
     source: CheckpointRef
     changes: Mapping[str, tuple[Any, Any]]
+    params_before: Mapping[str, Any]
     generation: int
 
 
@@ -81,8 +84,8 @@ class Trial:
         num_rows: rows that were decided on; the row being made is `num_rows + 1`.
         num_starts: how often it was started, retries and resumes included, repairs not.
         num_failures: errors of the user's code so far.
-        last_row: the newest row decided on, None before the first.
-        metric_history: the experiment's metric in each row decided on, NaN where it is missing.
+        last_row: the newest row decided on, None before the first; of a trial that is over, or was
+            read from a journal, only what decisions look at.
         stop_reason: why it ended, in words; None while it goes on.
         error: text of the error that ended it; None if there was none.
         clones: its exploits so far, oldest first.
@@ -93,7 +96,7 @@ class Trial:
     params: dict[str, Any]
     cpus: float
     seed: int
-    status: TrialStatus = TrialStatus.RUNNING
+    status: TrialStatus = TrialStatus.PENDING
     lane: int | None = None
     num_rows: int = 0
     num_starts: int = 0
@@ -192,7 +195,11 @@ Event = Reported | TrialOver | CheckpointCommitted | TimeUp
 
 @dataclass(frozen=True)
 class StartTrial:
-    """Start a trial's process in a lane.
+    """Start a trial's process in a lane, or anew in the lane that it holds.
+
+    It goes on from the newest of its own checkpoints with `base_row` < row ≤ `row_number`, or else
+    from `start_from`. After a pause or a clone, `base_row` is `row_number`: only `start_from` will
+    do, and must be committed first.
 
     Attributes:
         trial: number of the trial.
@@ -202,8 +209,8 @@ class StartTrial:
             "clone" of another trial; "repaired" when the tuner itself was restarted.
         config: the complete config for the user's code.
         seed: the trial's seed; of a clone the new one (`adopt_root_seed`).
-        start_from: the checkpoint to load; "newest": the newest committed one of the trial, or
-            the beginning if there is none; None: the beginning.
+        start_from: where no newer checkpoint of its own is there; None: the beginning.
+        base_row: rows that the trial had at `start_from`.
         row_number: rows that were decided on already. What a start from an older checkpoint makes
             again up to this row is compared and dropped.
     """
@@ -214,7 +221,8 @@ class StartTrial:
     cause: Literal["new", "resumed", "retry", "clone", "repaired"]
     config: Any
     seed: int
-    start_from: CheckpointRef | Literal["newest"] | None
+    start_from: CheckpointRef | None
+    base_row: int
     row_number: int
 
 

@@ -28,7 +28,7 @@ class Entry:
     is_cause: ClassVar[bool] = False
 
     def to_plain(self) -> dict[str, Any]:
-        """The entry as plain data, its kind under "event"; fields at their defaults are left out."""
+        """The entry as plain data, its kind under "event"; defaults are left out."""
         plain: dict[str, Any] = {"event": self.kind}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
@@ -98,17 +98,26 @@ class DecideEntry(Entry):
         trial: the trial that it is about; -1 for the whole experiment.
         action: "stop", "pause", "resume", "clone", "retry" or "stop-all".
         reason: in words.
+        by: who decided: "trial": the row said `done`, or the function returned; "criterion": a stop
+            criterion; "scheduler"; "experiment": the end of all, or a limit of failures.
+        is_early: the trial was not allowed to come to its end; searchers learn of it.
         donor: trial whose checkpoint a clone goes on from.
         donor_row: the row of that checkpoint.
         params: encoded params of the clone, all of them.
+        moment: what it was decided upon: "row", "over", "no-more", "idle", "end 00003" …
+        num_more: decisions of the same moment that follow.
     """
 
     trial: int
     action: Literal["stop", "pause", "resume", "clone", "retry", "stop-all"]
     reason: str = ""
+    by: Literal["trial", "criterion", "scheduler", "experiment"] = "scheduler"
+    is_early: bool = False
     donor: int | None = None
     donor_row: int | None = None
     params: Mapping[str, Any] | None = None
+    moment: str = ""
+    num_more: int = 0
     kind: ClassVar[str] = "decide"
 
 
