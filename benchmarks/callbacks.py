@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.figures import Figure, alternate, ratio, report
 from callbacks import EVENTS, RLlibCallback
 from trainer import MetricsLogger, PPOConfig, SingleAgentEnvRunner
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 NUM_ENVS = 8
 NUM_STEPS = 8192

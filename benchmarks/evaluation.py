@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.figures import Figure, report
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 NUM_REPEATS = 9
 

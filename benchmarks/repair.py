@@ -11,7 +11,7 @@ from collections.abc import Callable
 from benchmarks.figures import Figure, report
 from trainer import PPOConfig
 from trainer.runtime.process_start import choose_start_method
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.processes import is_process_alive, wait_until
 
 NUM_REPEATS = 15
 

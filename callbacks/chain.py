@@ -3,10 +3,13 @@
 The chain makes the objects a spec describes, finds out once who listens to what, fires events, and
 collects and restores the state of the objects. Which events exist and when they fire is not decided
 here.
+
+The state of one callback object, by the default or as its class says itself.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
@@ -14,17 +17,65 @@ from typing import Any, Final, NoReturn
 from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError, CallbackError
 from callbacks.events import EVENTS, unknown_event_text
-from callbacks.making import new_object
-from callbacks.naming import dotted_name, name_of
-from callbacks.object_state import has_own_state, object_state, set_object_state
-from callbacks.problems import object_problems
-from callbacks.signatures import Listener, listener_for
-from callbacks.spec import CallbackSpec
-from callbacks.state import attribute_names, unsaved_attributes
-from callbacks.state_matching import matched_states
+from callbacks.spec import (
+    CallbackSpec,
+    Listener,
+    dotted_name,
+    listener_for,
+    name_of,
+    new_object,
+    object_problems,
+)
+from callbacks.state import (
+    NotPlainError,
+    attribute_names,
+    matched_states,
+    plain_attributes,
+    plain_copy,
+    restore_attributes,
+    unsaved_attributes,
+)
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, require_keys
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
+
+# ---- object state
+
+
+def has_own_state(cls: type) -> bool:
+    """Whether a class says itself what its state is, instead of inheriting the default."""
+    method = getattr(cls, "get_state", None)
+    return method is not None and method is not RLlibCallback.get_state
+
+
+def object_state(instance: Any) -> Any:
+    """The state of a callback object, which need not inherit from RLlibCallback.
+
+    It shares nothing with the object: one that hands out its own list goes on filling that list,
+    and an iteration could not be undone.
+    """
+    if not hasattr(instance, "get_state"):
+        return plain_attributes(instance)
+    state = instance.get_state()
+    return _copied(state) if has_own_state(type(instance)) else state  # the default is a copy
+
+
+def set_object_state(instance: Any, state: Any) -> None:
+    """Give a callback object its state back; it may keep what it is given."""
+    if hasattr(instance, "set_state"):
+        instance.set_state(_copied(state))
+    else:
+        restore_attributes(instance, state)
+
+
+def _copied(state: Any) -> Any:
+    try:
+        return plain_copy(state)
+    except NotPlainError:  # only a checkpoint refuses it
+        return copy.deepcopy(state)
+
+
+# ---- chain
 
 __all__ = ["CallbackChain", "CallbackGroup", "CallbackSpec"]
 

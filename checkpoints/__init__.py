@@ -28,8 +28,7 @@ It knows nothing of reinforcement learning: it sees named components whose state
 Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
 """
 
-from checkpoints.array_files import NewArray
-from checkpoints.background import WhenOver
+from checkpoints.array_files import HasLargeArrays, NewArray, state_array
 from checkpoints.checkpointable import Checkpointable
 from checkpoints.code import pack_code, read_code
 from checkpoints.codec import decode, encode
@@ -40,7 +39,8 @@ from checkpoints.comparison import (
     diff_checkpoints,
 )
 from checkpoints.component_paths import is_selected
-from checkpoints.component_tree import HasState
+from checkpoints.components import HasState
+from checkpoints.directory import Retention, apply_retention
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -59,15 +59,12 @@ from checkpoints.listing import (
     find_checkpoints,
     latest_checkpoint,
 )
-from checkpoints.live_arrays import HasLargeArrays, state_array
-from checkpoints.manifest import FileEntry, Manifest
+from checkpoints.manifest import FileEntry, Manifest, version_differences
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
-from checkpoints.retention import Retention, apply_retention
 from checkpoints.sibling_packages import check_trainer
 from checkpoints.state_shapes import check_shape, like
-from checkpoints.versions import version_differences
 from checkpoints.weights import export_weights, load_weights
-from checkpoints.writer import write_checkpoint
+from checkpoints.writer import WhenOver, write_checkpoint
 
 check_trainer()
 

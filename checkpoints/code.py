@@ -25,8 +25,9 @@ from checkpoints.errors import (
 )
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, Manifest
-from checkpoints.moved_paths import SAVED_AT, paths_following
+from checkpoints.moved_names import load_code
 from checkpoints.reader import read_code_bytes
+from checkpoints.run_directories import SAVED_AT, paths_following
 
 _MOST_VISITED: Final = 10_000
 
@@ -145,7 +146,7 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
         raise CheckpointMismatchError(_no_code(path))
     try:
         with paths_following(saved_at, path):
-            return cloudpickle.loads(data)
+            return load_code(data)
     except Exception as error:  # unpickling runs foreign code; raised as our own
         raise CheckpointMismatchError(
             f"The code in {path} does not load here: {type(error).__name__}: {error}. It refers to "

@@ -13,8 +13,8 @@ from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.codec import encode
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, FileEntry
-from checkpoints.moved_paths import SAVED_AT
 from checkpoints.reader import read_checkpoint, verify
+from checkpoints.run_directories import SAVED_AT
 
 _NUMBERS: Final = "biuf"
 _MAX_TEXT: Final = 60

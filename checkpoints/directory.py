@@ -1,7 +1,7 @@
 """Directories that appear whole or not at all, and how the previous one survives every crash.
 
 Saving to the target T goes through these steps; N and O are names beside T (see
-`checkpoints.leftovers`), so all renames stay within one file system:
+`checkpoints.listing`), so all renames stay within one file system:
 
     1. make N; write and sync every file, `manifest.json` last; sync N
     2. rename T to O               (only if something is at T)
@@ -19,7 +19,7 @@ torn manifest fails its own checksum.
 
 An error instead of a crash is undone where possible: O goes back to T, N is removed. If going back
 fails too, both stay where they are and remain findable. A leftover is removed only when nobody
-works in it (whoever saves locks N and O, see `checkpoints.directory_lock`) and it is not needed: it
+works in it (whoever saves locks N and O, see `checkpoints.listing`) and it is not needed: it
 is incomplete, or the checkpoint that it belongs to is complete.
 
 Several processes may save to T at once. If step 3 finds that another one has come to T since step
@@ -29,32 +29,56 @@ after its own N is in place. So at every moment one of T, an O or an N is comple
 Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`, `*.<number>.array`),
 one by one. What somebody else put into a checkpoint's directory, such as notes, is in the new one
 afterwards; a crash before that leaves it in O, and the next save brings it back.
+
+Which checkpoints of a directory to keep: the last n, the best k, and always the newest.
+The decision is read from the manifests each time, so it survives restarts and needs no file of its
+own. Call `apply_retention` after the new checkpoint has been written: the newest is verified before
+anything older goes. Directories that are not complete checkpoints of ours are never touched.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, Literal
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.component_paths import is_payload_name
-from checkpoints.directory_lock import DirectoryLock
 from checkpoints.errors import (
     CheckpointCorruptError,
+    CheckpointError,
     CheckpointNotFoundError,
     CheckpointUnreadableError,
     CheckpointVersionError,
     CheckpointWriteError,
 )
 from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
-from checkpoints.leftovers import Leftover, damaged_path, leftover_path, parse_leftover
-from checkpoints.listing import identity_of, leftovers_in, load_manifest, look_at, rescue
+from checkpoints.listing import (
+    DirectoryLock,
+    FoundCheckpoint,
+    Leftover,
+    PathLike,
+    damaged_path,
+    find_checkpoints,
+    identity_of,
+    leftover_path,
+    leftovers_in,
+    load_manifest,
+    look_at,
+    parse_leftover,
+    rescue,
+    resolve_path,
+)
 from checkpoints.manifest import CODE_FILE, FORMAT_VERSION, MANIFEST_FILE, names_our_format
+from checkpoints.reader import verify
+
+# ---- directory
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
@@ -326,3 +350,117 @@ def _holds_our_manifest(target: Path) -> bool:
     except CheckpointCorruptError:
         return False
     return names_our_format(data)
+
+
+# ---- retention
+
+_MAX_LOOKS: Final = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """How many checkpoints stay. With neither number set, all do.
+
+    Attributes:
+        keep_last: how many of the newest stay, at least 1; None for no such rule.
+        keep_best: how many of the best by `metric` stay, at least 1; None for no such rule.
+        metric: a number in the metadata; slashes lead into nested dicts
+            (`"env_runners/episode_return_mean"`). Checkpoints without it are never among the best.
+        mode: whether "max" or "min" is best; of equals, the newer one is.
+    """
+
+    keep_last: int | None = None
+    keep_best: int | None = None
+    metric: str | None = None
+    mode: Literal["max", "min"] = "max"
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name in ("keep_last", "keep_best"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                problems.append(f"`{name}={value!r}` must be an int of at least 1, or None for all")
+        if (self.keep_best is None) != (self.metric is None):
+            problems.append("`keep_best` and `metric` go together: give both or neither")
+        if self.mode not in ("max", "min"):
+            problems.append(f"`mode={self.mode!r}` must be 'max' or 'min'")
+        if problems:
+            raise CheckpointError(f"Retention cannot be set up: {'; '.join(problems)}.")
+
+
+def choose_removals(
+    checkpoints: Sequence[FoundCheckpoint], retention: Retention
+) -> list[FoundCheckpoint]:
+    """Return those that need not stay, oldest first.
+
+    Args:
+        checkpoints: ordered from oldest to newest, as `find_checkpoints` gives them.
+        retention: the rules; one that applies is enough to stay.
+    """
+    if retention.keep_last is None and retention.keep_best is None:
+        return []
+    kept = {found.path for found in checkpoints[-(retention.keep_last or 1) :]}
+    if retention.keep_best is not None and retention.metric is not None:
+        sign = 1 if retention.mode == "max" else -1
+        scored = [
+            (sign * value, age, found.path)
+            for age, found in enumerate(checkpoints)
+            if (value := _number(found.manifest.metadata, retention.metric)) is not None
+        ]
+        kept |= {path for _, _, path in sorted(scored)[-retention.keep_best :]}
+    return [found for found in checkpoints if found.path not in kept]
+
+
+@checked_arguments
+def apply_retention(
+    directory: PathLike, retention: Retention, *, file_system: FileSystem | None = None
+) -> list[Path]:
+    """Remove the checkpoints in a directory that need not stay, and return their former paths.
+
+    Raises:
+        CheckpointCorruptError: if the newest is damaged; nothing is removed then.
+        CheckpointWriteError: if one cannot be removed; the others to keep are untouched.
+    """
+    files = file_system or FileSystem()
+    removals = _verified_removals(resolve_path(directory), retention, files)
+    removed = []
+    for found in removals:
+        try:
+            remove_checkpoint(found.path, files)
+        except OSError as error:
+            raise CheckpointWriteError(
+                f"The old checkpoint {found.path} could not be removed: {error}. It is still "
+                "complete. Check the permissions of its directory."
+            ) from error
+        removed.append(found.path)
+    return removed
+
+
+def _verified_removals(
+    directory: Path, retention: Retention, files: FileSystem
+) -> list[FoundCheckpoint]:
+    """Return what need not stay beside a newest one that is whole."""
+    for attempt in range(_MAX_LOOKS):
+        sweep(directory, files)
+        # A copy beside a path that is still there after that belongs to a save that is going on.
+        checkpoints = [
+            found for found in find_checkpoints(directory) if parse_leftover(found.path) is None
+        ]
+        removals = choose_removals(checkpoints, retention)
+        if not removals:
+            break
+        try:
+            verify(checkpoints[-1].path)
+            return removals
+        except CheckpointNotFoundError:  # others have saved newer ones since, and removed it
+            if attempt + 1 == _MAX_LOOKS:
+                raise
+    return []
+
+
+def _number(metadata: Mapping[str, Any], metric: str) -> float | int | None:
+    """Return the metric of one checkpoint; None if it has none, or null for NaN."""
+    value: Any = metadata
+    for step in [metric] if metric in metadata else metric.split("/"):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value if type(value) in (int, float) else None

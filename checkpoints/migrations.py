@@ -6,7 +6,7 @@ is what its state says: which keys there are, and what they mean. Its migrations
 object that is saved (`Checkpointable.state_migrations`); this module only applies them.
 
 A version is 1 + the number of its migrations, so nobody can raise one and forget the function. The
-layout of a component file has no migrations: `checkpoints.wire` never changes a meaning.
+layout of a component file has no migrations: `checkpoints.codec` never changes a meaning.
 """
 
 from __future__ import annotations

@@ -25,9 +25,8 @@ from checkpoints.file_system import (
     unreadable,
 )
 from checkpoints.listing import PathLike, load_manifest, locate
-from checkpoints.manifest import CODE_FILE, FileEntry, Manifest
+from checkpoints.manifest import CODE_FILE, FileEntry, Manifest, written_by_others
 from checkpoints.migrations import ComponentMigrations, StateMigrations
-from checkpoints.versions import written_by_others
 
 _Result = TypeVar("_Result")
 _MAX_ATTEMPTS: Final = 100

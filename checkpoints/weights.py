@@ -14,12 +14,11 @@ import numpy as np
 
 from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import Array
-from checkpoints.constructors import CONSTRUCTORS
+from checkpoints.components import CONSTRUCTORS, checkpoint_and_component
 from checkpoints.errors import CheckpointMismatchError
-from checkpoints.inside import checkpoint_and_component
 from checkpoints.listing import PathLike
 from checkpoints.reader import read_checkpoint, read_manifest
-from checkpoints.whole_file import write_whole_file
+from checkpoints.writer import write_whole_file
 
 _WEIGHTS: Final = "rl_module"
 """Last step of the path of components that hold weights."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from callbacks import EVENTS
 from trainer import PPO, PPOConfig
-from trainer.testing.debug_envs import FailingEnv
+from trainer.testing.envs import FailingEnv
 
 _ORDINALS: Final = ("", " (2nd)", " (3rd)")
 """What is put behind the name of an actor whose process is not its first one."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from trainer import AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
-from trainer.config.description import SettingDescription
-from trainer.config.offered import NOT_OFFERED, NotOffered
+from trainer.config.names import NOT_OFFERED, NotOffered, SettingDescription
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 

@@ -15,8 +15,8 @@ from gymnasium.wrappers import FrameStackObservation
 
 from trainer import DQNConfig, PPOConfig, RLModule, RLModuleSpec
 from trainer.nn import matmul_rows
-from trainer.testing.debug_envs import TargetEnv
-from trainer.testing.modules import check_module
+from trainer.testing.checks import check_module
+from trainer.testing.envs import TargetEnv
 
 
 class SmallConvolution(RLModule):

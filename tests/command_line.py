@@ -17,7 +17,7 @@ from typing import Any
 
 from trainer.cli import main
 
-ENV = "trainer.testing.debug_envs.CountdownEnv"
+ENV = "trainer.testing.envs.CountdownEnv"
 SMALL = [
     "--set", "train_batch_size=40", "--set", "minibatch_size=20", "--set", "num_epochs=1",
     "--set", 'model={"fcnet_hiddens": [8]}', "--num-envs-per-env-runner", "2", "--seed", "5",

@@ -14,13 +14,14 @@ from typing import Any, Final
 
 import pytest
 
-from trainer.runtime import actor_start, process_start, worker_pool
-from trainer.testing.waiting import wait_until
+from trainer.actors import start as actor_start
+from trainer.runtime import process_start, worker_pool
+from trainer.testing.processes import wait_until
 
 _NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 _BYTECODE_FOLDER: Final = "PYTHONPYCACHEPREFIX"
 _MANY_PROCESSES: Final = 20
-_IMPORTED_BY_TESTS: Final = ("pytest", "trainer", "trainer.testing.debug_envs")
+_IMPORTED_BY_TESTS: Final = ("pytest", "trainer", "trainer.testing.envs")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks import RLlibCallback
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 from trainer.types import DEFAULT_MODULE_ID
 
 Line = tuple[str, int, int, float, int, tuple[str, ...]]
@@ -177,7 +177,7 @@ def _digest(episode: Any) -> int:
 def tracers(algo: Any, *, in_evaluation: bool = False) -> list[dict[str, Any]]:
     """The committed state of every runner's EventTrace, in the order of the runners."""
     states = (
-        algo.get_evaluation_state()["evaluator"]["callbacks"]
+        algo.get_state("evaluation")["evaluation"]["evaluator"]["callbacks"]
         if in_evaluation
         else algo.get_state()["env_runners"]["callbacks"]
     )

@@ -39,7 +39,7 @@ from checkpoints import encode, read_checkpoint, read_manifest
 from tests.resume_cells import ENVS, Cell, Remembering
 from trainer import Algorithm, AlgorithmConfig
 from trainer.metrics import comparable
-from trainer.testing.task_envs import TaskCountdownEnv
+from trainer.testing.envs import TaskCountdownEnv
 
 RECORD: Final = Path(__file__).with_suffix(".json")
 PROJECT: Final = Path(__file__).parents[1]

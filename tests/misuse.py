@@ -35,7 +35,7 @@ from checkpoints.arguments import parameter_check
 from trainer import actors
 from trainer.errors import TrainerError
 from trainer.metrics import ResultDict
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 OURS: Final = (TrainerError, CheckpointError, AnyCallbackError)
 _SOURCES: Final = tuple(

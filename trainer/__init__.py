@@ -59,15 +59,9 @@ from trainer.connectors import (  # noqa: E402
     SingleAgentObservationPreprocessor,
     compute_advantages,
 )
-from trainer.curriculum import TaskSettableEnv  # noqa: E402
-from trainer.env_runners import (  # noqa: E402
-    EnvRunner,
-    EnvRunnerGroup,
-    RolloutWorker,
-    SingleAgentEnvRunner,
-    get_global_worker,
-)
+from trainer.env_runners import EnvRunner, RolloutWorker, SingleAgentEnvRunner, get_global_worker  # noqa: E402
 from trainer.envs import EnvContext, StatefulEnv, register_env  # noqa: E402
+from trainer.envs.tasks import TaskSettableEnv  # noqa: E402
 from trainer.episodes import SingleAgentEpisode  # noqa: E402
 from trainer.errors import (  # noqa: E402
     AlgorithmStoppedError,
@@ -173,6 +167,7 @@ from trainer.rllib_names.constants import (  # noqa: E402
     TRAINING_STEP_TIMER,
     Columns,
 )
+from trainer.runner_group import EnvRunnerGroup  # noqa: E402
 
 __all__ = [
     "ALL_MODULES",

@@ -3,18 +3,27 @@
 A metric may be absent for good reasons: no episode has ended yet, or this iteration had no
 evaluation. It may also be absent because nobody logs it, and then whoever waits for it would wait
 for ever. `WatchedMetric` tells the two apart. Nothing here changes a result.
+
+Checks of what users give to ready-made callbacks, as sentences: all problems at once.
+
+What ready-made callbacks count in results when something failed that did not end the run.
+All callbacks of a kind count together, under `fault_tolerance`.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from callbacks.errors import CallbackConfigError
+from checkpoints import CheckpointError
+from checkpoints.listing import resolve_path
+
+# ---- metric values
 
 RETURN: Final = "env_runners/episode_return_mean"
 """The mean return of the last training episodes."""
@@ -196,3 +205,92 @@ class WatchedMetric:
 
 def _described(value: Any) -> str:
     return f"a {type(value).__name__} ({value!r:.60})"
+
+
+# ---- choices
+
+
+def raise_if_any(user: str, problems: Collection[str]) -> None:
+    """Raises all problems of one callback at once.
+
+    Args:
+        user: the name of the callback.
+        problems: one sentence each.
+
+    Raises:
+        CallbackConfigError: there is one.
+    """
+    if problems:
+        raise CallbackConfigError([f"{user}: {problem}" for problem in problems])
+
+
+def is_word(value: Any, word: str) -> bool:
+    """Whether a value, which may be anything, is this word."""
+    return isinstance(value, str) and value == word
+
+
+def choice_problems(name: str, value: Any, choices: Collection[str]) -> list[str]:
+    """One of some words."""
+    if isinstance(value, str) and value in choices:
+        return []
+    return [f"`{name}={value!r}` must be one of {', '.join(map(repr, choices))}"]
+
+
+def count_problems(name: str, value: Any, *, none: str = "") -> list[str]:
+    """An int of at least 1, or None where `none` says what that means."""
+    if value is None and none:
+        return []
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return []
+    return [f"`{name}={value!r}` must be an int of at least 1{_or_none(none)}"]
+
+
+def number_problems(
+    name: str, value: Any, *, above: float = -math.inf, none: str = ""
+) -> list[str]:
+    """A finite number above a bound, or None where `none` says what that means."""
+    if value is None and none:
+        return []
+    number = as_number(value)
+    if number is not None and math.isfinite(number) and number > above:
+        return []
+    bound = "" if above == -math.inf else f" above {above:g}"
+    return [f"`{name}={value!r}` must be a finite number{bound}{_or_none(none)}"]
+
+
+def directory_problems(path: Any) -> list[str]:
+    """The path of a directory, as far as can be seen now; nothing is made."""
+    try:
+        resolved = resolve_path(path)
+        is_file = resolved.exists() and not resolved.is_dir()
+    except (CheckpointError, TypeError, ValueError, OSError, RuntimeError) as error:
+        return [f"`directory={path!r}` is no path of a directory: {error}"]
+    if is_file:
+        return [f"`directory={str(path)!r}` is a file; expected a directory, or a new path"]
+    return []
+
+
+def _or_none(none: str) -> str:
+    return f", or None for {none}" if none else ""
+
+
+# ---- fault counts
+
+NUM_FAILED_SAVES: Final = "num_failed_saves_lifetime"
+"""Checkpoints that could not be saved."""
+
+NUM_LOST_ROWS: Final = "num_lost_rows_lifetime"
+"""Results that a logger could not write."""
+
+
+def count_fault(result: Mapping[str, Any], name: str, number: int) -> None:
+    """Adds to a count of a result; one whose section a callback replaced is left alone.
+
+    Args:
+        result: what `train()` is about to return; changed in place.
+        name: which count.
+        number: how many more; 0 sees to it that the count is there.
+    """
+    section = result.get("fault_tolerance")
+    if isinstance(section, dict):
+        section[name] = section.get(name, 0) + number

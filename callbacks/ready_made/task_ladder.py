@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from callbacks.callback import RLlibCallback
-from callbacks.ready_made.choices import count_problems, number_problems, raise_if_any
-from callbacks.ready_made.metric_values import number_at
+from callbacks.ready_made.metric_values import (
+    count_problems,
+    number_at,
+    number_problems,
+    raise_if_any,
+)
 from callbacks.task_names import task_name
 from callbacks.views import AlgorithmView
 

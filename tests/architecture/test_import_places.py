@@ -31,14 +31,8 @@ FOR_TYPES: Final = {
     "trainer.config.specs -> trainer.config.algorithm_config": (
         "a config makes specs of itself; the functions that do so name its class in annotations"
     ),
-    **{
-        f"trainer.algorithms.{name}.config -> trainer.algorithms.{name}.algorithm": (
-            "an annotation says to type checkers which algorithm `build_algo()` makes"
-        )
-        for name in ("dqn", "pg", "ppo", "sac")
-    },
     "trainer.config.algorithm_config -> trainer.algorithms.algorithm": (
-        "as for the configs of single algorithms: `build_algo()` makes an Algorithm"
+        "an annotation says to type checkers which algorithm `build_algo()` makes"
     ),
 }
 """Imports under `if TYPE_CHECKING:` that are wanted: they may go upward and close a cycle."""

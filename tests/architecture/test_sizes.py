@@ -21,7 +21,11 @@ MOST_LINES_PER_FILE: Final = 900
 MOST_LINES_PER_FUNCTION: Final = 60
 DEEPEST_NESTING: Final = 3
 
-LONG_FILES: Final[dict[str, str]] = {}
+LONG_FILES: Final[dict[str, str]] = {
+    "trainer/algorithms/algorithm.py": (
+        "what users see of an algorithm, half of it docstrings; the work is done by its parts"
+    ),
+}
 """Files of more than 900 lines, and why they have one reason to change all the same."""
 
 LONG_FUNCTIONS: Final[dict[str, str]] = {}

@@ -27,7 +27,7 @@ import numpy as np
 
 from callbacks import BestCheckpoint, CSVLogger, JSONLinesLogger, PeriodicCheckpoint
 from checkpoints import CheckpointNotFoundError, latest_checkpoint, verify
-from checkpoints.leftovers import parse_leftover
+from checkpoints.listing import parse_leftover
 from tests.command_line import ENV, command
 from tests.faults import runs_with_actors
 from tests.faults.runs_with_actors import PIDS_FILE, Reporting, is_about_an_actor, make_actors

@@ -22,7 +22,7 @@ from callbacks import RLlibCallback
 from checkpoints import Checkpointable
 from trainer import PPOConfig, actors
 from trainer.errors import ActorError
-from trainer.testing.task_envs import TaskCountdownEnv
+from trainer.testing.envs import TaskCountdownEnv
 
 PIDS_FILE: Final = Path("pids.json")
 SETTINGS: Final[dict[str, Any]] = {

@@ -36,8 +36,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainer import PPOConfig, actors
-from trainer.runtime.actor_process import HEADER, VALUE
-from trainer.testing.waiting import wait_until
+from trainer.actors.process import HEADER, VALUE
+from trainer.testing.processes import wait_until
 
 SQUATTER: Final = 65534
 ROOT: Final = 0

@@ -22,15 +22,15 @@ from typing import Any
 import pytest
 
 from trainer import actors
-from trainer.errors import RemoteError
-from trainer.runtime.actor_link import _Process
-from trainer.runtime.actor_registry import (
+from trainer.actors.connection import _Process
+from trainer.actors.registry import (
     DETACHED_REGISTRY_VARIABLE,
     ActorRegistry,
     registry_of_this_process,
 )
+from trainer.errors import RemoteError
 from trainer.runtime.process_start import START_METHOD_VARIABLE
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -189,7 +189,7 @@ def test_a_caller_without_the_key_is_not_let_in() -> None:
 _DRIVER = """
 import os, signal, sys, time
 from trainer import actors
-from trainer.runtime.actor_registry import registry_of_this_process
+from trainer.actors.registry import registry_of_this_process
 
 @actors.remote
 class Holder:
@@ -350,7 +350,7 @@ def test_a_program_that_ends_ends_its_actors_though_their_folder_is_gone(spoil: 
     script = f"""
 import os, shutil
 from trainer import actors
-from trainer.runtime.actor_registry import registry_of_this_process
+from trainer.actors.registry import registry_of_this_process
 
 @actors.remote
 class Keeper:

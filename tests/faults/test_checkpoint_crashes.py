@@ -29,8 +29,7 @@ from checkpoints import (
     write_checkpoint,
 )
 from checkpoints.directory import sweep
-from checkpoints.directory_lock import DirectoryLock
-from checkpoints.leftovers import leftover_path
+from checkpoints.listing import DirectoryLock, leftover_path
 
 OLD, NEW = 1, 2
 EXIT_CODE = 77

@@ -19,7 +19,7 @@ import pytest
 
 from checkpoints import latest_checkpoint, read_manifest, verify
 from tests.command_line import SMALL, command
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -29,7 +29,7 @@ LIMIT_S = 3.0
 ENVS = """
 import threading
 from pathlib import Path
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 def get_stuck():
     Path(__file__).with_name("is_there").touch()

@@ -169,7 +169,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 CONFIG_MODULE = """
 from trainer import PPOConfig
-from trainer.testing.debug_envs import FailingEnv
+from trainer.testing.envs import FailingEnv
 
 def make():
     return (
@@ -210,7 +210,7 @@ def test_the_command_line_raises_it_again_and_says_what_it_needs(tmp_path: Path)
     assert "holds code, which is not in the file: env" in without.stderr
     assert "--env package.module.MyEnv" in without.stderr
     for code in (
-        ("--env", "trainer.testing.debug_envs.FailingEnv"),
+        ("--env", "trainer.testing.envs.FailingEnv"),
         ("--config", "my_config:make"),
     ):
         found = run(tmp_path, file.name, *code)

@@ -15,14 +15,14 @@ import pytest
 from trainer.runtime.messages import pack
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.runtime.worker_pool import WorkerPool
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 
 SCRIPT = """
 import threading
 from trainer import PPOConfig, actors
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 class Mine(CountdownEnv):
     def step(self, action):

@@ -17,8 +17,8 @@ import pytest
 from trainer import Algorithm, PPOConfig, actors
 from trainer.runtime import process_groups
 from trainer.runtime.process_start import START_METHOD_VARIABLE
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -93,7 +93,7 @@ def test_stop_closes_envs_runs_atexit_handlers_and_ends_what_is_left(
 def test_an_atexit_handler_that_hangs_is_waited_for_no_longer_than_an_env_that_closes(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.env_runners.env_runner_group._CLOSING_S", 0.3)
+    monkeypatch.setattr("trainer.runner_group.asking._CLOSING_S", 0.3)
     algo = build(folder, hangs=True)
     begun_at = time.monotonic()
     algo.stop()

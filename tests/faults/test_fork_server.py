@@ -15,14 +15,15 @@ import pytest
 from checkpoints import Checkpointable, CheckpointWriteError, encode
 from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
-from trainer.runtime import fork_server, worker_pool
+from trainer.runtime import process_start as fork_server
+from trainer.runtime import worker_pool
 from trainer.runtime.process_start import (
     START_METHOD_VARIABLE,
     choose_start_method,
     make_context,
 )
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = [
     pytest.mark.process,

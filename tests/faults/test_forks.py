@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from callbacks.ready_made.background_writer import BackgroundWriter
-from trainer.cli.run_lock import LOCK_FILE, RunLock
+from callbacks.ready_made.result_loggers import BackgroundWriter
+from trainer.cli.run_directory import LOCK_FILE, RunLock
 from trainer.runtime.process_start import START_METHOD_VARIABLE
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = [
     pytest.mark.process,
@@ -25,7 +25,7 @@ pytestmark = [
 SCRIPT = """
 import multiprocessing, os, sys, warnings
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
 

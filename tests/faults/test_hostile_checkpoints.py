@@ -33,7 +33,7 @@ from tests.mutated_states import Mutation, at, mutated, mutations
 from tests.mutated_states import Path as Place
 from trainer import Algorithm, DQNConfig, PPOConfig, TrainerError
 from trainer.cli.main import main
-from trainer.env_runners.crash_files import read_crash
+from trainer.runner_group.crash_files import read_crash
 
 MODULE: Final = "canary_of_hostile_checkpoints"
 COSTS: Final[dict[str, Any]] = {
@@ -73,7 +73,7 @@ def hostile_values(rng: Rng) -> Any:
         lambda: {"type": name, "cmd": "true", "text": ""},
         lambda: {"type": "Curiosity", "sub_exploration": {"type": name}},
         lambda: {"env": name, "exploration_config": {"type": name}},
-        lambda: "trainer.testing.debug_envs.FailingEnv",
+        lambda: "trainer.testing.envs.FailingEnv",
         lambda: rng.choice([2**31, 2**62, 2**64, 2**1000, 10**5000, -1, -(2**63), 0]),
         lambda: rng.choice([float("nan"), float("inf"), -0.0, 1e308, 5e-324]),
         lambda: rng.choice([None, True, "", "\x1b[2J", "../../etc", b"\x00", 1j, (), [], {}]),
@@ -207,7 +207,7 @@ class Campaign:
 
     def _trained(self, name: str) -> Any:
         config: Any = {"ppo": PPOConfig, "dqn": DQNConfig}[name]()
-        config.environment("trainer.testing.debug_envs.CountdownEnv")
+        config.environment("trainer.testing.envs.CountdownEnv")
         config.training(model={"fcnet_hiddens": [2]}).evaluation(evaluation_interval=1)
         config.update_from_dict({**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)})
         if name == "dqn":

@@ -18,8 +18,8 @@ from callbacks import CallbackError, RLlibCallback
 from checkpoints import encode
 from trainer import AlgorithmStoppedError, PPOConfig
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -101,7 +101,7 @@ def interrupt_while_asking(algo: Any) -> None:
         env_runner.env.envs[-1].step = lambda action: threading.Event().wait()
 
     algo.env_runner_group.foreach_env_runner(arm, remote_worker_ids=[2])
-    executor = algo.env_runner_group._pool.slots[2]._executor
+    executor = algo.env_runner_group._asking._pool.slots[2]._executor
     submit = executor.submit
 
     def interrupted(*args: Any, **kwargs: Any) -> None:
@@ -240,7 +240,7 @@ def test_a_stopped_algorithm_refuses_and_can_be_stopped_again() -> None:
 _SCRIPT = """
 import time
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 class Mine(CountdownEnv):  # of __main__, in a script without a guard
     pass

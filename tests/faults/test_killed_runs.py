@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from checkpoints import latest_checkpoint
-from checkpoints.leftovers import leftover_path
+from checkpoints.listing import leftover_path
 from tests.command_line import ENV, rows, run, train
 from tests.faults.killed_runs import (
     AN_ACTOR_DIED,

@@ -10,7 +10,7 @@ import pytest
 
 from checkpoints import FileSystem, read_checkpoint, verify
 from checkpoints.directory import sweep
-from checkpoints.leftovers import Role, leftover_path
+from checkpoints.listing import Role, leftover_path
 from tests.faults.test_checkpoint_crashes import (
     EXIT_CODE,
     Interrupted,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = [
     pytest.mark.process,

@@ -16,7 +16,7 @@ import pytest
 from callbacks import RLlibCallback
 from checkpoints import encode
 from trainer import DQNConfig, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 

@@ -16,8 +16,8 @@ import pytest
 from callbacks import RLlibCallback
 from checkpoints import CheckpointError, encode, read_manifest
 from trainer import DQNConfig, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import wait_until
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import wait_until
 
 pytestmark = [
     pytest.mark.process,

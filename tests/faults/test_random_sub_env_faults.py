@@ -11,7 +11,7 @@ from callbacks import RLlibCallback
 from checkpoints import encode
 from trainer import DQNConfig, PPOConfig, TaskSettableEnv
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 _PROBABILITY = 0.012
 """Of a failure in one call; episodes that are played again may fail again."""

@@ -15,9 +15,9 @@ import pytest
 from checkpoints import encode
 from trainer import EnvCreationError, PPOConfig, RunnerFailedError, RunnerLostError
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import FailingEnv, UnseededEnv
+from trainer.testing.envs import FailingEnv, UnseededEnv
 from trainer.testing.faults import InjectedFaultError
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from callbacks import BestCheckpoint, PeriodicCheckpoint
-from callbacks.ready_made.directory_claims import release_directories
+from callbacks.ready_made.checkpoint_directory import release_directories
 from checkpoints import (
     CheckpointNotFoundError,
     CheckpointWriteError,
@@ -27,11 +27,11 @@ from checkpoints import (
     verify,
     write_checkpoint,
 )
-from checkpoints.directory_lock import DirectoryLock
+from checkpoints.listing import DirectoryLock
 from tests.steered_algorithm import SteeredAlgorithm
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import wait_until
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="two processes at one directory")
 

@@ -14,7 +14,7 @@ import pytest
 from callbacks import BestCheckpoint, PeriodicCheckpoint
 from checkpoints import CheckpointError, latest_checkpoint, verify
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 COUNT = "num_failed_saves_lifetime"
 

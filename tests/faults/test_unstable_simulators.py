@@ -21,7 +21,7 @@ from checkpoints import encode
 from trainer import PPOConfig, RunnerLostError
 from trainer.metrics import comparable
 from trainer.testing import CountdownEnv, InjectedFaultError, RandomKiller, no_leaks
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 CODE = """
 import sys
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 class Mine(CountdownEnv):
     pass
@@ -108,7 +108,7 @@ def test_a_module_that_trains_when_it_is_imported_is_refused_by_the_first_worker
 LIMITED = """
 import os, resource, tempfile, threading
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=1)
 LIMIT
@@ -147,7 +147,7 @@ def test_what_keeps_processes_from_starting_is_told_with_what_to_do(
 POOLED = """
 def train(lr):
     from trainer import PPOConfig
-    from trainer.testing.debug_envs import CountdownEnv
+    from trainer.testing.envs import CountdownEnv
     config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=1)
     config.training(train_batch_size=20, minibatch_size=20, num_epochs=1, lr=lr)
     with config.training(model={"fcnet_hiddens": [8]}).build_algo() as algo:
@@ -185,7 +185,7 @@ def test_an_algorithm_with_runners_trains_in_a_process_of_a_pool(
 REGISTERED = """
 import gymnasium
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 class Mine(CountdownEnv):
     def __init__(self, max_length=3):
@@ -216,7 +216,7 @@ def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(tmp_
 
 DEBUGGED = """
 from trainer import PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 class Debugged(CountdownEnv):
     def step(self, action):

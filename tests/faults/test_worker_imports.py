@@ -10,8 +10,11 @@ from typing import Final
 
 import pytest
 
-from trainer.runtime.import_path import path_for_starting, variables_for_starting
-from trainer.runtime.process_start import START_METHOD_VARIABLE
+from trainer.runtime.process_start import (
+    START_METHOD_VARIABLE,
+    path_for_starting,
+    variables_for_starting,
+)
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 OURS: Final = ("trainer.py", "callbacks.py", "checkpoints.py", "numpy.py", "gymnasium.py")
@@ -45,7 +48,7 @@ with config.build_algo() as algo:
 print("trained")
 """
 _MY_PART: Final = """
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 class MyEnv(CountdownEnv): pass
 """
 

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from trainer.runtime.process_start import START_METHOD_VARIABLE
-from trainer.runtime.worker_output import WholeLines
+from trainer.runtime.worker import WholeLines
 
 _CHATTY: Final = """
 import os, sys

@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 
 from trainer.errors import ConfigError, RemoteError, SerializationError
-from trainer.runtime.messages import RemoteTraceback, pack
-from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
+from trainer.runtime.messages import Failed, Lost, Outcome, RemoteTraceback, Success, pack
 from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
 from trainer.runtime.worker_pool import WorkerPool
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 
-PRELOADED = ("numpy", "trainer.runtime.worker_main")
+PRELOADED = ("numpy", "trainer.runtime.worker")
 
 
 class _UnpicklableError(Exception):

@@ -25,9 +25,8 @@ from checkpoints import (
     read_manifest,
 )
 from trainer import PPO, DQNConfig, PPOConfig, actors
-from trainer.runtime.actor_address import ActorAddress
-from trainer.runtime.actor_registry import ActorRegistry
-from trainer.testing.waiting import wait_until
+from trainer.actors.registry import ActorAddress, ActorRegistry
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from trainer import actors
+from trainer.actors import connection as actor_link
+from trainer.actors import connection as actor_room
 from trainer.errors import SerializationError
-from trainer.runtime import actor_link, actor_room
 from trainer.runtime.messages import RemoteTraceback
 from trainer.runtime.process_start import START_METHOD_VARIABLE
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ import pytest
 
 from callbacks import BestCheckpoint, CallbackError, PeriodicCheckpoint, RLlibCallback
 from checkpoints import CheckpointWriteError, latest_checkpoint, verify
-from checkpoints.background import BackgroundSave
+from checkpoints.writer import BackgroundSave
 from tests.integration import test_dqn_exactness, test_exactness
 from tests.integration.test_exactness import Counting, fingerprint, run
 from tests.slow_disk import SlowDisk

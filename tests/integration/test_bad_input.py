@@ -25,7 +25,7 @@ from trainer import (
     UnknownSettingError,
     UnsupportedSpaceError,
 )
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv
+from trainer.testing.envs import CountdownEnv, FailingEnv
 from trainer.testing.faults import InjectedFaultError
 
 SMALL: dict[str, Any] = {

@@ -14,7 +14,7 @@ import pytest
 
 from callbacks import CallbackError, MultiCallbacks, RLlibCallback
 from trainer import PPO, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 class Tally(RLlibCallback):

@@ -22,7 +22,7 @@ from checkpoints import (
 )
 from trainer import DQN, PPO, Algorithm, PPOConfig
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 
 pytestmark = pytest.mark.process
 
@@ -320,7 +320,7 @@ def test_large_data_that_code_refers_to_is_named_once(
 ) -> None:
     source = """
 import numpy
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 TABLE = numpy.zeros(800_000)
 SMALL = [1, 2, 3]
 class Reading(CountdownEnv):

@@ -14,7 +14,7 @@ import pytest
 from checkpoints import latest_checkpoint, read_manifest
 from tests.command_line import ENV, SMALL, command, rows, run, run_in_process, train
 from trainer.metrics import comparable
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

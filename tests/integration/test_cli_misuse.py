@@ -14,7 +14,7 @@ import pytest
 from checkpoints import read_manifest
 from tests.command_line import ENV, SMALL, command, rows, run, train
 from trainer.cli import main
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

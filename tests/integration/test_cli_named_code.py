@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 MODULE = """
 import gymnasium
 from callbacks import RLlibCallback
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 class MyEnv(CountdownEnv):
     pass
@@ -37,7 +37,7 @@ class MyCallback(RLlibCallback):
 if "NAME/Mine-v0" not in gymnasium.registry:
     gymnasium.register("NAME/Mine-v0", entry_point="NAME:MyEnv")
 """
-COUNTDOWN = "trainer.testing.debug_envs.CountdownEnv"
+COUNTDOWN = "trainer.testing.envs.CountdownEnv"
 
 
 @pytest.fixture

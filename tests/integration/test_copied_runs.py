@@ -21,10 +21,10 @@ from callbacks import (
     make_multi_callbacks,
 )
 from checkpoints import read_code, read_manifest
-from checkpoints.moved_paths import moved_path, paths_following
+from checkpoints.run_directories import moved_path, paths_following
 from tests.command_line import run
 from trainer import PPO, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 class Counted(RLlibCallback):

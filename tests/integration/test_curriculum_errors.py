@@ -13,8 +13,7 @@ from gymnasium.wrappers import TimeLimit
 from callbacks import CallbackError, TaskLadder
 from checkpoints import StateError, encode
 from trainer import Algorithm, ConfigError, PPOConfig, SerializationError, TaskError
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.task_envs import TaskCountdownEnv
+from trainer.testing.envs import CountdownEnv, TaskCountdownEnv
 
 pytestmark = pytest.mark.process
 

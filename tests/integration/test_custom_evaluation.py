@@ -18,7 +18,7 @@ from trainer import (
     summarize_episodes,
 )
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CorridorEnv, CountdownEnv
+from trainer.testing.envs import CorridorEnv, CountdownEnv
 
 pytestmark = pytest.mark.process
 

@@ -40,8 +40,8 @@ from trainer import (
     collect_episodes,
     summarize_episodes,
 )
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv
-from trainer.testing.waiting import wait_until
+from trainer.testing.envs import CountdownEnv, FailingEnv
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

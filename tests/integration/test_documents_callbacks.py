@@ -28,7 +28,7 @@ from tests.document_blocks import (
 )
 from trainer import PPOConfig
 from trainer.replay import PrioritizedReplayBuffer
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 

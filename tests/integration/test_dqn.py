@@ -14,7 +14,7 @@ from tests.integration.test_exactness import without_settings
 from trainer import DQN, CallbackError, DQNConfig, ModuleError, RLModuleSpec, UnsupportedSpaceError
 from trainer.metrics import comparable
 from trainer.modules import QModule
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 CAPACITY = 100
 
@@ -307,7 +307,7 @@ def test_nobody_listening_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     def never(*_: Any) -> None:
         raise AssertionError("a batch was shown to nobody")
 
-    monkeypatch.setattr("trainer.learners.replay_learner._shown", never)
+    monkeypatch.setattr("trainer.learners.learner._shown", never)
     with config().build_algo() as algo:
         algo.train()
         assert algo.learner.num_updates > 0

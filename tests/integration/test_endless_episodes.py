@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from trainer import PPOConfig
-from trainer.env_runners import endless_episodes
-from trainer.env_runners.endless_episodes import EndlessEpisodes
-from trainer.env_runners.spec import Assignment, SampleRequest
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import wait_until
+from trainer.env_runners import episode_player as endless_episodes
+from trainer.env_runners.episode_player import EndlessEpisodes
+from trainer.env_runners.messages import Assignment, SampleRequest
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import wait_until
 
 
 class LongEpisodes(CountdownEnv):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from checkpoints import encode
 from trainer import ConfigError, EnvRunner, PPOConfig, SingleAgentEpisode
 from trainer.seeding import EnvSeeds, NoiseStream, Role, training_index
-from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 
 
 def config(env: Any = CountdownEnv, *, num_envs: int = 3, **settings: Any) -> PPOConfig:

@@ -9,7 +9,7 @@ import pytest
 
 from callbacks import EVENTS, RLlibCallback
 from trainer import PPOConfig, SingleAgentEpisode
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 

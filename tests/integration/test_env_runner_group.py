@@ -15,7 +15,7 @@ from callbacks import CallbackError, RLlibCallback
 from checkpoints import encode
 from trainer import ConfigError, PPOConfig, RunnerFailedError, RunnerLostError, SerializationError
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 

@@ -17,7 +17,7 @@ from gymnasium import wrappers
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import encode, read_manifest
 from trainer import Algorithm, DQNConfig, PPOConfig
-from trainer.cli.inspection import inspection
+from trainer.cli.checkpoint_commands import inspection
 from trainer.metrics import comparable
 from trainer.testing import FailingEnv, RandomKiller, RestlessEnv, is_process_alive, wait_until
 

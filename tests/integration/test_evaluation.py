@@ -15,7 +15,7 @@ from callbacks import RLlibCallback
 from checkpoints import encode
 from trainer import ConfigError, PPOConfig
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv
+from trainer.testing.envs import CountdownEnv, FailingEnv
 
 pytestmark = pytest.mark.process
 

@@ -16,10 +16,10 @@ import pytest
 
 from checkpoints import encode
 from trainer import CallbackError, PPOConfig
-from trainer.env_runners import ticket_play
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.runner_group import plays as ticket_play
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 

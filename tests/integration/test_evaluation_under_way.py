@@ -19,7 +19,7 @@ from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from trainer import AlgorithmStoppedError, CallbackError, PPOConfig
 from trainer.metrics import comparable
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -202,8 +202,8 @@ def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) 
             group = algorithm.eval_env_runner_group
 
             def has_answered() -> bool:
-                algorithm._look_after_evaluation()
-                return bool(group._places[1].has_answered)
+                algorithm._evaluations.look_after()
+                return bool(group._records.places[1].has_answered)
 
             assert wait_until(has_answered)
             undone.append(2)
@@ -232,7 +232,7 @@ def test_what_half_of_it_has_counted_is_not_counted_again_after_a_restore(
         algo.train()
 
         def has_answered() -> bool:
-            algo._look_after_evaluation()
+            algo._evaluations.look_after()
             return _counted(algo) == [2, 0]
 
         assert wait_until(has_answered)

@@ -25,9 +25,8 @@ from tests.event_trace import (
     without_trajectories,
 )
 from trainer import PPO, PPOConfig
-from trainer.env_runners.episode_events import EpisodeEvents
-from trainer.env_runners.episode_player import EpisodePlayer
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.env_runners.episode_player import EpisodeEvents, EpisodePlayer
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,7 @@ import pytest
 
 from callbacks import EVENTS
 from trainer import PPO, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv
+from trainer.testing.envs import CountdownEnv, FailingEnv
 from trainer.testing.faults import InjectedFaultError
 
 pytestmark = pytest.mark.process

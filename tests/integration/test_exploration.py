@@ -16,7 +16,7 @@ from trainer import PPO, DQNConfig, PPOConfig
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ActionChoice, Exploration, uniforms_per_row
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv, TargetEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv, TargetEnv
 from trainer.types import Array
 
 _TINY = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainer import DQNConfig, FrozenConfigError, PPOConfig, SACConfig
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 
 def _changes(algo: Any) -> list[tuple[Any, str]]:

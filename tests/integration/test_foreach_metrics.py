@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trainer import PPO, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 def config(num_env_runners: int, **settings: Any) -> PPOConfig:

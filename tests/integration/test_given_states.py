@@ -10,7 +10,7 @@ import pytest
 
 from checkpoints import CheckpointMismatchError, CheckpointWriteError, encode
 from trainer import PPO, Algorithm, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 def config() -> PPOConfig:

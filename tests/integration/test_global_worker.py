@@ -10,7 +10,7 @@ import pytest
 
 from callbacks import RLlibCallback
 from trainer import CallbackError, PPOConfig, get_global_worker
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 

@@ -20,9 +20,8 @@ from trainer import (
     SerializationError,
     TrainerError,
 )
-from trainer.testing.debug_envs import CountdownEnv, UnseededEnv
-from trainer.testing.task_envs import TaskCountdownEnv
-from trainer.testing.waiting import wait_until
+from trainer.testing.envs import CountdownEnv, TaskCountdownEnv, UnseededEnv
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

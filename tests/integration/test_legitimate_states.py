@@ -17,7 +17,7 @@ from gymnasium import spaces
 from checkpoints import CheckpointMismatchError, check_shape, encode, like
 from trainer import PPO, PPOConfig
 from trainer.algorithms.ppo.learner import PPOLearner
-from trainer.evaluation.state_shape import evaluation_state
+from trainer.evaluation.evaluator import evaluation_state
 from trainer.exploration import StochasticSampling, WithSubExploration
 from trainer.nn import Categorical
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from callbacks import EVENTS
 from trainer import PPO, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 def _growth_bytes(hear: Any, *, num_iterations: int) -> int:

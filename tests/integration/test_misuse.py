@@ -12,7 +12,7 @@ import pytest
 from checkpoints.arguments import ArgumentError
 from tests.misuse import Answer, answer, calls, targets
 from trainer import MetricsLogger, PPOConfig, ReplayBuffer
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 

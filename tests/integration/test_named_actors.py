@@ -16,7 +16,7 @@ import pytest
 from callbacks import RLlibCallback
 from trainer import PPOConfig, actors
 from trainer.runtime.process_start import START_METHOD_VARIABLE
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

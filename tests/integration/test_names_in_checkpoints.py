@@ -24,8 +24,8 @@ from tests.command_line import SMALL
 from trainer import PPO, Algorithm, DQNConfig, PPOConfig, StochasticSampling, TrainerError
 from trainer.cli.main import main
 from trainer.config import AlgorithmConfig
-from trainer.env_runners.crash_files import read_crash
 from trainer.envs.env_factory import leads_to_new_code
+from trainer.runner_group.crash_files import read_crash
 from trainer.testing import CountdownEnv, FailingEnv
 
 MODULE = "an_env_that_nobody_imported"
@@ -163,13 +163,13 @@ def test_the_command_line_says_with_which_env_to_go_on(
     [
         ("CartPole-v1", False),
         (f"{__name__}.Countdown", False),
-        ("trainer.testing.debug_envs.CorridorEnv", False),
+        ("trainer.testing.envs.CorridorEnv", False),
         ("trainer.testing.CountdownEnv", False),
-        ("trainer.testing.debug_envs.FailingEnv", True),
+        ("trainer.testing.envs.FailingEnv", True),
         ("trainer.testing.FailingEnv", True),
         (f"{__name__}.FailingEnv", True),
         (f"{__name__}.Armed", True),
-        ("trainer.testing.faulty_envs.FaultyEnv", True),
+        ("trainer.testing.faults.FaultyEnv", True),
         ("trainer.testing.with_faults", True),
         ("GymV26Environment-v0", True),
         (f"{__name__}.ppo", True),

@@ -13,7 +13,7 @@ from checkpoints import CheckpointWriteError
 from tests.command_line import run
 from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig, export_onnx
 from trainer.errors import ModuleError, UnsupportedSpaceError
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 from trainer.types import Array
 
 onnx: Any = pytest.importorskip("onnx")

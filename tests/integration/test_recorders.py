@@ -15,9 +15,9 @@ from gymnasium import spaces
 
 from callbacks import CallbackConfigError, CallbackError, EpisodeRecorder, VideoRecorder
 from callbacks import load_episode as load
-from callbacks.ready_made import video_recorder
+from callbacks.ready_made import recorders as video_recorder
 from trainer import PPO, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv
+from trainer.testing.envs import CountdownEnv, FailingEnv
 
 
 class DrawnEnv(CountdownEnv):

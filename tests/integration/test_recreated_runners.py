@@ -12,8 +12,8 @@ import pytest
 
 from callbacks import CallbackError, RLlibCallback
 from trainer import PPO, EnvContext, PPOConfig, RunnerLostError
-from trainer.testing.debug_envs import CountdownEnv, FailingEnv
-from trainer.testing.waiting import wait_until
+from trainer.testing.envs import CountdownEnv, FailingEnv
+from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 

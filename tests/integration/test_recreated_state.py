@@ -10,8 +10,8 @@ import pytest
 
 from callbacks import RLlibCallback
 from trainer import DQNConfig, PPOConfig, TaskSettableEnv
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.waiting import is_process_alive, wait_until
+from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 

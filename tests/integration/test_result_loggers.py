@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from callbacks.ready_made import result_logging
-from callbacks.ready_made.line_file import LineFile
+from callbacks.ready_made import result_loggers as result_logging
+from callbacks.ready_made.result_files import LineFile
 from trainer import (
     PPO,
     CSVLogger,
@@ -27,7 +27,7 @@ from trainer import (
 from trainer.cli import main
 from trainer.metrics import comparable
 from trainer.metrics.keys import describe
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 ROOT = Path(__file__).parents[2]
 

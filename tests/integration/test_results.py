@@ -16,11 +16,13 @@ import pytest
 from callbacks import DefaultCallbacks
 from checkpoints import encode
 from trainer import PPOConfig, ResultDict
-from trainer.env_runners import episode_events, episode_player, step_loop
+from trainer.env_runners import episode_player
+from trainer.env_runners import episode_player as episode_events
+from trainer.env_runners import episode_player as step_loop
 from trainer.metrics import comparable
 from trainer.metrics.keys import STANDARD_KEYS, describe
-from trainer.metrics.rllib_keys import OLD_KEYS
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.metrics.rllib_names import OLD_KEYS
+from trainer.testing.envs import CountdownEnv
 
 
 def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:

@@ -14,9 +14,10 @@ from gymnasium import Wrapper, spaces
 from callbacks import RLlibCallback
 from checkpoints import encode
 from trainer import PPO, CallbackError, PPOConfig, SampleBatch, compute_advantages
-from trainer.env_runners import EnvRunnerGroup, Weights
+from trainer.env_runners import Weights
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv, CountdownEnv
+from trainer.runner_group import EnvRunnerGroup
+from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 from trainer.types import Array
 
 pytestmark = pytest.mark.process

@@ -20,7 +20,7 @@ from tests.integration.test_rewriting_trajectories import (
 )
 from trainer import DQNConfig
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 

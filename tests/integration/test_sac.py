@@ -18,7 +18,7 @@ from gymnasium import spaces
 from checkpoints import encode
 from tests.integration.test_exactness import fingerprint, run
 from trainer import SAC, ModuleError, RLlibCallback, SACConfig, UnsupportedSpaceError
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 NUM_SLOTS = 4
 

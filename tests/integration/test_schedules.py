@@ -8,7 +8,7 @@ import pytest
 
 from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.config import AlgorithmConfig
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 _FALLS_AT_ONCE = [[0, 1e-2], [128, 0.0]]
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from checkpoints import encode
 from trainer import PPOConfig, RLlibCallback
 from trainer.errors import ConfigError, EnvContractError, UnsupportedSpaceError
-from trainer.testing.debug_envs import TargetEnv
+from trainer.testing.envs import TargetEnv
 
 pytestmark = pytest.mark.process
 

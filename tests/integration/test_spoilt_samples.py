@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainer import CallbackError, PPOConfig
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 Spoil = Callable[[Any], None]
 

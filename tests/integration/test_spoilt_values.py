@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer import EnvContractError, PPOConfig
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 
 class Spoilt(CountdownEnv):

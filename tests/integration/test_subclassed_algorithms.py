@@ -9,7 +9,7 @@ import pytest
 from trainer import PPO, Algorithm, ConfigError, PPOConfig, TrainerError
 from trainer.config import AlgorithmConfig
 from trainer.metrics import comparable
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 _SETTINGS: dict[str, Any] = {
     "env": CountdownEnv,

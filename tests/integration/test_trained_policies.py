@@ -26,7 +26,7 @@ from trainer import (
     SACConfig,
     TrainedPolicy,
 )
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 class Unbuilt(gym.Wrapper[Any, Any, Any, Any]):

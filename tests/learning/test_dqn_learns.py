@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainer import DQNConfig
-from trainer.testing.debug_envs import CorridorEnv
+from trainer.testing.envs import CorridorEnv
 
 pytestmark = pytest.mark.learning
 

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer import PPOConfig
-from trainer.testing.debug_envs import ContinuousEnv, CorridorEnv
+from trainer.testing.envs import ContinuousEnv, CorridorEnv
 
 pytestmark = pytest.mark.learning
 

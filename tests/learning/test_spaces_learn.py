@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from checkpoints import encode
 from trainer import PPOConfig
-from trainer.testing.debug_envs import TargetEnv
+from trainer.testing.envs import TargetEnv
 
 pytestmark = pytest.mark.learning
 

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from trainer.errors import ActorError
-from trainer.runtime import actor_registry
-from trainer.runtime.actor_address import ActorAddress, Ending
-from trainer.runtime.actor_registry import (
+from trainer.actors import registry as actor_registry
+from trainer.actors.registry import (
     DETACHED_REGISTRY_VARIABLE,
+    ActorAddress,
     ActorRegistry,
+    Ending,
     OwnedRegistry,
     sweep,
 )
+from trainer.errors import ActorError
 from trainer.runtime.messages import Failure
 from trainer.runtime.private_folder import NotPrivateError, PrivateFolder
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainer.runtime.actor_room import Room
-from trainer.testing.waiting import wait_until
+from trainer.actors.connection import Room
+from trainer.testing.processes import wait_until
 
 _SOON_S = 0.02
 

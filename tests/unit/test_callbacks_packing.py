@@ -19,8 +19,7 @@ import pytest
 
 import callbacks
 from callbacks import CallbackChain, CallbackSpec, PackingError, RLlibCallback
-from callbacks.importable import module_not_importable
-from callbacks.packing import pack, pack_object, unpack, unpack_object
+from callbacks.packing import module_not_importable, pack, pack_object, unpack, unpack_object
 
 PACKAGES = str(Path(callbacks.__file__).parents[1])
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callbacks import EVENTS
-from callbacks.signatures import SignatureProblem, listener_for
+from callbacks.spec import SignatureProblem, listener_for
 
 EVENT = "on_train_result"
 FIRED = {"algorithm": "A", "metrics_logger": "M", "result": "R"}

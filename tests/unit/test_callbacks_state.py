@@ -19,8 +19,7 @@ from callbacks import (
     RLlibCallback,
     make_multi_callbacks,
 )
-from callbacks.state import NotPlainError, plain_copy
-from callbacks.state_matching import matched_states
+from callbacks.state import NotPlainError, matched_states, plain_copy
 from checkpoints.codec import decode, encode
 
 

@@ -25,7 +25,7 @@ from checkpoints import (
     verify,
 )
 from tests.slow_disk import SlowDisk
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -184,7 +184,7 @@ def test_what_was_written_is_read_back_and_compared(
         file.write_bytes(file.read_bytes()[:-1] + b"!")
         return verify(path)
 
-    monkeypatch.setattr("checkpoints.background.verify", spoil)
+    monkeypatch.setattr("checkpoints.writer.verify", spoil)
     disk.open()
     weights = Weights(1.0)
     weights.save_to_path(tmp_path / "c", background=True)

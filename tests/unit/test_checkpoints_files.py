@@ -33,11 +33,10 @@ from checkpoints import (
     verify,
     write_checkpoint,
 )
-from checkpoints.background import BackgroundSave
 from checkpoints.component_paths import file_name
 from checkpoints.listing import load_manifest
 from checkpoints.manifest import Manifest, parse_manifest
-from checkpoints.writer import encode_checkpoint
+from checkpoints.writer import BackgroundSave, encode_checkpoint
 
 STATES: dict[str, Any] = {
     "learner/rl_module": {"w": np.arange(6, dtype=np.float32), "b": np.zeros(2)},

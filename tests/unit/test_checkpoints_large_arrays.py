@@ -37,7 +37,7 @@ from checkpoints import (
 )
 from checkpoints.array_format import blocks, memory_order, memory_pieces
 from checkpoints.codec import decode, encode_split
-from checkpoints.hashing import StreamedHash
+from checkpoints.file_system import StreamedHash
 from checkpoints.writer import encode_checkpoint, write_encoded
 from tests.unit.test_checkpoints_codec import VALUES, same
 from tests.unit.test_checkpoints_files import rewrite_manifest

@@ -23,8 +23,7 @@ from checkpoints import (
     read_manifest,
     write_checkpoint,
 )
-from checkpoints.directory_lock import DirectoryLock
-from checkpoints.leftovers import leftover_path, parse_leftover
+from checkpoints.listing import DirectoryLock, leftover_path, parse_leftover
 
 
 def save(path: Path, iteration: int | None, **metrics: Any) -> Path:

@@ -17,8 +17,7 @@ from checkpoints import (
     pack_code,
     read_code,
 )
-from trainer.replay.prioritized import PrioritizedReplayBuffer
-from trainer.replay.replay_buffer import ReplayBuffer
+from trainer.replay.replay_buffer import PrioritizedReplayBuffer, ReplayBuffer
 
 
 class Number(Checkpointable):

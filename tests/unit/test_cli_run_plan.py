@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from callbacks.ready_made.stop_criteria import StopCriteria
+from callbacks.ready_made.stopping import StopCriteria
 from checkpoints import CheckpointWriteError
-from trainer.cli.run_plan import RunPlan, plan_of_new_run, read_plan
+from trainer.cli.run_directory import RunPlan, plan_of_new_run, read_plan
 from trainer.errors import ConfigError
 
 PLAN = RunPlan(stops=StopCriteria(at_least=450.0, max_iterations=7), checkpoint_every=2, keep=5)

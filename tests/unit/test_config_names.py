@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainer.algorithms.dqn.config import DQNConfig
-from trainer.algorithms.ppo.config import PPOConfig
+from trainer.algorithms.dqn.algorithm import DQNConfig
+from trainer.algorithms.ppo.algorithm import PPOConfig
 from trainer.config import AlgorithmConfig, Setting, section
-from trainer.config.checks import number
+from trainer.config.settings import number
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.rllib_names.config_names import OLD_NAMES, REFUSED_NAMES
 

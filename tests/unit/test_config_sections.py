@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callbacks.events import EVENTS
-from trainer.algorithms.ppo.config import PPOConfig
+from trainer.algorithms.ppo.algorithm import PPOConfig
 from trainer.config import NO_EFFECT, NOT_OFFERED, AlgorithmConfig, NotProvided
 
 _COMMON: dict[str, dict[str, Any]] = {

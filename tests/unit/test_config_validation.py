@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.algorithms.ppo.config import PPOConfig
+from trainer.algorithms.ppo.algorithm import PPOConfig
 from trainer.config import NO_EFFECT, NOT_OFFERED, AlgorithmConfig
-from trainer.config.checks import integer, number, schedule
+from trainer.config.settings import integer, number, schedule
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec
 

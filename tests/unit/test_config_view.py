@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from trainer.env_runners.config_view import ConfigView
+from trainer.env_runners.env_runner import ConfigView
 
 VIEW = ConfigView({"gamma": 0.9, "in_evaluation": False, "env_config": {"a": 1}})
 

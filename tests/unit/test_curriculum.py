@@ -12,7 +12,10 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.curriculum import (
+from trainer.env_runners.messages import SlotPosition
+from trainer.env_runners.slot_env_state import SlotTasks
+from trainer.envs import EnvContext, VectorEnv
+from trainer.envs.tasks import (
     TaskFunction,
     TaskInForce,
     TaskSettableEnv,
@@ -22,12 +25,8 @@ from trainer.curriculum import (
     user_layer,
     why_no_tasks,
 )
-from trainer.env_runners.slot_tasks import SlotTasks
-from trainer.env_runners.spec import SlotPosition
-from trainer.envs import EnvContext, VectorEnv
 from trainer.errors import TaskError
-from trainer.testing.debug_envs import CountdownEnv
-from trainer.testing.task_envs import TaskCountdownEnv
+from trainer.testing.envs import CountdownEnv, TaskCountdownEnv
 
 
 class PlainWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.dqn.learner import DQNLearner, DQNSettings
-from trainer.algorithms.dqn.loss import distributional_loss, softmax, td_loss
+from trainer.algorithms.dqn.learner import (
+    DQNLearner,
+    DQNSettings,
+    distributional_loss,
+    softmax,
+    td_loss,
+)
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError, ModuleError
 from trainer.learners import ReplayBatch
 from trainer.modules import QModule, RLModule, RLModuleSpec
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 GAMMA = 0.5

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.algorithms.dqn.loss import (
+from trainer.algorithms.dqn.learner import (
     distributional_loss,
     projected_distribution,
     softmax,
     td_loss,
     td_targets,
 )
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 ACTIONS = np.array([0, 2, 1, 2])

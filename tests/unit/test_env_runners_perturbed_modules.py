@@ -7,8 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from tests.exploration_cases import made
-from trainer.env_runners.perturbed_modules import PerturbedModules
-from trainer.exploration.parameter_noise import ParameterNoise
+from trainer.env_runners.acting import PerturbedModules
+from trainer.exploration.noise import ParameterNoise
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.types import Array
 

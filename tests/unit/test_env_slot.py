@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from trainer.env_runners.env_slot import EnvSlot
-from trainer.env_runners.spec import Assignment, SlotPosition
+from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.episodes import SingleAgentEpisode
 from trainer.seeding import NoiseStream, Role
-from trainer.testing.debug_envs import ContinuousEnv, CountdownEnv, UnseededEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv, UnseededEnv
 
 SEED = 123
 

@@ -14,11 +14,10 @@ from gymnasium import wrappers
 from gymnasium.envs.registration import EnvSpec
 
 from checkpoints import decode, encode
-from trainer.env_runners.observations import copied, is_same
+from trainer.env_runners.slot_env_state import copied, is_same
 from trainer.envs import EnvState, StatefulEnv, why_no_env_state
 from trainer.testing import CountdownEnv, RestlessEnv
-from trainer.testing.debug_envs import ContinuousEnv, TargetEnv
-from trainer.testing.task_envs import TaskCountdownEnv
+from trainer.testing.envs import ContinuousEnv, TargetEnv, TaskCountdownEnv
 
 
 class Remembering(CountdownEnv):

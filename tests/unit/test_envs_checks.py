@@ -16,7 +16,7 @@ from trainer.envs.env_checks import (
     check_spaces,
     check_step,
 )
-from trainer.testing.debug_envs import (
+from trainer.testing.envs import (
     ContinuousEnv,
     CorridorEnv,
     CountdownEnv,

@@ -15,8 +15,8 @@ from gymnasium.envs.registration import register as register_gymnasium_id
 
 from trainer import EnvContext, EnvCreationError, register_env
 from trainer.envs import make_env_factory, packed_registrations, take_over_registrations
-from trainer.envs.registry import registered_creator
-from trainer.testing.debug_envs import CorridorEnv, CountdownEnv
+from trainer.envs.env_factory import registered_creator
+from trainer.testing.envs import CorridorEnv, CountdownEnv
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def made(env: Any, env_config: Mapping[str, Any] | None = None, **place: Any) ->
     [
         (CountdownEnv, CountdownEnv),
         (lambda context: CorridorEnv(context), CorridorEnv),
-        ("trainer.testing.debug_envs.CorridorEnv", CorridorEnv),
+        ("trainer.testing.envs.CorridorEnv", CorridorEnv),
         (EnvWithoutArgument, EnvWithoutArgument),
         (lambda: CountdownEnv({}), CountdownEnv),
     ],
@@ -122,7 +122,7 @@ def test_an_id_registered_with_a_class_that_is_not_there_is_told(
 def test_a_registered_name_makes_its_env_and_is_found_before_gymnasiums(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainer.envs.registry._CREATORS", {})
+    monkeypatch.setattr("trainer.envs.env_factory._CREATORS", {})
     assert made("CartPole-v1")[0].spec.id == "CartPole-v1"
     register_env("CartPole-v1", lambda context: CorridorEnv(context))
     assert type(made("CartPole-v1")[0]) is CorridorEnv
@@ -133,10 +133,10 @@ def test_a_registered_name_makes_its_env_and_is_found_before_gymnasiums(
 def test_a_registered_name_needs_no_registry_where_it_arrives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainer.envs.registry._CREATORS", {})
+    monkeypatch.setattr("trainer.envs.env_factory._CREATORS", {})
     register_env("registered here", CorridorEnv)
     packed = cloudpickle.dumps(make_env_factory("registered here", {}))
-    monkeypatch.setattr("trainer.envs.registry._CREATORS", {})
+    monkeypatch.setattr("trainer.envs.env_factory._CREATORS", {})
     factory = pickle.loads(packed)
     assert registered_creator("registered here") is None
     assert factory.create is CorridorEnv
@@ -192,7 +192,7 @@ class RaisingEnv(CountdownEnv):
     [
         ("CartPol-v1", {}, r"'CartPol-v1' is not known. Did you mean 'CartPole-v1'.*Accepted are"),
         ("no.such.module.Env", {}, r"could not be imported: No module named 'no'.*Accepted are"),
-        ("trainer.testing.debug_envs.Nowhere", {}, r"could not be imported.*Nowhere"),
+        ("trainer.testing.envs.Nowhere", {}, r"could not be imported.*Nowhere"),
         (17, {}, r"env=17 is a int. Accepted are: a gymnasium id"),
         (RaisingEnv, {"level": 4}, r"Could not make env 'RaisingEnv' of env runner 2, sub-env 1: "
          r"OSError: no such level. It was given env_config=\{'level': 4\}"),

@@ -9,7 +9,7 @@ import pytest
 
 from trainer.envs import EnvContext, VectorEnv
 from trainer.errors import EnvError
-from trainer.testing.debug_envs import CorridorEnv
+from trainer.testing.envs import CorridorEnv
 
 
 class ClosableEnv(CorridorEnv):

@@ -20,9 +20,12 @@ from callbacks import (
     load_episode,
 )
 from callbacks.optional_import import optional_module
-from callbacks.ready_made.episode_choice import EpisodeChoice
-from callbacks.ready_made.episode_file import episode_arrays, write_episode
-from callbacks.ready_made.recording_files import RecordingFiles
+from callbacks.ready_made.recorders import (
+    EpisodeChoice,
+    RecordingFiles,
+    episode_arrays,
+    write_episode,
+)
 from trainer import MetricsLogger, SingleAgentEpisode
 
 

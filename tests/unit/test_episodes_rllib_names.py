@@ -13,7 +13,7 @@ from trainer import PPOConfig
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.metrics import EpisodeRecord
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 def played() -> SingleAgentEpisode:

@@ -13,8 +13,7 @@ from checkpoints import encode
 from tests.exploration_cases import made
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
 from trainer.exploration import ExploredChunk, ExploredSample
-from trainer.exploration.curiosity import Curiosity
-from trainer.exploration.re3 import RE3, neighbour_distances
+from trainer.exploration.intrinsic_rewards import RE3, Curiosity, neighbour_distances
 from trainer.types import Array
 
 _SUB = {"type": "StochasticSampling"}

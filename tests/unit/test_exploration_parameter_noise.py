@@ -12,7 +12,7 @@ from tests.exploration_cases import made
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExploredChunk, ExploredSample
 from trainer.exploration.making import ExplorationSpec
-from trainer.exploration.parameter_noise import ParameterNoise
+from trainer.exploration.noise import ParameterNoise
 from trainer.nn import Categorical
 from trainer.types import Array
 

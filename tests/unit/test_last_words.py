@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackSpec
-from trainer.env_runners.last_words import last_words
-from trainer.env_runners.runner_place import RunnerPlace
-from trainer.env_runners.spec import EnvRunnerSpec, SlotPosition
-from trainer.env_runners.whereabouts import STEPPING, Whereabouts
+from trainer.env_runners.messages import STEPPING, EnvRunnerSpec, SlotPosition, Whereabouts
 from trainer.envs import make_env_factory
 from trainer.modules import RLModuleSpec
-from trainer.runtime.oom_kills import num_oom_kills
-from trainer.runtime.outcomes import Lost
-from trainer.runtime.worker_main import CallSignals
+from trainer.runner_group.records import RunnerPlace
+from trainer.runner_group.rounds import last_words
+from trainer.runtime.messages import Lost
+from trainer.runtime.worker import CallSignals
+from trainer.runtime.worker_slot import num_oom_kills
 from trainer.seeding import Role
-from trainer.testing.debug_envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 
 def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> RunnerPlace:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from checkpoints import codec
 from trainer.errors import MetricsError
 from trainer.metrics import Delta, MetricsLogger
-from trainer.metrics.moments import Moments
+from trainer.metrics.statistic import Moments
 
 VALUES = st.lists(
     st.floats(-1e12, 1e12)

@@ -15,7 +15,7 @@ from checkpoints import check_shape, codec
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import MetricsError
 from trainer.metrics import EpisodeRecord, EpisodeStatistics
-from trainer.metrics.state_shapes import EPISODES_STATE
+from trainer.metrics.logger import EPISODES_STATE
 
 
 def records(*returns: float, **more: Any) -> list[EpisodeRecord]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.metrics.exact_sum import exact_partials, rounded_sum
+from trainer.metrics.statistic import exact_partials, rounded_sum
 
 FLOATS = st.floats(
     allow_nan=False, allow_infinity=False, width=64, min_value=-1e300, max_value=1e300

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.metrics.keys import STANDARD_KEYS, describe
-from trainer.metrics.result_key import ResultKey
-from trainer.metrics.rllib_keys import OLD_KEYS, OLD_PATHS
+from trainer.metrics.keys import STANDARD_KEYS, ResultKey, describe
+from trainer.metrics.rllib_names import OLD_KEYS, OLD_PATHS
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| (`.*`) \| (.*?) ?\| (.*?) ?\|")

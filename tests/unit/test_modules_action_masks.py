@@ -12,9 +12,9 @@ from gymnasium import spaces
 
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec
-from trainer.modules.action_masks import INVALID
+from trainer.modules.spaces import INVALID
 from trainer.nn import ActionDistribution, DiagGaussian, matmul_rows
-from trainer.testing.modules import check_module
+from trainer.testing.checks import check_module
 from trainer.types import Array
 
 BOX = spaces.Box(-1.0, 1.0, (3,))

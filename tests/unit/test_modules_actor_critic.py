@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules import RLModule, RLModuleSpec
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))

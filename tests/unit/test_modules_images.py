@@ -12,7 +12,7 @@ from trainer.connectors import ObservationEncoder
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec, SACModule
 from trainer.spaces import shown_images, split_observation
-from trainer.testing.modules import check_module
+from trainer.testing.checks import check_module
 
 IMAGE = spaces.Box(0, 255, (6, 5, 2), np.uint8)
 PARTS: Any = (spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8))

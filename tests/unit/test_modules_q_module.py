@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from trainer.errors import UnsupportedSpaceError
 from trainer.modules import QModule, RLModuleSpec
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))

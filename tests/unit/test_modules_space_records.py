@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from checkpoints import encode
 from trainer.errors import UnsupportedSpaceError
-from trainer.modules.space_records import space_from_record, space_record
+from trainer.modules.rl_module import space_from_record, space_record
 
 
 @pytest.mark.parametrize(

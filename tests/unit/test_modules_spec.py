@@ -32,7 +32,7 @@ from trainer.nn import (
     ProductDistribution,
     matmul_rows,
 )
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 BOX = spaces.Box(-1.0, 1.0, (3,))

@@ -20,7 +20,7 @@ from trainer.nn import (
     columns_with_ones,
     matmul_rows,
 )
-from trainer.nn.initializers import uniform
+from trainer.nn.layers import uniform
 from trainer.seeding import NOISE_DRAWS
 from trainer.types import Array
 

@@ -22,7 +22,7 @@ from trainer.nn import (
     acting_forward,
 )
 from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 SIZES = st.integers(1, 4)

@@ -9,7 +9,7 @@ import pytest
 
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian, MultiCategorical
 from trainer.seeding import NOISE_DRAWS
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 QUARTER = np.array([[0.0, math.log(3.0)]])  # probabilities 1/4 and 3/4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 

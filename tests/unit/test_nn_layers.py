@@ -9,9 +9,8 @@ import pytest
 
 from trainer.errors import ConfigError
 from trainer.nn import ACTIVATIONS, MLP, LayerSpec, Parameters, activation_named, columns_with_ones
-from trainer.nn.activations import ActivationCache
-from trainer.nn.initializers import orthogonal, uniform
-from trainer.testing.gradients import gradient_check
+from trainer.nn.layers import ActivationCache, orthogonal, uniform
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 KNOWN = {

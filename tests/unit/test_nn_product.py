@@ -19,7 +19,7 @@ from trainer.nn import (
     uniform_width,
 )
 from trainer.seeding import NOISE_DRAWS, NoiseKind
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 MIXED: dict[str, Any] = {

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.pg.loss import PGLoss, pg_loss
+from trainer.algorithms.pg.learner import PGLoss, pg_loss
 from trainer.modules import PolicyModule, RLModuleSpec
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.seeding import NOISE_DRAWS
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 DISTRIBUTIONS: dict[str, ActionDistribution] = {

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
+from trainer.algorithms.ppo.learner import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.seeding import NOISE_DRAWS
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 NOTHING = PPOCoefficients(

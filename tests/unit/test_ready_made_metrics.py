@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackConfigError
-from callbacks.ready_made.counts import COUNTS
 from callbacks.ready_made.metric_values import WatchedMetric, number_at, numbers_in, value_at
+from callbacks.ready_made.stopping import COUNTS
 from tests.steered_algorithm import result_of
 from trainer import ResultDict
 

@@ -13,9 +13,8 @@ from typing import Any, cast
 import pytest
 
 from callbacks import CallbackConfigError, EarlyStopping, ProgressPrinter, make_multi_callbacks
-from callbacks.ready_made.line_output import LineOutput
-from callbacks.ready_made.progress_lines import ProgressLines, duration
-from callbacks.ready_made.stop_criteria import StopCriteria
+from callbacks.ready_made.progress import LineOutput, ProgressLines, duration
+from callbacks.ready_made.stopping import StopCriteria
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
 

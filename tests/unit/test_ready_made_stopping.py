@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callbacks import CallbackConfigError, EarlyStopping, RLlibCallback
-from callbacks.ready_made.stop_criteria import Plateau, StopCriteria
+from callbacks.ready_made.stopping import Plateau, StopCriteria
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
 

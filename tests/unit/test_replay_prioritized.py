@@ -11,7 +11,7 @@ import pytest
 from tests.replay_model import chunk
 from trainer.errors import ReplayError
 from trainer.replay import PrioritizedReplayBuffer
-from trainer.replay.prioritized import SMALLEST_PRIORITY
+from trainer.replay.replay_buffer import SMALLEST_PRIORITY
 from trainer.types import Array
 
 SEED = 3

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from trainer.replay.reduce_tree import BRANCHES, TOP, ReduceTree, SumTree
+from trainer.replay.replay_buffer import BRANCHES, TOP, ReduceTree, SumTree
 from trainer.types import Array
 
 SIZES = (1, 2, BRANCHES - 1, BRANCHES, BRANCHES + 1, TOP - 1, TOP, TOP + 1, 32 * TOP, 32 * TOP + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from trainer.env_runners.request_round import _is_told, _rarely_told
+from trainer.runner_group.rounds import _is_told, _rarely_told
 
 
 def place(num_restarts: int, *, in_evaluation: bool) -> Any:

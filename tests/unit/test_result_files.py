@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callbacks.ready_made.csv_results import CSVResults
-from callbacks.ready_made.jsonl_results import JSONLinesResults
-from callbacks.ready_made.result_values import row_of
+from callbacks.ready_made.result_files import CSVResults, JSONLinesResults, row_of
 
 NOISE = b"\xff\xfe\x00"
 

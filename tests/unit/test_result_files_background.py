@@ -17,12 +17,16 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackConfigError, CallbackError
-from callbacks.ready_made import result_logging
-from callbacks.ready_made.background_writer import BackgroundWriter
-from callbacks.ready_made.jsonl_results import JSONLinesResults
-from callbacks.ready_made.result_logging import CSVLogger, JSONLinesLogger, ResultLogger
+from callbacks.ready_made import result_loggers as result_logging
+from callbacks.ready_made.result_files import JSONLinesResults
+from callbacks.ready_made.result_loggers import (
+    BackgroundWriter,
+    CSVLogger,
+    JSONLinesLogger,
+    ResultLogger,
+)
 from tests.steered_algorithm import SteeredAlgorithm
-from trainer.testing.waiting import wait_until
+from trainer.testing.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -156,7 +160,7 @@ def test_no_thread_can_be_started_while_the_interpreter_ends(
 
 _ENDING = """
 import sys
-from callbacks.ready_made import background_writer
+from callbacks.ready_made import result_loggers as background_writer
 background_writer.EXIT_PATIENCE_S = float(sys.argv[1])
 block = {"hangs": __import__("threading").Event().wait, "works": lambda: None}[sys.argv[2]]
 def write(item):
@@ -526,8 +530,8 @@ def test_an_iteration_that_is_made_again_is_lost_again() -> None:
 
 FULL_DISK = """
 import logging, resource, signal, sys
-from callbacks.ready_made.csv_results import CSVResults
-from callbacks.ready_made.jsonl_results import JSONLinesResults
+from callbacks.ready_made.result_files import CSVResults
+from callbacks.ready_made.result_files import JSONLinesResults
 
 logging.basicConfig(format="%(message)s")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

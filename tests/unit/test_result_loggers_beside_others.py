@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callbacks import CSVLogger, JSONLinesLogger, PeriodicCheckpoint, ResultLogger
-from callbacks.ready_made.fault_counts import NUM_FAILED_SAVES, NUM_LOST_ROWS
+from callbacks.ready_made.metric_values import NUM_FAILED_SAVES, NUM_LOST_ROWS
 from tests.steered_algorithm import SteeredAlgorithm
 
 # ---- counting in results

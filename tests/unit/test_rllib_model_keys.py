@@ -19,7 +19,7 @@ from trainer import (
 )
 from trainer.config.specs import module_spec
 from trainer.errors import ConfigError
-from trainer.nn.initializers import KERNEL_RULES, TensorDraw
+from trainer.nn.layers import KERNEL_RULES, TensorDraw
 
 
 def xavier_uniform_(tensor: Any, gain: float = 1.0) -> Any:

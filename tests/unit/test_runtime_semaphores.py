@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainer.runtime.semaphores import NamedSemaphores
+from trainer.runtime.process_start import NamedSemaphores
 
 
 def test_a_finalizer_that_ran_meanwhile_in_another_thread_is_passed_over(

@@ -14,10 +14,11 @@ from trainer.algorithms.sac.learner import SACLearner, SACLosses, SACSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
 from trainer.learners import ReplayBatch
-from trainer.modules import QModule, RLModule, RLModuleSpec, SACModule, critics
+from trainer.modules import QModule, RLModule, RLModuleSpec, SACModule
+from trainer.modules import sac_module as critics
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
-from trainer.runtime import side_by_side
-from trainer.testing.gradients import gradient_check
+from trainer.runtime import threads as side_by_side
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer.algorithms.sac.loss import (
+from trainer.algorithms.sac.learner import (
     critic_loss,
     discrete_policy_loss,
     soft_targets,
     temperature_loss,
 )
 from trainer.nn import Categorical
-from trainer.testing.gradients import gradient_check
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 RNG = np.random.default_rng(5)

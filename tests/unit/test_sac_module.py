@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules import SACModule
-from trainer.modules.critics import Critics
-from trainer.testing.gradients import gradient_check
+from trainer.modules.sac_module import Critics
+from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 RNG = np.random.default_rng(3)

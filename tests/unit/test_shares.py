@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.env_runners.shares import share_out
+from trainer.env_runners.messages import share_out
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from trainer.runtime import side_by_side as module
-from trainer.runtime.side_by_side import SideBySide
+from trainer.runtime import threads as module
+from trainer.runtime.threads import SideBySide
 
 
 @pytest.fixture

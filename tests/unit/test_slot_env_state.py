@@ -9,12 +9,12 @@ import pytest
 from checkpoints import decode
 from tests.unit.test_env_slot import begin, cut, play, position_after, unchanged
 from trainer.env_runners.env_slot import EnvSlot
-from trainer.env_runners.observations import is_same
-from trainer.env_runners.spec import SlotPosition
+from trainer.env_runners.messages import SlotPosition
+from trainer.env_runners.slot_env_state import is_same
 from trainer.episodes import SingleAgentEpisode
 from trainer.seeding import NoiseStream, Role
 from trainer.testing import CountdownEnv, RestlessEnv
-from trainer.testing.task_envs import TaskCountdownEnv
+from trainer.testing.envs import TaskCountdownEnv
 
 LONG = {"min_length": 20, "max_length": 20}
 

@@ -25,7 +25,7 @@ from trainer.testing import (
     UnpicklableError,
     with_faults,
 )
-from trainer.testing.fault_watch import FaultWatch, RunnerOfCall
+from trainer.testing.faults import FaultWatch, RunnerOfCall
 
 TRAINING = RunnerOfCall(1, False)
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from trainer.modules import ActorCriticModule, RLModule
 from trainer.nn import matmul_rows
-from trainer.testing.modules import check_module
+from trainer.testing.checks import check_module
 from trainer.types import Array
 
 SPACES: dict[str, Any] = {

@@ -1,64 +1,114 @@
 """The algorithm: the object that users train, evaluate, save, restore and stop.
 
-It owns the env runners, the learner, the evaluator, the counters and the metrics, and lets data
-flow one way:
+It owns the env runners, the learner, the counters and the metrics, and lets data flow one way:
 
     env runners → episodes → learner → weights → env runners
+
+What it does is done by its parts: `TrainingIterations`, `Evaluations`, `Inference`; what a
+checkpoint holds of it is in `state`, and what is checked before one is taken in `checkpointing`.
 """
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+import platform
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
-from callbacks.ready_made.directory_claims import release_directories
-from checkpoints import CheckpointWriteError
-from checkpoints.arguments import checked_methods, integer, takes
-from trainer.algorithms.algorithm_checkpoints import AlgorithmCheckpoints
-from trainer.algorithms.algorithm_inference import AlgorithmInference
-from trainer.algorithms.algorithm_parts import AlgorithmParts
-from trainer.algorithms.algorithm_training import AlgorithmTraining
+from callbacks import CallbackChain
+from callbacks.ready_made.checkpoint_directory import release_directories
+from checkpoints import (
+    Checkpointable,
+    CheckpointMismatchError,
+    CheckpointWriteError,
+    HasState,
+    Manifest,
+    NewArray,
+    PathLike,
+    WhenOver,
+    is_selected,
+)
+from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
+from checkpoints.checkpointable import refuse_filesystem
+from checkpoints.code import check_switch
+from checkpoints.components import flatten
+from checkpoints.run_directories import checkpoint_of_run
+from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config
-from trainer.algorithms.counters import Counters
-from trainer.algorithms.inference import Inference
+from trainer.algorithms.checkpointing import (
+    ConfigCode,
+    check_facts,
+    check_given_state,
+    class_of_checkpoint,
+    class_of_state,
+    config_from_state,
+    metadata_of_state,
+    plain_model_config,
+    restored_config,
+    settings_behind,
+    version_of,
+)
+from trainer.algorithms.evaluations import Evaluations
+from trainer.algorithms.inference import ActionRequest, Inference
 from trainer.algorithms.registry import register_algorithm
-from trainer.algorithms.run_clock import RunClock
 from trainer.algorithms.sample_exploration import SampleExploration
-from trainer.algorithms.state import ACTORS
+from trainer.algorithms.state import (
+    ACTORS,
+    ActorStates,
+    ConfigRecord,
+    ConnectorsRecord,
+    MetricsRecord,
+)
+from trainer.algorithms.training_iteration import (
+    AfterResult,
+    Counters,
+    IterationResult,
+    TrainingIterations,
+)
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec, normalization_settings
-from trainer.connectors import NormalizationStatistics
-from trainer.env_runners import SingleAgentEnvRunner
+from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
+from trainer.env_runners import SingleAgentEnvRunner, TrajectoryPostprocessing, Weights
+from trainer.episodes import SingleAgentEpisode, nested
 from trainer.errors import (
+    ActorDiedError,
     AlgorithmStoppedError,
     ConfigError,
     DebuggerError,
+    EnvContractError,
     FrozenConfigError,
     ModuleError,
     TrainerError,
 )
+from trainer.evaluation import Subject
 from trainer.learners import Learner
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
-from trainer.modules import RLModule
+from trainer.modules import RLModule, RLModuleSpec
 from trainer.rllib_names.algorithm_names import AlgorithmNames
+from trainer.rllib_names.policy_arguments import without_policy_arguments
 from trainer.rllib_names.refused_overrides import ALGORITHM_OVERRIDES, refuse_overrides
-from trainer.runtime.blas_threads import single_threaded_blas
-from trainer.runtime.deferred_signals import signals_deferred
+from trainer.runner_group import EnvRunnerGroup, GroupSample
+from trainer.runner_group.crash_files import read_crash
+from trainer.runner_group.user_calls import OnMetrics
+from trainer.runtime.signals import signals_deferred
+from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import DEFAULT_MODULE_ID, State
 
 _LOGGER: Final = logging.getLogger(__name__)
+_MODULE_IDS: Final = frozenset({DEFAULT_MODULE_ID, "default_policy"})
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
 
 @checked_methods()
-class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, AlgorithmNames):
+class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -71,12 +121,44 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
 
     Subclasses name their `config_class` and implement `make_learner` and `training_step`. A class
     derived from PPO or another algorithm may override `training_step`, `step`, `setup`, `evaluate`
-    and `get_default_config`, too. The attributes are described in `AlgorithmParts`.
+    and `get_default_config`, too.
+
+    Attributes:
+        config: the settings: validated, frozen, and the algorithm's own.
+        root_seed: what all randomness is derived from: `config.seed`, or drawn once if that is
+            None.
+        callbacks: the callback objects of the main process.
+        metrics: the logger of the main process; what is logged here appears at the top of results.
+        counters: what was sampled and trained so far.
+        env_runner_group: the training runners.
+        module_spec: the network, with the spaces of the env.
+        learner: makes updates.
+        episode_statistics: of the finished training episodes.
+        sample_exploration: the exploration strategy of the main process.
+        normalization_statistics: what normalisation follows from: of all that was sampled.
     """
 
+    config: AlgorithmConfig
+    root_seed: int
+    callbacks: CallbackChain
+    metrics: MetricsLogger
+    counters: Counters
+    env_runner_group: EnvRunnerGroup
+    module_spec: RLModuleSpec
+    learner: Learner
+    episode_statistics: EpisodeStatistics
+    sample_exploration: SampleExploration
+    normalization_statistics: NormalizationStatistics
+
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    _versions_in_metadata = ("producer_version", "gymnasium")
     _is_undoable: bool = False
     _undone_apart: ClassVar[tuple[str, ...]] = (ACTORS,)  # nothing is asked of them per iteration
+    # Of the restore under way: whether of everything, of which component, from which time.
+    _restores_all: bool
+    _restored_component: str | None = None
+    _restored_time_s: float
+    _takes_checked_states: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -127,11 +209,9 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             smoothing=self.config.metrics_num_episodes_for_smoothing,
             keep_per_episode_custom_metrics=self.config.keep_per_episode_custom_metrics,
         )
-        self._clock = RunClock()
-        self._last_evaluation = {}
-        self._evaluation_reported_at = None
-        self._evaluator = None
-        self._evaluator_state = {"num_evaluations": 0, "callbacks": {}}
+        self._actor_states = ActorStates()
+        self._code = ConfigCode(self.config)
+        self._evaluations = Evaluations(self, self._make_evaluation_group)
         self.callbacks = make_callbacks(self.config)
         self.env_runner_group = make_group(
             self.config,
@@ -141,6 +221,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             on_metrics=lambda logged: self.metrics.aggregate(logged, key="env_runners"),
             postprocessing=self._postprocessing_to_show(),
         )
+        self._iterations = TrainingIterations(self, self._evaluations)
         try:
             self.setup(self.config)
             self._refuse_half_setup()
@@ -152,7 +233,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
     def __setattr__(self, name: str, value: Any) -> None:
         config = self.__dict__.get("config")
         if config is not None and (name == "config" or name in config):
-            is_first_time = name in AlgorithmParts.__annotations__ and name not in self.__dict__
+            is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__
             if not (is_first_time or hasattr(type(self), name)):
                 raise FrozenConfigError.of_attribute(self, name, value)
         super().__setattr__(name, value)
@@ -205,13 +286,33 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         )
         self.apply_normalization()
         if self.config.evaluation_interval:
-            self._get_evaluator().group.start()
+            self._evaluations.get_evaluator().group.start()
+
+    def _make_evaluation_group(self, on_metrics: OnMetrics) -> EnvRunnerGroup:
+        return make_group(
+            self.config.get_evaluation_config_object(),
+            Role.EVALUATION,
+            root_seed=self.root_seed,
+            on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=True),
+            on_metrics=on_metrics,
+        )
 
     # ---- what subclasses implement
 
     @abc.abstractmethod
     def make_learner(self) -> Learner:
         """The learner of this algorithm, for `self.module_spec`."""
+
+    @abc.abstractmethod
+    def training_step(self) -> None:
+        """Samples and learns once."""
+
+    def make_postprocessing(self) -> TrajectoryPostprocessing | None:
+        """What trajectories get before `on_postprocess_trajectory` shows them; None for nothing."""
+        return None
+
+    def add_to_result(self, result: IterationResult) -> None:
+        """Adds what only this algorithm has to the result of an iteration."""
 
     # ---- training and evaluating
 
@@ -230,12 +331,12 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             Exception: what the user's env or module raised, if the runner may not be replaced.
         """
         self._refuse_if_stopped("train")
-        self._refuse_within_train()
+        self._iterations.refuse_nested()
         # Before anything begins, so that a failed save costs no iteration.
         self._notice_end_of_save(wait=False)
         self._send_weights_if_others_set_them()
         try:
-            return self._all_or_nothing(self._train)
+            return self._all_or_nothing(self._iterations.make)
         except DebuggerError as error:
             # The text says where the debugger was called; our own frames would only hide it.
             raise error.with_traceback(None) from None
@@ -246,7 +347,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         No context manager: an interrupt while one is left would let it undo much later, whenever
         it is collected.
         """
-        is_nested, is_training = self._is_undoable, self._is_training
+        is_nested, is_under_way = self._is_undoable, self._iterations.is_under_way
         undo = self._mark(is_nested=is_nested)
         try:
             self._is_undoable = True
@@ -258,7 +359,7 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             with signals_deferred():
                 undo()
                 self._is_undoable = is_nested
-                self._note_training(is_training=is_training)
+                self._iterations.note(is_under_way=is_under_way)
             raise
 
     def _mark(self, *, is_nested: bool) -> Callable[[], None]:  # noqa: ARG002 - for subclasses
@@ -267,15 +368,26 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         Args:
             is_nested: somebody else, who will end later, wants to be able to go back further.
         """
-        before, clock = self.get_state(not_components=self._undone_apart), copy.copy(self._clock)
-        evaluations = self._note_evaluations()
+        before = self.get_state(not_components=self._undone_apart)
+        clock, evaluations = copy.copy(self._iterations.clock), self._evaluations.note()
 
         def undo() -> None:
-            with self._undoing_evaluations(evaluations), self._states_checked():
+            with self._evaluations.undoing(evaluations), self._states_checked():
                 self.set_state(before)
-            self._clock = clock
+            self._iterations.clock = clock
 
         return undo
+
+    def step(self) -> ResultDict:
+        """Samples, learns, evaluates when due, and puts the result together: the middle of `train`.
+
+        A subclass may add to it: `result = super().step()`, then its own entries. `env_task_fn` and
+        `on_train_result` see what it returns.
+
+        Raises:
+            TrainerError: it was called by itself; only `train()` can undo what fails.
+        """
+        return self._iterations.step()
 
     def evaluate(self) -> ResultDict:
         """Plays evaluation episodes with the newest weights, at any time.
@@ -287,35 +399,99 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             `evaluated_at_iteration` and `weights_version`.
         """
         self._refuse_if_stopped("evaluate")
-        return self._all_or_nothing(self._evaluate)
+        return self._all_or_nothing(self._evaluations.evaluate)
 
-    @takes(root_seed=integer(0))
-    def adopt_root_seed(self, root_seed: int) -> None:
-        """Derives all randomness to come from another seed."""
-        self.root_seed = root_seed
-        self.env_runner_group.set_root_seed(root_seed)
-        self.learner.root_seed = root_seed
-        self._inference = Inference(self.learner.module, self.config, root_seed)
-        self._inference.normalize_with(self.normalization)
-        if self._evaluator is not None and self.config.evaluation_seed is None:
-            self._evaluator.group.set_root_seed(root_seed)
+    @judges_arguments
+    def after_train_result(self, function: AfterResult) -> None:
+        """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
 
-    # ---- what there is
+        By then all callbacks have heard of the result, and what they logged is in it. So a
+        checkpoint that is saved there goes on exactly, while one that is saved directly in
+        `on_train_result` lacks what the callbacks that come later would have remembered. Functions
+        are called in the order given; one that is given by another such function comes after all
+        that are waiting, so that what decides comes before what saves. If one raises, `train()`
+        raises the very same exception, not a `CallbackError` around it, and the iteration is
+        undone; it will be made again with the same bytes.
+
+        Args:
+            function: called with what `train()` is about to return.
+
+        Raises:
+            TrainerError: no `on_train_result` is running, or `function` cannot be called.
+        """
+        self._iterations.after_result(function)
+
+    def replay_episode(self, crash_file: str | Path) -> list[SingleAgentEpisode]:
+        """Plays again, in this process, a request to an env runner that failed.
+
+        Set a breakpoint, or call this in a debugger: the same episodes are played with the same
+        seeds and actions, so what was raised is raised again, and what crashed crashes again. The
+        algorithm itself stays as it is. Sub-envs are not restarted here.
+
+        Args:
+            crash_file: written where `config.fault_tolerance(crash_dir=…)` says, by a run with the
+                same settings; its log names the file.
+
+        Returns:
+            what was played, if nothing failed this time. Then the failure does not follow from
+            seeds and actions: look for clocks, other processes, memory.
+
+        Raises:
+            ConfigError: there is no such file.
+            Exception: what the env or a callback raised.
+        """
+        record = read_crash(crash_file)
+        is_evaluation = record["role"] == Role.EVALUATION.name
+        group = self._evaluations.get_evaluator().group if is_evaluation else self.env_runner_group
+        reply = group.replay(record)
+        return [] if reply is None else list(reply.episodes)
+
+    # ---- what training steps are made of
 
     @property
-    def training_iteration(self) -> int:
-        """Iterations completed so far."""
-        return self.counters.training_iteration
+    def _iteration(self) -> IterationResult:
+        """The result of the iteration under way."""
+        return self._iterations.result
 
-    @property
-    def iteration(self) -> int:
-        """The same as `training_iteration`."""
-        return self.counters.training_iteration
+    def sample_env_steps(self, num_env_steps: int) -> GroupSample:
+        """Lets the training runners play, and counts what they report.
 
-    @property
-    def env_runner(self) -> SingleAgentEnvRunner | None:
-        """The training runner of the main process; None if the runners are processes."""
-        return self.env_runner_group.local_env_runner
+        Args:
+            num_env_steps: exactly so many steps, or at least so many with
+                `batch_mode="complete_episodes"`.
+        """
+        result, timestep = self._iteration, self.counters.num_env_steps_sampled
+        with result.time("env_runner_sampling_timer"):
+            sample = self.env_runner_group.sample_env_steps(
+                num_env_steps,
+                whole_episodes=self.config.batch_mode == "complete_episodes",
+                timestep=timestep,
+            )
+        self._evaluations.look_after()
+        self.counters.num_env_steps_sampled += sample.num_env_steps
+        self.counters.num_episodes += len(sample.records)
+        self.counters.num_episodes_lost += sample.num_episodes_lost
+        self.counters.num_env_steps_lost += sample.num_env_steps_lost
+        result.add_sample(sample)
+        self.episode_statistics.add(sample.records)
+        self.metrics.aggregate(sample.metrics, key="env_runners")
+        sample = self._explored(sample, timestep)
+        if self.normalization_statistics.has_state:
+            self.normalization_statistics.add(sample.episodes)
+        return sample
+
+    def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
+        """Shows the sample to the exploration strategy, which may change rewards to learn from."""
+        exploration = self.sample_exploration
+        before = exploration.strategy.runner_state()
+        sample = exploration.observe(
+            sample, timestep=timestep, iteration=self.counters.training_iteration
+        )
+        if exploration.strategy.runner_state() != before:
+            self._send_weights()
+        return sample
+
+    # ---- weights and normalisation
 
     def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule | None:
         """The learner's module, with the newest weights; None for an id that does not exist."""
@@ -339,6 +515,596 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
         self.learner.set_weights(dict(weights[DEFAULT_MODULE_ID]))
         self._send_weights()
 
+    def _weights(self) -> Weights:
+        """The newest weights, as runners take them: only what they act with, if that will do."""
+        acts_only = self.env_runner_group.module_spec.inference_only
+        state = self.learner.module.get_state(inference_only=acts_only)
+        return Weights(
+            self.learner.num_updates,
+            state,
+            exploration=self.sample_exploration.strategy.runner_state(),
+            timestep=self.counters.num_env_steps_sampled,
+            connectors=self.env_runner_group.connector_state(),
+        )
+
+    def _send_weights(self) -> None:
+        """Gives the training runners the newest weights."""
+        self.env_runner_group.set_weights(self._weights())
+
+    def _send_weights_if_others_set_them(self) -> None:
+        """For weights that were given to the learner or the module, which tell nobody."""
+        newest = self._weights()
+        if not self.env_runner_group.has_weights(newest):
+            self.env_runner_group.set_weights(newest)
+
+    def newest_subject(self) -> Subject:
+        """What an evaluation that begins now is of."""
+        return Subject(self._weights(), self.normalization, self.counters.training_iteration)
+
+    @property
+    def normalization(self) -> Normalization:
+        """What is done to observations and rewards now; `normalization.observations(rows)` does it.
+
+        It changes when a training step is over, never within one: runners and learner use the same.
+        """
+        return self.learner.normalization
+
+    def apply_normalization(self) -> None:
+        """Brings into force what follows from the statistics as they are now."""
+        if not self.normalization_statistics.has_effect:
+            return
+        normalization = self.normalization_statistics.current()
+        self.learner.normalize_with(normalization)
+        self.env_runner_group.set_normalization(normalization)
+        self._inference.normalize_with(normalization)
+
+    @takes(root_seed=integer(0))
+    def adopt_root_seed(self, root_seed: int) -> None:
+        """Derives all randomness to come from another seed."""
+        self.root_seed = root_seed
+        self.env_runner_group.set_root_seed(root_seed)
+        self.learner.root_seed = root_seed
+        self._inference = Inference(self.learner.module, self.config, root_seed)
+        self._inference.normalize_with(self.normalization)
+        evaluation = self.eval_env_runner_group
+        if evaluation is not None and self.config.evaluation_seed is None:
+            evaluation.set_root_seed(root_seed)
+
+    # ---- acting outside of training
+
+    def compute_single_action(
+        self,
+        observation: Any = None,
+        state: Sequence[Any] | None = None,
+        *,
+        input_dict: Mapping[str, Any] | None = None,
+        policy_id: str = DEFAULT_MODULE_ID,
+        full_fetch: bool = False,
+        explore: bool | None = None,
+        timestep: int | None = None,
+        unsquash_action: bool | None = None,
+        clip_action: bool | None = None,
+        prev_action: Any = None,
+        prev_reward: Any = None,
+        info: Any = None,
+        episode: Any = None,
+    ) -> Any:
+        """The action for one observation, as the env takes it.
+
+        Args:
+            observation: one element of the observation space.
+            state: of recurrent networks, which are not here: an empty list.
+            input_dict: {"obs": observation}, instead of `observation`.
+            policy_id: the module that acts.
+            full_fetch: return more than the action.
+            explore: use the exploration strategy (True), or take the most likely action (False);
+                None as configured.
+            timestep: where schedules of exploration stand; None: the env steps sampled so far.
+            unsquash_action: scale from [-1, 1] to the bounds; None: `normalize_actions`.
+            clip_action: clip to the bounds; None: `clip_actions`.
+            prev_action: networks here do not read it.
+            prev_reward: networks here do not read it.
+            info: networks here do not read it.
+            episode: networks here do not read it.
+
+        Returns:
+            The action; with `full_fetch` or a state: (action, [], {"action_dist_inputs",
+            "action_logp", "action_prob"}), the last two under the module's distribution.
+
+        Raises:
+            ConfigError: there is no such module, or no observation.
+            EnvContractError: the observation is not of the observation space, or not finite.
+            AlgorithmStoppedError: `stop()` was called.
+        """
+        self._refuse_if_stopped("compute_single_action")
+        del prev_action, prev_reward, info, episode
+        self._refuse_with_connectors("compute_single_action")
+        if policy_id not in _MODULE_IDS:
+            raise ConfigError(
+                f"policy_id={policy_id!r}: there is one module, {DEFAULT_MODULE_ID!r}. Leave it "
+                "out."
+            )
+        if observation is None and input_dict is not None:
+            observation = input_dict["obs"]
+        if observation is None:
+            raise ConfigError(
+                "compute_single_action() got no observation. Give an element of the observation "
+                "space, e.g. what `env.reset()` returns first."
+            )
+        self.counters.num_actions_computed += 1
+        request = ActionRequest(
+            number=self.counters.num_actions_computed,
+            timestep=self.counters.num_env_steps_sampled if timestep is None else timestep,
+            explore=explore,
+            unsquash=unsquash_action,
+            clip=clip_action,
+            exploration_state=self.sample_exploration.strategy.runner_state(),
+        )
+        if not full_fetch and state is None:
+            return self._inference.action(observation, request)
+        action, outputs = self._inference.action_with_outputs(observation, request)
+        return action, [], outputs
+
+    def _refuse_with_connectors(self, what: str) -> None:
+        """Connector pieces work beside a sub-env, in its episode; there is none here.
+
+        Raises:
+            ConfigError: the config has connectors of the user's.
+        """
+        if ConnectorFactories.of(self.config) is not None:
+            raise ConfigError(
+                f"{what}() was called, and the config has an `env_to_module_connector` or a "
+                "`module_to_env_connector`: pieces see episodes, and what they would make of a "
+                "single observation is not known. Play episodes with "
+                "`EnvRunnerGroup(config=…)` or `evaluate()`, or change observations in a wrapper "
+                "of the env instead of a connector."
+            )
+
+    @judges_arguments
+    def compute_actions(
+        self,
+        observations: Mapping[Any, Any],
+        state: Mapping[Any, Any] | None = None,
+        *,
+        full_fetch: bool = False,
+        unsquash_actions: bool | None = None,
+        clip_actions: bool | None = None,
+        episodes: Any = None,
+        **options: Any,
+    ) -> Any:
+        """An action for each observation of a dict, under the same keys.
+
+        Args:
+            observations: by agent.
+            state: see `compute_single_action`, by agent.
+            full_fetch: return more than the actions.
+            unsquash_actions: see `unsquash_action` there.
+            clip_actions: see `clip_action` there.
+            episodes: networks here do not read it.
+            options: further arguments of `compute_single_action`, for all observations.
+
+        Returns:
+            The actions; with `full_fetch` or a state: (actions, states, extra outputs), each by
+            agent.
+
+        Raises:
+            EnvContractError: the observations are no dict; see also `compute_single_action`.
+        """
+        del episodes
+        if not isinstance(observations, Mapping):
+            raise EnvContractError(
+                f"compute_actions() got {nested.describe(observations)}; expected a dict of "
+                "observations by agent. For a single one, ask compute_single_action(observation)."
+            )
+        options |= {"unsquash_action": unsquash_actions, "clip_action": clip_actions}
+        if not full_fetch and state is None:
+            return {
+                key: self.compute_single_action(observation, **options)
+                for key, observation in observations.items()
+            }
+        fetched = {
+            key: self.compute_single_action(observation, full_fetch=True, **options)
+            for key, observation in observations.items()
+        }
+        return tuple({key: parts[index] for key, parts in fetched.items()} for index in range(3))
+
+    # ---- what there is
+
+    @property
+    def training_iteration(self) -> int:
+        """Iterations completed so far."""
+        return self.counters.training_iteration
+
+    @property
+    def iteration(self) -> int:
+        """The same as `training_iteration`."""
+        return self.counters.training_iteration
+
+    @property
+    def env_runner(self) -> SingleAgentEnvRunner | None:
+        """The training runner of the main process; None if the runners are processes."""
+        return self.env_runner_group.local_env_runner
+
+    @property
+    def has_new_evaluation(self) -> bool:
+        """Whether the newest result is the first one to show its evaluation."""
+        return self._evaluations.is_new
+
+    @property
+    def eval_env_runner_group(self) -> EnvRunnerGroup | None:
+        """The evaluation runners; None until evaluation is configured or used."""
+        return self._evaluations.group
+
+    def _postprocessing_to_show(self) -> TrajectoryPostprocessing | None:
+        """What trajectories get, if there is somebody to show it to."""
+        is_wanted = self.callbacks.listens_to("on_postprocess_trajectory")
+        return self.make_postprocessing() if is_wanted else None
+
+    def _tell_recreated(self, indices: list[int], *, is_evaluation: bool) -> None:
+        """Fires the events that runners were replaced."""
+        group = self.eval_env_runner_group if is_evaluation else None
+        arguments = {"algorithm": self, "is_evaluation": is_evaluation}
+        self.callbacks.fire(
+            "on_env_runners_recreated",
+            env_runner_group=group or self.env_runner_group,
+            env_runner_indices=indices,
+            **arguments,
+        )
+        self.callbacks.fire(
+            "on_workers_recreated",
+            worker_set=group or self.env_runner_group,
+            worker_ids=indices,
+            **arguments,
+        )
+
+    # ---- saving
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        """The parts of the algorithm, in the order in which they are restored; see `state`."""
+        statistics, exploration = self.normalization_statistics, self.sample_exploration
+        connectors = ConnectorsRecord(statistics, self.apply_normalization)
+        return [
+            ("config", ConfigRecord(self._config_state, self.adopt_root_seed)),
+            ("counters", self.counters),
+            ("learner", self.learner),
+            *([("connectors", connectors)] if statistics.has_state else []),
+            *([("exploration", exploration)] if exploration.has_state else []),
+            ("env_runners", self.env_runner_group),
+            ("evaluation", self._evaluations),
+            ("metrics", MetricsRecord(self.metrics, self.episode_statistics)),
+            ("callbacks", self.callbacks),
+        ]
+
+    def _config_state(self) -> State:
+        """The settings; numbers of runners are those there are, which `add_workers` may raise."""
+        state = self.config.get_state()
+        state["settings"]["num_env_runners"] = self.env_runner_group.num_remote_env_runners()
+        evaluation = self.eval_env_runner_group
+        if evaluation is not None:
+            num_env_runners = evaluation.num_remote_env_runners()
+            state["settings"]["evaluation_num_env_runners"] = num_env_runners
+        return {**state, "root_seed": self.root_seed}
+
+    def save_to_path(
+        self,
+        path: PathLike | None = None,
+        *,
+        state: Mapping[str, Any] | None = None,
+        filesystem: object = None,
+        use_msgpack: bool | None = None,
+        background: bool = False,
+        when_over: WhenOver | None = None,
+    ) -> str:
+        """Saves everything that is needed to go on, and returns the directory's absolute path.
+
+        With `background=True`, training goes on while the files are written; they hold the state of
+        this moment. When the checkpoint is complete, `on_checkpoint_saved` fires, and if it failed,
+        that is raised, whichever of these calls comes next: `train()`, before it begins;
+        `finish_saving()`, `save_to_path()`, `restore_from_path()` and `stop()`, which wait for it.
+
+        Args:
+            path: a directory that does not exist, is empty, or holds a checkpoint, which is
+                replaced once the new one is complete. None makes a temporary directory.
+            state: a whole state that `get_state()` gave, instead of the present one.
+            filesystem: must be None: paths are local.
+            use_msgpack: of no effect: states are never pickles.
+            background: whether to return before the checkpoint is there.
+            when_over: as in `Checkpointable`.
+
+        Raises:
+            StateError: something is not plain data; names the place. Nothing is written then.
+            CheckpointWriteError: the directory cannot be written, or an actor is gone whose state
+                belongs into the checkpoint; what was there before is whole. Or an earlier save in
+                the background failed; nothing else is done then.
+        """
+        check_switch("background", background)
+        self._refuse_while_telling()
+        self.finish_saving()
+        self.env_runner_group.check_tasks_can_be_saved()
+        return super().save_to_path(
+            path,
+            state=state,
+            filesystem=filesystem,
+            use_msgpack=use_msgpack,
+            background=background,
+            when_over=when_over,
+        )
+
+    def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
+        try:
+            if state is None:
+                return super()._encoded(state)
+            with self._actor_states.missing_allowed():  # theirs are in the state that was given
+                return super()._encoded(state)
+        except ActorDiedError as error:
+            raise CheckpointWriteError(
+                f"No checkpoint was saved, and those that were saved before are whole. {error}"
+            ) from error
+
+    def _start_save(self, save: BackgroundSave) -> None:
+        with signals_deferred():
+            super()._start_save(save)
+
+    def _on_checkpoint_saved(self, path: str) -> None:
+        self.callbacks.fire(
+            "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=path
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """What a checkpoint must have in common with this algorithm, whatever state it is in."""
+        module = self.learner.module
+        return {
+            "algorithm": type(self).__name__,
+            "env": self.env_runner_group.env_name,
+            "observation_space": str(module.observation_space),
+            "action_space": str(module.action_space),
+            "module": type(module).__qualname__,
+            "num_parameters": module.num_parameters,
+            "model_config": plain_model_config(self.module_spec.model_config),
+        }
+
+    def _checkpoint_metadata(self) -> dict[str, Any]:
+        facts = self._facts()
+        episodes = self.episode_statistics.result()
+        return {
+            "algorithm": facts.pop("algorithm"),
+            "producer": "local-trainer",
+            "producer_version": version_of("local-trainer"),
+            "gymnasium": version_of("gymnasium"),
+            "cloudpickle": version_of("cloudpickle"),
+            "platform": platform.platform(),
+            **facts,
+            "num_env_runners": self.env_runner_group.num_remote_env_runners(),
+            "num_env_slots": self.env_runner_group.num_slots,
+            "running_episodes": self.env_runner_group.ways_back(),
+            "root_seed": self.root_seed,
+            "training_iteration": self.counters.training_iteration,
+            "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled,
+            "num_episodes_lifetime": self.counters.num_episodes,
+            "episode_return_mean": episodes.get("episode_return_mean"),
+            "time_total_s": self._iterations.clock.total_s,
+        }
+
+    def _metadata_of(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
+        metadata = super()._metadata_of(state)
+        if kept := self._actor_states.names_kept():
+            metadata = {**metadata, "actors_not_here": kept}
+        return metadata if state is None else metadata_of_state(state, metadata)
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config; it is a component of its own, so it is not saved once more."""
+        return (self.config,), {}
+
+    def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (), {}
+
+    def _checkpoint_code(self) -> bytes | None:
+        return self._code.pack()
+
+    # ---- restoring
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[_Self],
+        path: PathLike,
+        filesystem: object = None,
+        *,
+        config: AlgorithmConfig | Mapping[str, Any] | None = None,
+        allow_code: bool = False,
+        **settings: Any,
+    ) -> _Self:
+        """A new algorithm that goes on where a checkpoint was saved.
+
+        Args:
+            path: a checkpoint, or the directory of a run, which stands for its newest whole
+                checkpoint.
+            filesystem: must be None: paths are local.
+            config: the settings to build with; None takes those of the checkpoint.
+            allow_code: let classes and functions of the saved config (callbacks, env creators) be
+                unpickled, and an env be imported by its dotted name. That runs code from the
+                checkpoint: say so only if you trust it like a program.
+            settings: settings to change, by name: `num_env_runners=0`, `callbacks=MyCallbacks`,
+                `env=MyEnv` …; `seed=…` gives another seed to all randomness to come. What has moved
+                on since the start (`kl_coeff`, `initial_alpha` …) stays where it is.
+
+        Raises:
+            CheckpointError: the checkpoint is missing, damaged, of another algorithm or env.
+            CodeNotAllowedError: its config holds code, which was neither allowed nor given.
+            ConfigError: the settings are wrong.
+            TypeError: `allow_code` is neither True nor False.
+        """
+        refuse_filesystem(filesystem)
+        check_switch("allow_code", allow_code)
+        settings = without_policy_arguments(settings)
+        path = checkpoint_of_run(path)
+        chosen = class_of_checkpoint(cls, path)
+        own = restored_config(path, chosen, config, settings, allow_code=allow_code)
+        try:
+            built = chosen(own)
+        except MemoryError as error:
+            raise CheckpointMismatchError(
+                f"The settings of the checkpoint {path} ask for more memory than there is: "
+                f"{error}. Nothing was changed. Give smaller ones, such as from_checkpoint(path, "
+                'replay_buffer_config={"capacity": ...}) or num_envs_per_env_runner=...'
+            ) from error
+        try:
+            built.restore_from_path(path)
+            if (seed := settings.get("seed")) is not None:  # given as such: not that of the run
+                built.adopt_root_seed(int(seed))
+        except BaseException:
+            built.stop()
+            raise
+        return cast("_Self", built)
+
+    @classmethod
+    def from_state(cls: type[_Self], state: Mapping[str, Any], **settings: Any) -> _Self:
+        """A new algorithm that goes on where `get_state()` was called.
+
+        Args:
+            state: what `get_state()` gave; Algorithm itself also needs its `algorithm_class`, as
+                in `__getstate__()`.
+            settings: settings to change, and those that are code, by name.
+
+        Raises:
+            ConfigError: the class or the config is missing, or settings are wrong.
+            CheckpointMismatchError: the state does not fit the config in it.
+        """
+        chosen = class_of_state(cls, state)
+        built = chosen(config_from_state(chosen, state["config"], settings))
+        try:
+            built._take_whole_state({k: v for k, v in state.items() if k != "algorithm_class"})
+        except BaseException:
+            built.stop()
+            raise
+        return cast("_Self", built)
+
+    def _take_whole_state(self, state: State) -> None:
+        """Restores from memory what `restore_from_path` restores from files."""
+        with self._actor_states.missing_allowed():
+            expected = list(flatten(self, self.get_state()))
+        self._check_components(
+            expected=expected, found=list(flatten(self, state)), path="the state"
+        )
+        self.check_state(state)
+        with self._states_checked():
+            self.set_state(state)
+        self._restores_all, self._restored_time_s = True, 0.0
+        self._on_restored()
+
+    def _check_manifest(self, manifest: Manifest) -> None:
+        self._restored_time_s = check_facts(
+            manifest,
+            self._facts(),
+            component=self._restored_component,
+            name=type(self).__name__,
+        )
+
+    def restore_from_path(
+        self,
+        path: PathLike,
+        *,
+        component: str | None = None,
+        filesystem: object = None,
+        **kwargs: Any,
+    ) -> None:
+        """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
+
+        The directory of a run stands for its newest whole checkpoint. After everything was
+        restored, all runners hold the state and `on_checkpoint_loaded` fires. A single component
+        fires nothing.
+        """
+        self._restores_all, self._restored_component = component is None, component
+        path = checkpoint_of_run(path)
+        super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
+
+    def _restore(
+        self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
+    ) -> None:
+        # Restoring checks states itself, and also undoes.
+        all_of_them = component is None
+        with self._actor_states.restoring(all_of_them=all_of_them), self._states_checked():
+            super()._restore(path, component, large)
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+    ) -> State:
+        """See `Checkpointable`; with the states of actors, if there are any that say so.
+
+        Raises:
+            ActorDiedError: an actor is gone whose state belongs to it, and was not made again.
+        """
+        state = super().get_state(components, not_components=not_components)
+        if is_selected(ACTORS, components, not_components) and (actors := self._actor_states.get()):
+            state[ACTORS] = actors
+        return state
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave, whole or in part, and sends it to all runners.
+
+        Raises:
+            CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
+        """
+        if not self._takes_checked_states:
+            self._check_given(state)
+        with signals_deferred():  # an interrupt leaves all of it, or none
+            super().set_state(state)
+            self._send_weights()
+        if ACTORS in state:
+            self._actor_states.set(state[ACTORS])
+
+    def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
+        # Which actors there are now says nothing of a state from another time.
+        super()._check_given_state(
+            expected=[name for name in expected if name != ACTORS],
+            given=[name for name in given if name != ACTORS],
+        )
+
+    def _check_components(
+        self, *, expected: Collection[str], found: Collection[str], path: PathLike
+    ) -> None:
+        # Actors are no part of the algorithm: those are restored that are there now.
+        if ACTORS in expected and ACTORS not in found:
+            _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
+        try:
+            super()._check_components(
+                expected=[name for name in expected if name != ACTORS],
+                found=[name for name in found if name != ACTORS],
+                path=path,
+            )
+        except CheckpointMismatchError as error:
+            hint = settings_behind(self.config, {*expected} ^ {*found})
+            raise CheckpointMismatchError(f"{error}{hint}") from None
+
+    def _on_restored(self) -> None:
+        if not self._restores_all:
+            return
+        self._iterations.clock.restore(self._restored_time_s)
+        self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
+
+    @contextlib.contextmanager
+    def _states_checked(self) -> Iterator[None]:
+        """Within it `set_state` checks nothing: the state was checked, or is one of our own."""
+        before, self._takes_checked_states = self._takes_checked_states, True
+        try:
+            yield
+        finally:
+            self._takes_checked_states = before
+
+    def _check_given(self, state: State) -> None:
+        known = [ACTORS, *dict(self.get_checkpointable_components())]
+        if isinstance(state, Mapping) and not {*state} <= {*known}:
+            known += [own for own in self.get_state() if own not in known]  # those of a subclass
+        check_given_state(
+            state,
+            name=type(self).__name__,
+            known=known,
+            check_state=self.check_state,
+            config=self.config,
+        )
+
     # ---- end
 
     def stop(self) -> None:
@@ -358,8 +1124,8 @@ class Algorithm(AlgorithmTraining, AlgorithmInference, AlgorithmCheckpoints, Alg
             self._stop_groups()
 
     def _stop_groups(self) -> None:
-        evaluator = self._evaluator
-        groups = [self.env_runner_group, *([] if evaluator is None else [evaluator.group])]
+        evaluation = self.eval_env_runner_group
+        groups = [self.env_runner_group, *([] if evaluation is None else [evaluation])]
         try:
             for group in reversed(groups):
                 group.stop()

@@ -11,14 +11,15 @@ from typing import Any, ClassVar, Final, Protocol
 from callbacks import CallbackChain
 from trainer.config import NO_EFFECT, AlgorithmConfig
 from trainer.config.specs import env_runner_spec, module_spec, restart_policy
-from trainer.env_runners import EnvRunnerGroup, TrajectoryPostprocessing
-from trainer.env_runners.crash_files import CrashFiles
-from trainer.env_runners.group_functions import OnMetrics
-from trainer.env_runners.rounds import OnRecreated
+from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.evaluation import EvaluationSettings
 from trainer.learners import BatchListener, Blame, TrainBatch
 from trainer.modules import RLModule
+from trainer.runner_group import EnvRunnerGroup
+from trainer.runner_group.crash_files import CrashFiles
+from trainer.runner_group.rounds import OnRecreated
+from trainer.runner_group.user_calls import OnMetrics
 from trainer.seeding import Role
 
 _LOGGER: Final = logging.getLogger(__name__)

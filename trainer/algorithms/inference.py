@@ -13,13 +13,12 @@ from checkpoints.arguments import shown
 from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec
 from trainer.connectors import ActionDecoder, Normalization
-from trainer.env_runners.acting import Acting
-from trainer.env_runners.exploring import Exploring
+from trainer.env_runners.acting import Acting, Exploring
 from trainer.episodes import nested
-from trainer.episodes.columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTION_PROB, ACTIONS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTION_PROB, ACTIONS
 from trainer.errors import EnvContractError
 from trainer.modules import RLModule
-from trainer.runtime.blas_threads import single_threaded_blas
+from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
 from trainer.types import Array, State
 

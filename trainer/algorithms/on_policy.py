@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import batch_listener
-from trainer.env_runners import GroupSample
 from trainer.learners import EpisodeLearner
+from trainer.runner_group import GroupSample
 
 
 class OnPolicyAlgorithm(Algorithm):

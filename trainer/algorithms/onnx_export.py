@@ -3,28 +3,220 @@
 What is written is inference: from an observation to the action that `compute_single_action(obs,
 explore=False)` gives, normalisation of observations and scaling of actions included. Results agree
 to rounding, not to the bit: other runtimes add up in another order.
+
+Nodes and constants of an ONNX graph, one after another; knows nothing of policies.
+
+What a ready-made module computes when it acts, as data: for whoever writes it down elsewhere.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from gymnasium import spaces
 
+from callbacks.optional_import import optional_module
 from checkpoints import PathLike
 from checkpoints.arguments import checked_arguments
-from checkpoints.whole_file import write_whole_file
+from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
-from trainer.algorithms.onnx_graph import OnnxGraph
 from trainer.config import AlgorithmConfig
 from trainer.connectors import ObservationNormalizer
-from trainer.errors import UnsupportedSpaceError
+from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules import RLModule
-from trainer.modules.acting_layers import acting_layers
-from trainer.modules.q_module import QModule
+from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
+from trainer.modules.model_config import DefaultModelConfig
+from trainer.modules.q_module import QModelConfig, QModule
+from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
+from trainer.types import Array
+
+# ---- acting layers
+
+
+@dataclass(frozen=True)
+class ActingLayer:
+    """y = f(x · kernel + bias).
+
+    Attributes:
+        kernel: float32 [K, N].
+        bias: float32 [N].
+        activation: name of f in `trainer.nn.layers.ACTIVATIONS`.
+    """
+
+    kernel: Array
+    bias: Array
+    activation: str
+
+
+def acting_layers(module: RLModule) -> dict[str, list[ActingLayer]]:
+    """The dense layers that acting runs through, by network.
+
+    "encoder" comes first, if there is one; what it gives is read by the others: "pi", or "af" and
+    "vf" of a `QModule`. The arrays are the module's own.
+
+    Raises:
+        ModuleError: the module is not ready-made, reads images, or has action masks.
+    """
+    activations = _activations(module)
+    problem = None
+    if activations is None:
+        problem = "is a class of your own, whose computations only you know"
+    elif module.action_masks is not None:
+        problem = "has action masks, which are no part of its layers"
+    elif any("/conv/" in name for name in module.parameters.views):
+        problem = "reads images through convolutions"
+    if problem or activations is None:
+        raise ModuleError(
+            f"The {type(module).__name__} {problem}, so it cannot be written down as a chain of "
+            "dense layers. Possible are ready-made networks of dense layers; for others, take the "
+            "weights (`checkpoints.load_weights`) and compute them yourself."
+        )
+    tensors = module.parameters.views
+    return {
+        network: [
+            ActingLayer(tensors[f"{network}/{i}/kernel"], tensors[f"{network}/{i}/bias"], name)
+            for i, name in enumerate(names)
+        ]
+        for network, names in activations.items()
+        if names
+    }
+
+
+def _activations(module: RLModule) -> dict[str, list[str]] | None:
+    """The activations of every network; None for a class that is not ready-made."""
+    if type(module) is SACModule:
+        policy = SACModelConfig.from_setting(module.model_config).layers("policy", 1)
+        return {"pi": [layer.activation for layer in policy]}
+    if type(module) is QModule:
+        config = QModelConfig.from_setting(module.model_config)
+        hidden, head = _hidden_and_head(config)
+        streams = ["af", "vf"] if config.dueling else ["af"]
+        return {"encoder": hidden, **dict.fromkeys(streams, head)}
+    if type(module) in (ActorCriticModule, PolicyModule):
+        settings = DefaultModelConfig.from_setting(module.model_config)
+        hidden, head = _hidden_and_head(settings)
+        if settings.vf_share_layers:
+            return {"encoder": hidden, "pi": head}
+        return {"pi": [*hidden, *head]}
+    return None
+
+
+def _hidden_and_head(config: DefaultModelConfig) -> tuple[list[str], list[str]]:
+    hidden = [config.fcnet_activation or "linear"] * len(config.fcnet_hiddens)
+    head = [config.head_fcnet_activation or "linear"] * len(config.head_fcnet_hiddens)
+    return hidden, [*head, "linear"]
+
+
+# ---- onnx graph
+
+OPSET: Final = 17
+"""Of 2022, which every current runtime reads."""
+IR_VERSION: Final = 8
+"""Of the file; the one that belongs to that opset."""
+
+_ACTIVATIONS: Final = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "elu": "Elu"}
+
+
+class OnnxGraph:
+    """A graph that grows: each method adds nodes and returns the name of what they give.
+
+    Raises:
+        ImportError: the package `onnx` is not installed (made by `OnnxGraph()`).
+    """
+
+    def __init__(self) -> None:
+        self._onnx: ModuleType = optional_module("onnx", user="export_onnx", extra="onnx")
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._values: dict[str, list[Any]] = {"inputs": [], "outputs": []}
+
+    def input(self, name: str, shape: tuple[int, ...], dtype: Any) -> str:
+        """An input [batch, *shape]."""
+        self._values["inputs"].append(self._value(name, shape, dtype))
+        return name
+
+    def output(self, value: str, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+        """Declares a value as output [batch, *shape] of that name."""
+        self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
+        self._values["outputs"].append(self._value(name, shape, dtype))
+
+    def constant(self, array: Any, dtype: Any = np.float32) -> str:
+        """A constant array."""
+        name = f"constant_{len(self._constants)}"
+        values = np.ascontiguousarray(array, dtype)
+        self._constants.append(self._onnx.numpy_helper.from_array(values, name))
+        return name
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """A node of that ONNX operator with one output."""
+        output = f"{operator.lower()}_{len(self._nodes)}"
+        node = self._onnx.helper.make_node(operator, list(inputs), [output], **attributes)
+        self._nodes.append(node)
+        return output
+
+    def cast(self, value: str, dtype: Any) -> str:
+        """The value as another number type."""
+        return self.add("Cast", value, to=self._type(dtype))
+
+    def reshaped(self, value: str, *shape: int) -> str:
+        """The value as [batch, *shape]."""
+        return self.add("Reshape", value, self.constant([-1, *shape], np.int64))
+
+    def dense(self, value: str, layers: list[ActingLayer]) -> str:
+        """A chain of dense layers."""
+        for layer in layers:
+            kernel, bias = self.constant(layer.kernel), self.constant(layer.bias)
+            value = self.add("Gemm", value, kernel, bias)
+            if layer.activation in ("swish", "silu"):
+                value = self.add("Mul", value, self.add("Sigmoid", value))
+            elif layer.activation != "linear":
+                value = self.add(_ACTIVATIONS[layer.activation], value)
+        return value
+
+    def clipped(self, value: str, low: Array, high: Array, dtype: Any) -> str:
+        """The value within bounds."""
+        below = self.add("Min", value, self.constant(high, dtype))
+        return self.add("Max", below, self.constant(low, dtype))
+
+    def write(self, file: BinaryIO, *, facts: dict[str, str]) -> None:
+        """Checks the whole model and writes it.
+
+        Args:
+            file: where to.
+            facts: texts that go into the model's properties.
+        """
+        helper = self._onnx.helper
+        graph = helper.make_graph(
+            self._nodes,
+            "policy",
+            self._values["inputs"],
+            self._values["outputs"],
+            self._constants,
+        )
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="local-trainer"
+        )
+        helper.set_model_props(model, facts)
+        self._onnx.checker.check_model(model, full_check=True)
+        file.write(model.SerializeToString())
+
+    def _value(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        shape_with_batch = ["batch", *shape]
+        helper = self._onnx.helper
+        return helper.make_tensor_value_info(name, self._type(dtype), shape_with_batch)
+
+    def _type(self, dtype: Any) -> int:
+        code: int = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return code
+
+
+# ---- onnx export
 
 
 @checked_arguments

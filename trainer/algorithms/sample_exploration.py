@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from trainer.connectors import before_decoding
-from trainer.env_runners import GroupSample
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
-from trainer.episodes.other_rewards import with_rewards
+from trainer.episodes.conversion import with_rewards
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import Learner
+from trainer.runner_group import GroupSample
 from trainer.types import Array, State
 
 

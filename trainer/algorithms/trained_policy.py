@@ -20,8 +20,7 @@ from checkpoints import (
     read_manifest,
 )
 from checkpoints.arguments import checked_arguments
-from checkpoints.component_tree import naming_component
-from checkpoints.constructors import CONSTRUCTORS
+from checkpoints.components import CONSTRUCTORS, naming_component
 from checkpoints.run_directories import checkpoint_of_run
 from trainer.algorithms.inference import ActionRequest, Inference
 from trainer.algorithms.registry import algorithm_class

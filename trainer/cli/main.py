@@ -1,28 +1,116 @@
 """Reads the command line, does what it says, and turns errors into one message and an exit code.
 
 The exit codes are in `EXIT_CODES`, which `--help` shows.
+
+Values on the command line.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
+import json
 import logging
+import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import Any
 
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError, CodeNotAllowedError, listing
 from trainer.cli import checkpoint_commands, commands
-from trainer.cli.arguments import count, count_or_zero, number, seconds, setting
+from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
-from trainer.cli.replaying import replay_episode
 from trainer.errors import TrainerError
 from trainer.interrupted_import import importing_is_over
+
+# ---- arguments
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """Reads NAME=VALUE; the value is a JSON or Python literal, else a string.
+
+    Raises:
+        argparse.ArgumentTypeError: there is no `=`.
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, for example lr=3e-4")
+    return name.strip(), _literal(value.strip())
+
+
+def count(text: str) -> int:
+    """Reads a whole number of at least 1.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    return _whole_number(text, at_least=1)
+
+
+def count_or_zero(text: str) -> int:
+    """Reads a whole number of at least 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    return _whole_number(text, at_least=0)
+
+
+def number(text: str) -> float:
+    """Reads a finite number.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Reads a number of seconds above 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    value = number(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _whole_number(text: str, *, at_least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = at_least - 1
+    if value < at_least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {at_least}")
+    return value
+
+
+def _literal(text: str) -> Any:
+    if text in {"inf", "-inf", "nan"}:
+        return float(text)
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError):
+            continue
+    return text
+
+
+# ---- main
 
 EXIT_CODES = """\
 exit codes:

@@ -16,6 +16,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 import callbacks
+from checkpoints.moved_names import current_module
 from trainer.config import AlgorithmConfig
 from trainer.envs.env_factory import leads_to_new_code
 from trainer.errors import ConfigError
@@ -95,7 +96,7 @@ def imported(name: str, *, option: str) -> Any:
             "package.module:name; modules are looked for in the current folder, too."
         )
     try:
-        return getattr(importlib.import_module(module_name), attribute)
+        return getattr(importlib.import_module(current_module(module_name)), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"{option} {name}: {error}. Give package.module:name; modules are looked for in the "

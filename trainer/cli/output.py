@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import Any
 
-from callbacks.ready_made.line_output import printable
+from callbacks.ready_made.progress import printable
 
 
 def tell(text: str) -> None:

@@ -4,24 +4,200 @@ runs/PPO-CartPole-v1-20261121-101500/
     run.json                when to stop and what to keep, for `resume`
     results.jsonl           a result per line; NaN is null
     checkpoints/000010/     see docs/checkpoint-format.md
+
+One run per directory: a lock that the operating system gives back when its process ends.
+Two processes in one directory would mix their results and remove each other's checkpoints. The lock
+is `flock` on a file, so it cannot be left behind by a crash; the file itself may be, and means
+nothing then.
+
+What `run.json` holds: when a run of the command line ends, and how it saves.
+`train` writes it, `resume` reads it, changes what was given anew, and writes it again. The file is
+replaced atomically; one that cannot be read is an error, because a run that goes on without its
+plan would train without end, or remove checkpoints that it was to keep.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
 import logging
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType, TracebackType
+from typing import Any, BinaryIO, Final
 
 from callbacks.ready_made.checkpoint_directory import CheckpointDirectory
-from callbacks.ready_made.jsonl_results import JSONLinesResults
-from callbacks.ready_made.result_values import row_of
+from callbacks.ready_made.metric_values import count_problems
+from callbacks.ready_made.result_files import JSONLinesResults, row_of
+from callbacks.ready_made.stopping import StopCriteria
 from checkpoints import CheckpointWriteError
+from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
-from trainer.cli.run_plan import RUN_FILE, RunPlan, read_plan
 from trainer.errors import ConfigError, TrainerError
+
+# ---- run plan
+
+RUN_FILE: Final = "run.json"
+
+_STOPS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "episode_return": "at_least",
+        "env_steps": "max_env_steps",
+        "iterations": "max_iterations",
+        "time_s": "max_time_s",
+    }
+)
+"""Name in `run.json` → criterion. The argument is `--stop-` and the first, or `--stop-return`."""
+
+STOPS: Final = ("stop_return", "stop_env_steps", "stop_iterations", "stop_time_s")
+"""The arguments that say when to stop."""
+
+_MAX_BYTES: Final = 2**20
+_DEFAULT_CHECKPOINT_EVERY: Final = 10
+_DEFAULT_KEEP: Final = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """When a run ends, and how it saves.
+
+    Attributes:
+        stops: the stop criteria of the whole run.
+        checkpoint_every: iterations from one checkpoint to the next.
+        keep: how many of the newest checkpoints stay; None keeps all, as for runs that were not
+            started by the command line, or by one that did not write it down.
+    """
+
+    stops: StopCriteria = dataclasses.field(default_factory=StopCriteria)
+    checkpoint_every: int = _DEFAULT_CHECKPOINT_EVERY
+    keep: int | None = None
+
+    def updated(self, arguments: argparse.Namespace) -> RunPlan:
+        """The plan with what is on the command line in its place.
+
+        Any stop criterion given replaces all that were given before.
+        """
+        stops = _given_stops(arguments)
+        every, keep = arguments.checkpoint_every, arguments.keep
+        return RunPlan(
+            stops=self.stops if stops == StopCriteria() else stops,
+            checkpoint_every=self.checkpoint_every if every is None else every,
+            keep=self.keep if keep is None else keep,
+        )
+
+    def write(self, file: Path) -> None:
+        """Writes the file, whole or not at all.
+
+        Raises:
+            CheckpointWriteError: it cannot be written; what was there before is whole.
+        """
+        plan = {
+            "stop": {name: getattr(self.stops, field) for name, field in _STOPS.items()},
+            "save": {"checkpoint_every": self.checkpoint_every, "keep": self.keep},
+        }
+        data = (json.dumps(plan, indent=2) + "\n").encode()
+
+        def write(opened: BinaryIO) -> None:
+            opened.write(data)
+
+        write_whole_file(file, write, overwrite=True)
+
+
+def plan_of_new_run(arguments: argparse.Namespace) -> RunPlan:
+    """The plan of a run that `train` begins."""
+    return RunPlan(keep=_DEFAULT_KEEP).updated(arguments)
+
+
+def read_plan(file: Path) -> RunPlan:
+    """What `RunPlan.write` wrote; a plan of defaults that keeps all if there is no such file.
+
+    Raises:
+        ConfigError: the file is damaged, or says what makes no sense; lists all problems.
+    """
+    if not file.exists() and not file.is_symlink():
+        return RunPlan()
+    try:
+        values = json.loads(_content(file.resolve()))
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: loops, nested too deep
+        raise ConfigError(_damaged(file, _reason(error))) from error
+    if not isinstance(values, dict):
+        raise ConfigError(_damaged(file, f"it holds a {type(values).__name__}, not an object"))
+    stops, saving = values.get("stop"), values.get("save", {})
+    if not isinstance(stops, dict) or not isinstance(saving, dict):
+        name, part = ("save", saving) if isinstance(stops, dict) else ("stop", stops)
+        raise ConfigError(_damaged(file, f'its "{name}" is {part!r:.60}, not an object'))
+    return _checked(file, stops, saving)
+
+
+def _checked(file: Path, stops: Mapping[str, Any], saving: Mapping[str, Any]) -> RunPlan:
+    unknown = [name for name in stops if name not in _STOPS]
+    unknown += [name for name in saving if name not in ("checkpoint_every", "keep")]
+    given: dict[str, Any] = {field: stops.get(name) for name, field in _STOPS.items()}
+    criteria = StopCriteria(**given)
+    every = saving.get("checkpoint_every", _DEFAULT_CHECKPOINT_EVERY)
+    keep = saving.get("keep")
+    problems = [
+        *(f"{name!r:.60} is no part of it" for name in unknown),
+        *criteria.problems(),
+        *count_problems("checkpoint_every", every),
+        *count_problems("keep", keep, none="all"),
+    ]
+    if problems:
+        raise ConfigError(
+            f"{file} does not say when to stop and what to keep: {'; '.join(problems)}. Nothing "
+            f"was changed. {_ADVICE}"
+        )
+    return RunPlan(stops=criteria, checkpoint_every=every, keep=keep)
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_file():  # a pipe could be read for ever
+        raise OSError("it is no file" if path.exists() else "it leads nowhere")
+    size = path.stat().st_size
+    if size > _MAX_BYTES:
+        raise OSError(f"it has {size:,} bytes, more than the {_MAX_BYTES:,} it may have")
+    return path.read_bytes()
+
+
+def _given_stops(arguments: argparse.Namespace) -> StopCriteria:
+    return StopCriteria(
+        at_least=arguments.stop_return,
+        max_env_steps=arguments.stop_env_steps,
+        max_iterations=arguments.stop_iterations,
+        max_time_s=arguments.stop_time_s,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is no JSON ({error})" if error.doc.strip() else "it is empty"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is no text"
+    return str(error)
+
+
+def _damaged(file: Path, why: str) -> str:
+    return (
+        f"{file} is damaged: {why}. It says when the run stops and which checkpoints stay, so it "
+        f"is not guessed. Nothing was changed. {_ADVICE}"
+    )
+
+
+_ADVICE: Final = (
+    "Correct the file, or remove it and say so again: local-trainer resume RUN --stop-iterations N "
+    "--keep N (without the file, all checkpoints are kept)."
+)
+
+
+# ---- run directory
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -153,3 +329,132 @@ class RunDirectory:
         if keep is not None:
             self.checkpoints.remove_older(keep=keep, until=algo.training_iteration)
         return path
+
+
+# ---- run lock
+
+LOCK_FILE: Final = "run.lock"
+
+_LOCK_LOGGER: Final = logging.getLogger(__name__)
+_NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_MAX_TRIES: Final = 10
+
+
+class RunLock:
+    """Holds a run's directory for this process, and makes it if it does not exist.
+
+        with RunLock(path):
+            ...                 # nobody else writes there
+
+    On leaving, the file is removed, and so are directories that were made for it and are empty.
+
+    Args:
+        path: the directory of the run, absolute.
+        must_be_new: raise FileExistsError if the directory is there already.
+    """
+
+    def __init__(self, path: Path, *, must_be_new: bool = False) -> None:
+        self._path = path
+        self._must_be_new = must_be_new
+        self._file = path / LOCK_FILE
+        self._descriptor = -1
+        self._made: list[Path] = []
+        self._pid = os.getpid()
+
+    def __enter__(self) -> RunLock:
+        """Takes the lock.
+
+        Raises:
+            ConfigError: another process holds it (names the process), or the directory cannot be
+                made or written.
+            FileExistsError: the directory is not new, and must be.
+        """
+        try:
+            self._made = [path for path in (self._path, *self._path.parents) if not path.exists()]
+            self._make_directory()
+            self._descriptor = self._locked_file()
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            if self._must_be_new and self._path.is_dir():
+                raise
+            self._remove_made()
+            raise ConfigError(
+                f"{self._path} cannot be used as the directory of a run: {error}. Results and "
+                "checkpoints go there. Give another --run-dir, or make room or permissions for it."
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if os.getpid() != self._pid:  # a forked copy leaves: the run goes on in the original
+            os.close(self._descriptor)
+            return
+        # Removed while it is still locked: whoever opened it meanwhile notices, and tries again.
+        self._file.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._remove_made()
+
+    def _make_directory(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._path.mkdir()  # only one of several processes makes it
+        except FileExistsError:
+            if self._must_be_new or not self._path.is_dir():
+                raise
+
+    def _locked_file(self) -> int:
+        """The descriptor of the lock file, locked by this process."""
+        for _ in range(_MAX_TRIES):
+            # No link: where it leads to, a file of this user would be emptied.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._file, flags, 0o644)
+            try:
+                self._lock(descriptor)
+                if self._is_current(descriptor):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # its last owner removed it just now
+        raise BlockingIOError(errno.EAGAIN, "its lock changes hands all the time")
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(self._in_use_by(descriptor)) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            _LOCK_LOGGER.warning(
+                "%s cannot be locked (%s): make sure that no other process trains there.",
+                self._path,
+                error,
+            )
+
+    def _is_current(self, descriptor: int) -> bool:
+        """Whether the open file is the one that others would open now."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._file.stat())
+        except FileNotFoundError:
+            return False
+
+    def _in_use_by(self, descriptor: int) -> str:
+        pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        owner = f"process {pid}" if pid.isdigit() else "another process"
+        end = f" (kill {pid} lets it save first)" if pid.isdigit() else ""
+        return (
+            f"{self._path} is in use: {owner} trains there. Two in one directory would mix their "
+            "results and remove each other's checkpoints. Wait until it has ended, stop it"
+            f"{end}, or train in another --run-dir."
+        )
+
+    def _remove_made(self) -> None:
+        with contextlib.suppress(OSError):  # it is in use now
+            for path in self._made:
+                path.rmdir()

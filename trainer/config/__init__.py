@@ -11,9 +11,8 @@ algorithm_config              all of it together
 
 from trainer.config.algorithm_config import AlgorithmConfig
 from trainer.config.config_values import section
-from trainer.config.description import SettingDescription
-from trainer.config.offered import NO_EFFECT, NOT_OFFERED
-from trainer.config.setting import Merge, NotProvided, Setting
+from trainer.config.names import NO_EFFECT, NOT_OFFERED, SettingDescription
+from trainer.config.settings import Merge, NotProvided, Setting
 from trainer.errors import FrozenConfigError
 
 __all__ = [

@@ -13,16 +13,14 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
-from trainer.config.config_values import section_methods
-from trainer.config.description import SettingDescription, describe
-from trainer.config.dictionary import DictAccess
-from trainer.config.offered import not_offered_problems
-from trainer.config.problems import Problem, raise_problems
-from trainer.config.rule import Rule
-from trainer.config.rules import COMMON_RULES
-from trainer.config.sections import Sections
+from trainer.config.config_values import DictAccess, section_methods
+from trainer.config.names import SettingDescription, describe, not_offered_problems
+from trainer.config.run_sections import Sections
+from trainer.config.settings import Problem, raise_problems
 from trainer.config.specs import direct_runners
 from trainer.config.validation import (
+    COMMON_RULES,
+    Rule,
     callback_problems,
     in_place,
     module_problems,

@@ -1,25 +1,52 @@
-"""Settings of what happens around training: failures, reports, checkpoints, debugging."""
+"""Settings of learning and of what happens around it: failures, reports, checkpoints, debugging.
 
-# Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
+Settings of what happens around training: failures, reports, checkpoints, debugging.
+
+Settings of learning that all algorithms share: training, learners, modules.
+
+All sections that every algorithm shares, in the order in which they are documented.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from trainer.config.checks import (
+from trainer.config.acting_sections import (
+    CallbacksSection,
+    EnvironmentSection,
+    EnvRunnersSection,
+    EvaluationSection,
+)
+from trainer.config.config_values import ConfigValues, section
+from trainer.config.settings import (
+    Check,
+    Merge,
+    NotProvided,
+    Setting,
+    anything,
     boolean,
+    either,
     function,
     integer,
     mapping,
     number,
     one_of,
     optional,
+    schedule,
     text,
 )
-from trainer.config.config_values import ConfigValues, section
-from trainer.config.setting import Merge, NotProvided, Setting
+from trainer.config.stack_sections import StackSections
+from trainer.modules import RLModuleSpec, plain_names
+from trainer.rllib_names.config_sections import OldSections
+from trainer.types import DEFAULT_MODULE_ID
+
+# ---- run sections
+
+# Section methods only declare; the decorator `section` reads their arguments.
+# ruff: noqa: ARG002
+
 
 ConfigT = TypeVar("ConfigT", bound="RunSections")
 
@@ -182,3 +209,219 @@ class RunSections(ConfigValues):
             UnknownSettingError: an argument does not exist.
         """
         return self
+
+
+# ---- training sections
+
+# Section methods only declare; the decorator `section` reads their arguments.
+# ruff: noqa: ARG002
+
+
+TrainingT = TypeVar("TrainingT", bound="TrainingSections")
+
+Schedule = float | list[list[float]]
+"""A number, or the pairs of a piecewise linear schedule over env steps."""
+
+
+def _model_config(value: Any) -> Any:
+    """Accept a dataclass such as RLlib's `DefaultModelConfig`, and functions for their names."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    return {**value, **plain_names(value)} if isinstance(value, dict) else value
+
+
+_MODULE_SPEC = Check(
+    "None or an RLModuleSpec",
+    lambda value: value is None or isinstance(value, RLModuleSpec),
+)
+
+
+class TrainingSections(ConfigValues):
+    """`training()`, `learners()` and `rl_module()`."""
+
+    gamma = Setting[float](0.99, number(0, maximum=1))
+    lr = Setting[Schedule](0.001, schedule(0))
+    grad_clip = Setting[float | None](None, optional(number(above=0)))
+    grad_clip_by = Setting("global_norm", one_of("value", "norm", "global_norm"))
+    train_batch_size = Setting(32, integer(1), unit="env steps")
+    num_epochs = Setting(1, integer(1))
+    minibatch_size = Setting[int | None](None, optional(integer(1)), unit="env steps")
+    shuffle_batch_per_epoch = Setting(False, boolean())
+    optimizer = Setting[dict[str, Any]]({}, mapping(), merge=Merge.DEEP)
+    learner_class = Setting[Any](None, anything("None or a Learner class"))
+    learner_connector = Setting[Callable[..., Any] | None](None, optional(function()))
+    add_default_connectors_to_learner_pipeline = Setting(True, boolean())
+    learner_config_dict = Setting[dict[str, Any]]({}, mapping(), merge=Merge.DEEP)
+
+    num_learners = Setting(0, integer(0))
+    num_cpus_per_learner = Setting[float | str]("auto", either(number(0), one_of("auto")))
+    num_gpus_per_learner = Setting[float](0, number(0))
+    num_aggregator_actors_per_learner = Setting(0, integer(0))
+    max_requests_in_flight_per_aggregator_actor = Setting[float](3, number(1, infinite=True))
+    local_gpu_idx = Setting(0, integer(0))
+    max_requests_in_flight_per_learner = Setting[float](3, number(1, infinite=True))
+
+    model_config = Setting[dict[str, Any]](
+        {}, mapping(), merge=Merge.DEEP, normalize=_model_config, keeps_default=True
+    )
+    rl_module_spec = Setting[Any](None, _MODULE_SPEC)
+    algorithm_config_overrides_per_module = Setting[dict[str, Any]]({}, mapping(mapping()))
+
+    @section
+    def training(
+        self: TrainingT,
+        *,
+        gamma: float = NotProvided,
+        lr: Schedule = NotProvided,
+        grad_clip: float | None = NotProvided,
+        grad_clip_by: str = NotProvided,
+        train_batch_size: int = NotProvided,
+        train_batch_size_per_learner: int | None = NotProvided,
+        num_epochs: int = NotProvided,
+        minibatch_size: int | None = NotProvided,
+        shuffle_batch_per_epoch: bool = NotProvided,
+        model: dict[str, Any] = NotProvided,
+        optimizer: dict[str, Any] = NotProvided,
+        learner_class: Any = NotProvided,
+        learner_connector: Callable[..., Any] | None = NotProvided,
+        add_default_connectors_to_learner_pipeline: bool = NotProvided,
+        learner_config_dict: dict[str, Any] = NotProvided,
+        **more_settings: Any,
+    ) -> TrainingT:
+        """Say how the algorithm learns; algorithms add their own arguments.
+
+        Args:
+            gamma: the discount factor, in [0, 1].
+            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at
+                0.
+            grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
+            grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm"
+                all by their norm.
+            train_batch_size: env steps sampled for one update.
+            train_batch_size_per_learner: the same; there is one learner. None says nothing.
+            num_epochs: how often an update passes over its batch.
+            minibatch_size: rows per gradient step; None takes the whole batch.
+            shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
+            model: old name of `model_config`; merged into what is there.
+            optimizer: options of the optimizer.
+            learner_class: a Learner of your own.
+            learner_connector: makes connector pieces between episodes and learner.
+            add_default_connectors_to_learner_pipeline: keep the default pieces there.
+            learner_config_dict: your own data for a Learner of your own; nothing else reads it.
+            **more_settings: settings of the algorithm and old names, such as `num_sgd_iter`.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def learners(
+        self: TrainingT,
+        *,
+        num_learners: int = NotProvided,
+        num_cpus_per_learner: float | str = NotProvided,
+        num_gpus_per_learner: float = NotProvided,
+        num_aggregator_actors_per_learner: int = NotProvided,
+        max_requests_in_flight_per_aggregator_actor: float = NotProvided,
+        local_gpu_idx: int = NotProvided,
+        max_requests_in_flight_per_learner: float = NotProvided,
+        **old_names: Any,
+    ) -> TrainingT:
+        """Say where learning runs: here, always in the main process.
+
+        Args:
+            num_learners: learner processes; 0 learns in the main process.
+            num_cpus_per_learner: CPUs to reserve for each learner.
+            num_gpus_per_learner: GPUs to reserve for each learner.
+            num_aggregator_actors_per_learner: processes that build batches for each learner.
+            max_requests_in_flight_per_aggregator_actor: requests such a process may have waiting.
+            local_gpu_idx: which GPU a learner in the main process uses.
+            max_requests_in_flight_per_learner: requests a learner may have waiting.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def rl_module(
+        self: TrainingT,
+        *,
+        model_config: Any = NotProvided,
+        rl_module_spec: Any = NotProvided,
+        algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
+        **old_names: Any,
+    ) -> TrainingT:
+        """Say which networks are used.
+
+        Args:
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into
+                what is there.
+            rl_module_spec: an `RLModuleSpec` with a module class of your own.
+            algorithm_config_overrides_per_module: settings by module id.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+
+# ---- sections
+
+
+class Sections(
+    EnvironmentSection,
+    EnvRunnersSection,
+    TrainingSections,
+    CallbacksSection,
+    EvaluationSection,
+    RunSections,
+    StackSections,
+    OldSections,
+):
+    """The settings that every algorithm shares, and what follows directly from them.
+
+    Attributes:
+        in_evaluation: whether this config belongs to evaluation runners; set by the algorithm.
+    """
+
+    in_evaluation = Setting(False, boolean())
+
+    @property
+    def total_train_batch_size(self) -> int:
+        """Env steps sampled for one update, by all runners together."""
+        return self.train_batch_size
+
+    @property
+    def is_multi_agent(self) -> bool:
+        """Whether there is any module besides the default one."""
+        return list(self.policies) != [DEFAULT_MODULE_ID]
+
+    @property
+    def num_env_slots(self) -> int:
+        """How many envs sample at the same time, in all runners."""
+        return max(1, self.num_env_runners) * self.num_envs_per_env_runner
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Env steps that each env of a runner owes per sample.
+
+        With "auto" the train batch is divided by the number of env slots. What is left over is
+        given to the first runners, one more step for each of their envs, until it is used up; the
+        local runner (index 0) takes one more when anything is left. Example: 4000 steps, 3 runners
+        of one env: 1334, 1333, 1333.
+
+        Args:
+            worker_index: 1 and up for runners in processes, 0 for the local one.
+        """
+        fragment = self.rollout_fragment_length
+        if not isinstance(fragment, str):
+            return fragment
+        share, rest = divmod(self.total_train_batch_size, self.num_env_slots)
+        return (
+            share + 1
+            if (worker_index - 1) * self.num_envs_per_env_runner < rest and rest
+            else share
+        )

@@ -1,7 +1,7 @@
 """Settings of clusters, GPUs, frameworks and several agents: known here, mostly without effect.
 
 They are accepted so that configs written for RLlib need not be edited. Which of them do nothing,
-and which are refused unless they have their default, is written down in `trainer.config.offered`.
+and which are refused unless they have their default, is written down in `trainer.config.names`.
 """
 
 # Section methods only declare; the decorator `section` reads their arguments.
@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from trainer.config.checks import (
+from trainer.config.config_values import ConfigValues, section
+from trainer.config.settings import (
     Check,
+    NotProvided,
+    Setting,
     anything,
     boolean,
     integer,
@@ -23,8 +26,6 @@ from trainer.config.checks import (
     optional,
     text,
 )
-from trainer.config.config_values import ConfigValues, section
-from trainer.config.setting import NotProvided, Setting
 from trainer.types import DEFAULT_MODULE_ID
 
 ConfigT = TypeVar("ConfigT", bound="StackSections")

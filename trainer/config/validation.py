@@ -1,18 +1,46 @@
-"""Judging a config: single values, what is not offered, callbacks, rules; all problems at once."""
+"""Judging a config: single values, what is not offered, callbacks, rules; all problems at once.
+
+What a rule about several settings is.
+
+Rules that involve several settings, of every algorithm.
+A rule gets a config whose single values are all right — it is not asked when one of the settings it
+names has a problem already — and gives the problems it finds.
+
+Rules about evaluation that involve several settings.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from callbacks.errors import CallbackConfigError
-from trainer.config.problems import Problem, assignment
-from trainer.config.rule import Rule
-from trainer.config.sections import Sections
-from trainer.config.setting import Setting
-from trainer.errors import ConfigError
+from trainer.config.run_sections import Sections
+from trainer.config.settings import Problem, Setting, assignment, nearest
+from trainer.envs.tasks import TaskFunction
+from trainer.errors import ConfigError, UnknownSettingError
+from trainer.exploration import ExplorationSpec
 from trainer.modules import DefaultModelConfig, RLModuleSpec
+
+# ---- rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        settings: the settings it reads.
+        find: gives its problems with a config.
+    """
+
+    settings: tuple[str, ...]
+    find: Callable[[Any], Iterator[Problem]]
+
+
+# ---- validation
 
 
 def value_problems(
@@ -68,3 +96,271 @@ def rule_problems(
 def in_place(problem: Problem, place: str) -> Problem:
     """The same problem, told to be in a part of the config."""
     return dataclasses.replace(problem, what=f"{place}: {problem.what}")
+
+
+# ---- evaluation rules
+
+_FIXED_IN_EVALUATION: Final = {
+    "num_env_runners": "evaluation_num_env_runners",
+    "batch_mode": "evaluation_duration_unit",
+    "rollout_fragment_length": "evaluation_duration",
+}
+
+
+def evaluation_config_decides_nothing_twice(config: Sections) -> Iterator[Problem]:
+    """`evaluation_config` holds no setting that evaluation settings decide."""
+    overrides = config.evaluation_config
+    if not isinstance(overrides, dict):
+        return
+    for name, value in overrides.items():
+        instead = _FIXED_IN_EVALUATION.get(name, name)
+        if instead == name and "evaluation" not in name:
+            continue
+        yield Problem(
+            f"evaluation_config: {assignment(name, value)}",
+            f"in evaluation this follows from `{instead}` of the training config.",
+            f"Remove it, and set `{instead}` with evaluation().",
+            ("evaluation_config",),
+        )
+
+
+_AS_LEARNT: Final = ("observation_filter", "normalize_rewards", "clip_rewards")
+
+
+def evaluation_sees_what_training_sees(config: Sections) -> Iterator[Problem]:
+    """`evaluation_config` does not change what the network's inputs and the returns mean."""
+    overrides = config.evaluation_config
+    if not isinstance(overrides, dict):
+        return
+    for name in _AS_LEARNT:
+        if name in overrides and overrides[name] != config.read_value(name):
+            yield Problem(
+                f"evaluation_config: {assignment(name, overrides[name])}",
+                "evaluations play with the training's running statistics, and report the env's "
+                "own returns.",
+                "Remove it.",
+                ("evaluation_config",),
+            )
+
+
+_OF_THE_MODULE: Final = ("model_config", "rl_module_spec")
+
+
+def evaluation_acts_with_the_module_that_learns(config: Sections) -> Iterator[Problem]:
+    """`evaluation_config` does not ask for another network: the weights are those of training."""
+    overrides = config.evaluation_config
+    if not isinstance(overrides, dict):
+        return
+    for name in _OF_THE_MODULE:
+        if name not in overrides:
+            continue
+        given, trained = overrides[name], config.read_value(name)
+        if isinstance(given, dict) and isinstance(trained, dict):  # merged key by key
+            given, trained = {**trained, **given}, {**trained}
+        if given != trained:
+            yield Problem(
+                f"evaluation_config: {assignment(name, overrides[name])}",
+                "an evaluation acts with the weights that training has, so with its network.",
+                f"Remove it, or set `{name}` for training.",
+                ("evaluation_config", name),
+            )
+
+
+_BESIDE: Final = ("evaluation_parallel_to_training", "enable_async_evaluation")
+
+
+def evaluation_beside_training_has_runners(config: Sections) -> Iterator[Problem]:
+    """What evaluates while the main process trains are processes."""
+    if config.in_evaluation or config.evaluation_num_env_runners:
+        return
+    for name in _BESIDE:
+        if config.read_value(name):
+            yield Problem(
+                assignment(name, True),
+                "there are no evaluation processes that could work beside the main process.",
+                "Give evaluation_num_env_runners=1 or more.",
+                (name, "evaluation_num_env_runners"),
+            )
+
+
+def auto_duration_has_something_to_last_as_long_as(config: Sections) -> Iterator[Problem]:
+    """`evaluation_duration="auto"` follows the training step beside it."""
+    duration = config.evaluation_duration
+    if config.in_evaluation or duration != "auto" or config.evaluation_parallel_to_training:
+        return
+    yield Problem(
+        assignment("evaluation_duration", duration),
+        "an evaluation can last as long as the training step only beside it.",
+        "Give a number, or set evaluation_parallel_to_training=True.",
+        ("evaluation_duration", "evaluation_parallel_to_training"),
+    )
+
+
+def auto_chunks_are_in_order(config: Sections) -> Iterator[Problem]:
+    """The least is not above the most."""
+    least = config.evaluation_auto_duration_min_env_steps_per_sample
+    most = config.evaluation_auto_duration_max_env_steps_per_sample
+    if least > most:
+        yield Problem(
+            assignment("evaluation_auto_duration_min_env_steps_per_sample", least),
+            f"it is above evaluation_auto_duration_max_env_steps_per_sample={most}.",
+            "Exchange them, or give one alone.",
+            ("evaluation_auto_duration_min_env_steps_per_sample",),
+        )
+
+
+def custom_evaluation_can_be_called(config: Sections) -> Iterator[Problem]:
+    """The function takes the algorithm and the runners, and is called in the main process."""
+    function = config.custom_evaluation_function
+    if function is None or config.in_evaluation:
+        return
+    text = assignment("custom_evaluation_function", function)
+    try:
+        signature = inspect.signature(function)
+        signature.bind(None, None)
+    except TypeError:
+        yield Problem(
+            text,
+            f"it takes {signature}, and is called as function(algorithm, eval_env_runner_group).",
+            "Let it take these two arguments.",
+            ("custom_evaluation_function",),
+        )
+    except ValueError:
+        pass  # written in C: it has no signature
+    for name in _BESIDE:
+        if config.read_value(name):
+            yield Problem(
+                text,
+                f"it is your code and runs in the main process, so not while that trains ({name}).",
+                f"Leave {name} out: it is called after the training step.",
+                ("custom_evaluation_function", name),
+            )
+
+
+EVALUATION_RULES: Final = (
+    Rule(("evaluation_config",), evaluation_config_decides_nothing_twice),
+    Rule(("evaluation_config",), evaluation_sees_what_training_sees),
+    Rule(("evaluation_config", *_OF_THE_MODULE), evaluation_acts_with_the_module_that_learns),
+    Rule((*_BESIDE, "evaluation_num_env_runners"), evaluation_beside_training_has_runners),
+    Rule(
+        ("evaluation_duration", "evaluation_parallel_to_training"),
+        auto_duration_has_something_to_last_as_long_as,
+    ),
+    Rule(
+        (
+            "evaluation_auto_duration_min_env_steps_per_sample",
+            "evaluation_auto_duration_max_env_steps_per_sample",
+        ),
+        auto_chunks_are_in_order,
+    ),
+    Rule(("custom_evaluation_function", *_BESIDE), custom_evaluation_can_be_called),
+)
+"""Rules for every algorithm."""
+
+
+# ---- rules
+
+_ALLOWED_DEVIATION: Final = 0.1
+
+
+def fragment_fits_train_batch(config: Sections) -> Iterator[Problem]:
+    """Whole rounds of fragments exceed the train batch by at most a tenth.
+
+    A round is one fragment of every env; rounds are sampled until the train batch is full.
+    """
+    fragment, batch = config.rollout_fragment_length, config.total_train_batch_size
+    if isinstance(fragment, str) or config.in_evaluation:
+        return
+    slots = config.num_env_slots
+    sampled = -(-batch // (slots * fragment)) * slots * fragment
+    if sampled - batch <= _ALLOWED_DEVIATION * batch:
+        return
+    yield Problem(
+        assignment("rollout_fragment_length", fragment),
+        f"{slots} envs would sample {sampled} env steps for train_batch_size={batch}, "
+        "more than a tenth too many.",
+        f'Give rollout_fragment_length={max(1, batch // slots)} or "auto".',
+        ("rollout_fragment_length", "train_batch_size"),
+    )
+
+
+def every_env_owes_a_step(config: Sections) -> Iterator[Problem]:
+    """With fragments made from the train batch, every env has at least one step to do."""
+    slots = config.num_env_slots
+    batch = config.total_train_batch_size
+    if config.rollout_fragment_length != "auto" or config.in_evaluation or batch >= slots:
+        return
+    yield Problem(
+        assignment("train_batch_size", batch),
+        f"{slots} envs sample, so some of them would have nothing to do.",
+        f"Give train_batch_size={slots} or more, or use fewer envs.",
+        ("train_batch_size",),
+    )
+
+
+FILTERS: Final = ("NoFilter", "MeanStdFilter")
+"""What `observation_filter` may be."""
+
+
+def filter_is_known(config: Sections) -> Iterator[Problem]:
+    """The observation filter exists."""
+    name = config.observation_filter
+    if name in FILTERS:
+        return
+    meant = nearest(name, FILTERS, similarity=0.4)
+    yield Problem(
+        assignment("observation_filter", name),
+        f"there are {' and '.join(repr(known) for known in FILTERS)}.",
+        f"Did you mean {meant!r}?" if meant else "Change other things with env wrappers.",
+        ("observation_filter",),
+    )
+
+
+def exploration_can_be_made(config: Any) -> Iterator[Problem]:
+    """The exploration strategy exists and takes the arguments."""
+    if not config.exploration_config:
+        return  # the algorithm's own, made of settings with checks of their own
+    try:
+        ExplorationSpec.from_config(config.get_exploration_config())
+    except ConfigError as error:
+        yield Problem(
+            assignment("exploration_config", config.exploration_config),
+            str(error).removeprefix("exploration_config: "),
+            settings=("exploration_config",),
+            unknown=isinstance(error, UnknownSettingError),
+        )
+
+
+def task_function_takes_its_arguments(config: Sections) -> Iterator[Problem]:
+    """`env_task_fn` can be called as it will be."""
+    function = config.env_task_fn
+    if function is None or TaskFunction.takes_its_arguments(function):
+        return
+    yield Problem(
+        assignment("env_task_fn", function),
+        "it cannot be called with three arguments.",
+        "Write it as `def env_task_fn(train_results, task_settable_env, env_ctx): return task`.",
+        ("env_task_fn",),
+    )
+
+
+COMMON_RULES: Final = (
+    Rule(("env_task_fn",), task_function_takes_its_arguments),
+    *EVALUATION_RULES,
+    Rule(("exploration_config",), exploration_can_be_made),
+    Rule(("observation_filter",), filter_is_known),
+)
+"""Rules for every algorithm."""
+
+_SAMPLING: Final = (
+    "num_env_runners",
+    "num_envs_per_env_runner",
+    "rollout_fragment_length",
+    "train_batch_size",
+)
+
+ON_POLICY_RULES: Final = (
+    Rule(_SAMPLING, fragment_fits_train_batch),
+    Rule(_SAMPLING, every_env_owes_a_step),
+)
+"""Rules for algorithms that learn from each sample once."""

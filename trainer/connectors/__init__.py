@@ -12,17 +12,15 @@ from trainer.connectors.advantages import (
     standardize,
 )
 from trainer.connectors.connected_env import ConnectedEnv, ConnectorFactories
-from trainer.connectors.normalization import (
+from trainer.connectors.observations import (
     Normalization,
+    NormalizationSettings,
+    NormalizationStatistics,
+    ObservationEncoder,
     ObservationNormalizer,
     RewardTransform,
     RunningMoments,
 )
-from trainer.connectors.normalization_statistics import (
-    NormalizationSettings,
-    NormalizationStatistics,
-)
-from trainer.connectors.observations import ObservationEncoder
 from trainer.connectors.pieces import (
     ConnectorPipelineV2,
     ConnectorV2,

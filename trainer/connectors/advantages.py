@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints.arguments import checked_arguments, require_keys
-from trainer.episodes.columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
+from trainer.episodes.episode_columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
 from trainer.errors import EpisodeError
 from trainer.types import Array
 

@@ -23,7 +23,7 @@ from trainer.connectors.pieces import (
     newest_of,
 )
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.columns import ACTIONS
+from trainer.episodes.episode_columns import ACTIONS
 from trainer.errors import ConfigError
 from trainer.types import State
 

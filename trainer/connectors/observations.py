@@ -4,22 +4,239 @@ Box observations are flattened, Discrete and MultiDiscrete ones become one-hot c
 ones zeros and ones; the parts of Dict and Tuple observations stand side by side in the space's own
 order. An action mask comes last, whatever its place in the space. Nothing is scaled or normalised,
 unless the encoder is given a normalizer.
+
+Observations and rewards on a common scale: what is done to them, and from which moments.
+    moments = moments.merged(RunningMoments.of(rows))      everything seen so far
+    normalizer = ObservationNormalizer.of(moments, ...)    a frozen value, sent to whoever acts
+    network_rows = normalizer(rows)
+
+Only pure functions and frozen values are here; `trainer.connectors.observations`
+collects the moments.
+
+Sources: Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance", equation 2.1
+(merging moments); the scaling of rewards by the standard deviation of the discounted return is
+OpenAI Baselines' `VecNormalize` (2017), as in gymnasium's `NormalizeReward`.
+
+The running statistics behind normalisation: kept in the main process, fed by samples.
+They need no reports from env runners, for the main process has every observation and reward in the
+episodes that were sampled, ordered by env slot, then time. So what the statistics become depends
+neither on how slots are spread over runners nor on which of them died.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from trainer.connectors.normalization import ObservationNormalizer
-from trainer.errors import EnvContractError, UnsupportedSpaceError
+from checkpoints import check_shape, like
+from checkpoints.state_shapes import dict_of, fields, number
+from trainer.episodes import SingleAgentEpisode
+from trainer.episodes.conversion import with_rewards
+from trainer.errors import EnvContractError, EpisodeError, UnsupportedSpaceError
 from trainer.spaces import ACTION_MASK_KEY, OBSERVATION_SPACES, split_observation
-from trainer.types import Array, FloatArray
+from trainer.types import Array, FloatArray, State
+
+# ---- normalization
+
+LIMIT: Final = 10.0
+"""Normalised observations and rewards are clipped to ± this (the value of Stable-Baselines3)."""
+
+EPSILON: Final = 1e-8
+"""Added to standard deviations (RLlib's value in its `MeanStdFilter`)."""
+
+_RESOLUTION: Final = 1e-7
+"""A standard deviation below this share of the mean is what rounding to float32 makes of no change
+at all."""
+
+
+@dataclass(frozen=True)
+class RunningMoments:
+    """Count, mean and sum of squared deviations of everything seen so far, number by number.
+
+    Attributes:
+        count: rows seen.
+        mean: float64 [D]; 0 before the first row.
+        squares: sum of (x - mean)², float64 [D].
+    """
+
+    count: int
+    mean: Array
+    squares: Array
+
+    @classmethod
+    def empty(cls, size: int) -> RunningMoments:
+        """Of no rows of `size` numbers."""
+        return cls(0, np.zeros(size), np.zeros(size))
+
+    @classmethod
+    def of(cls, rows: Array) -> RunningMoments:
+        """Of some rows, [B, D] of any number type.
+
+        Raises:
+            EpisodeError: a number is not finite; it would stay in the moments for ever.
+        """
+        if not len(rows):
+            return cls.empty(rows.shape[1])
+        # Too large numbers are found below; they need no warning besides.
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = rows.mean(axis=0, dtype=np.float64)
+            squares = np.square(rows - mean).sum(axis=0)
+        if not np.isfinite(squares).all():
+            places = np.flatnonzero(~np.isfinite(squares)).tolist()
+            raise EpisodeError(
+                "Running means and standard deviations cannot take in numbers that are not finite; "
+                f"the env gave some, at {places} of the encoded observation (or as a reward, if "
+                "that is [0] of 1). Correct the env, or leave normalisation out."
+            )
+        return cls(len(rows), mean, squares)
+
+    def merged(self, other: RunningMoments) -> RunningMoments:
+        """Of everything that both have seen; order matters in the last bits."""
+        if not self.count:
+            return other
+        if not other.count:
+            return self
+        count = self.count + other.count
+        difference = other.mean - self.mean
+        mean = self.mean + difference * (other.count / count)
+        squares = self.squares + other.squares
+        squares += np.square(difference) * (self.count * other.count / count)
+        return RunningMoments(count, mean, squares)
+
+    @property
+    def std(self) -> Array:
+        """Standard deviations of what was seen (not an estimate for more), float64 [D].
+
+        1 where nothing ever changed: there is no scale to bring it to.
+        """
+        std = np.sqrt(self.squares / max(1, self.count))
+        has_changed = std > _RESOLUTION * np.abs(self.mean)
+        unchanged: Array = np.where(has_changed & (std > 0.0), std, 1.0)
+        return unchanged
+
+    def get_state(self) -> State:
+        """Plain data; copies."""
+        return {"count": self.count, "mean": self.mean.copy(), "squares": self.squares.copy()}
+
+    @classmethod
+    def from_state(cls, state: State) -> RunningMoments:
+        """The moments that `get_state` was called on."""
+        return cls(int(state["count"]), np.array(state["mean"]), np.array(state["squares"]))
+
+
+@dataclass(frozen=True)
+class ObservationNormalizer:
+    """Brings encoded observations to mean 0 and standard deviation 1: clip((x - mean) / (std + ε)).
+
+    Every row is computed by itself, so it has the same bits whatever other rows are in the batch.
+
+    Attributes:
+        mean: float64 [D].
+        factors: 1 / (std + ε), float64 [D].
+        limits: what the results are clipped to, float64 [D].
+    """
+
+    mean: Array
+    factors: Array
+    limits: Array
+
+    @classmethod
+    def of(cls, moments: RunningMoments, *, is_normalized: Array) -> ObservationNormalizer:
+        """The normalizer that follows from what was seen.
+
+        Args:
+            moments: of D numbers; without any row, numbers are only clipped.
+            is_normalized: which numbers are changed at all, bool [D]; one-hot codes, bits and
+                action masks are not.
+        """
+        has_moments = is_normalized & bool(moments.count)
+        return cls(
+            mean=np.where(has_moments, moments.mean, 0.0),
+            factors=np.where(has_moments, 1.0 / (moments.std + EPSILON), 1.0),
+            limits=np.where(is_normalized, LIMIT, np.inf),
+        )
+
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        """Normalised rows, a new array of float32 [B, D].
+
+        In float64 until the end: the difference of large float32 numbers would lose what is left.
+        """
+        numbers = rows - self.mean
+        numbers *= self.factors
+        np.minimum(numbers, self.limits, out=numbers)
+        np.maximum(numbers, -self.limits, out=numbers)
+        return numbers.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class RewardTransform:
+    """What learners make of the env's rewards; reported returns stay the env's own.
+
+    Clipping comes first, then scaling. Rewards are not shifted: that would change what is best.
+
+    Attributes:
+        clip: True takes signs, a number c clips to ±c; None and False leave rewards as they are.
+        factor: 1 / (std of the discounted return + ε); None if rewards are not scaled.
+    """
+
+    clip: float | bool | None = None
+    factor: float | None = None
+
+    @property
+    def does_clip(self) -> bool:
+        """Whether `clipped` changes anything."""
+        return self.clip is not None and self.clip is not False
+
+    def clipped(self, rewards: Array) -> Array:
+        """The rewards clipped, [B]."""
+        if not self.does_clip:
+            return rewards
+        if self.clip is True:
+            signs: Array = np.sign(rewards)
+            return signs
+        limit = float(self.clip or 0.0)
+        within: Array = np.clip(rewards, -limit, limit)
+        return within
+
+    def scaled(self, rewards: Array) -> Array:
+        """The rewards scaled, and then clipped to ±`LIMIT`; [B], of the same number type."""
+        if self.factor is None:
+            return rewards
+        scaled: Array = np.clip(rewards * rewards.dtype.type(self.factor), -LIMIT, LIMIT)
+        return scaled
+
+    def __call__(self, rewards: Array) -> Array:
+        """Both, [B] of floats."""
+        return self.scaled(self.clipped(rewards))
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """What is in force for observations and rewards: a value that travels to the env runners.
+
+    Attributes:
+        observations: None leaves them as they are encoded.
+        rewards: None leaves them as the env paid them.
+    """
+
+    observations: ObservationNormalizer | None = None
+    rewards: RewardTransform | None = None
+
+    def rewards_to_learn(self, rewards: Any) -> Any:
+        """What a learner takes for the rewards of single steps, [B] of floats."""
+        return rewards if self.rewards is None else self.rewards(rewards)
+
+
+NOTHING: Final = Normalization()
+"""Changes nothing: what is in force unless a config says otherwise."""
+
+
+# ---- observations
 
 
 @dataclass(frozen=True)
@@ -196,3 +413,153 @@ def _value_at(value: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         value = value[key]
     return value
+
+
+# ---- normalization statistics
+
+
+@dataclass(frozen=True)
+class NormalizationSettings:
+    """What is to be normalised.
+
+    Attributes:
+        observations: by running mean and standard deviation (`observation_filter`).
+        rewards: by the running standard deviation of the discounted return (`normalize_rewards`).
+        clip_rewards: see `RewardTransform`.
+        gamma: discount per env step of that return, in [0, 1].
+        num_slots: sub-envs that are sampled, ≥ 1: so many episodes may be running.
+    """
+
+    observations: bool = False
+    rewards: bool = False
+    clip_rewards: float | bool | None = None
+    gamma: float = 0.99
+    num_slots: int = 1
+
+
+class NormalizationStatistics:
+    """Collects moments, and says what follows from them.
+
+    Life: `add` after each sample; `current` when a training step is over; `get_state` and
+    `set_state` for the checkpoint component "connectors".
+    """
+
+    def __init__(self, settings: NormalizationSettings, encoder: ObservationEncoder) -> None:
+        """Begins with nothing seen.
+
+        Args:
+            settings: what is to be normalised.
+            encoder: of the observation space, without a normalizer.
+        """
+        self.settings = settings
+        self._encoder = encoder
+        self._observations = RunningMoments.empty(encoder.size)
+        self._returns = RunningMoments.empty(1)
+        # Of running episodes: the discounted return so far, by id, oldest first.
+        self._running: dict[str, float] = {}
+
+    @property
+    def has_state(self) -> bool:
+        """Whether anything depends on what was seen."""
+        return self.settings.observations or self.settings.rewards
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether anything is changed at all."""
+        return self.has_state or RewardTransform(self.settings.clip_rewards).does_clip
+
+    def add(self, chunks: Sequence[SingleAgentEpisode]) -> None:
+        """Takes in what was sampled.
+
+        Every observation that an env returned counts once: the last one of a chunk that was cut is
+        the first one of the next, and counts there no more.
+
+        Args:
+            chunks: ordered by env slot, then time; after `to_numpy()`.
+
+        Raises:
+            EpisodeError: a number is not finite; nothing is changed.
+        """
+        observations, returns, running = self._observations, self._returns, self._running
+        played = [chunk for chunk in chunks if len(chunk) > 0]
+        if not played:
+            return
+        if self.settings.observations:
+            rows = [self._fresh_rows(chunk) for chunk in played]
+            observations = observations.merged(RunningMoments.of(np.concatenate(rows)))
+        if self.settings.rewards:
+            running = dict(running)
+            sums = np.concatenate([self._discounted(chunk, running) for chunk in played])
+            returns = returns.merged(RunningMoments.of(sums[:, None]))
+            for id_ in list(running)[: -self.settings.num_slots]:
+                del running[id_]  # of episodes that were given up
+        self._observations, self._returns, self._running = observations, returns, running
+
+    def with_clipped_rewards(
+        self, chunks: Sequence[SingleAgentEpisode]
+    ) -> Sequence[SingleAgentEpisode]:
+        """The chunks as a replay buffer stores them, which adds rewards up before they are scaled.
+
+        Chunks that are changed are copies, because callbacks may hold the others.
+        """
+        transform = RewardTransform(self.settings.clip_rewards)
+        if not transform.does_clip:
+            return chunks
+        return [with_rewards(chunk, transform.clipped(chunk.rewards.data)) for chunk in chunks]
+
+    def current(self) -> Normalization:
+        """What follows from everything seen so far."""
+        settings = self.settings
+        normalizer = transform = None
+        if settings.observations:
+            normalizer = ObservationNormalizer.of(
+                self._observations, is_normalized=self._encoder.is_scalable
+            )
+        if settings.rewards:
+            transform = RewardTransform(
+                settings.clip_rewards, float(1.0 / (self._returns.std[0] + EPSILON))
+            )
+        elif RewardTransform(settings.clip_rewards).does_clip:
+            transform = RewardTransform(settings.clip_rewards)
+        if normalizer is None and transform is None:
+            return NOTHING
+        return Normalization(normalizer, transform)
+
+    def get_state(self) -> State:
+        """Plain data: the moments, and the discounted returns of running episodes."""
+        return {
+            "observations": self._observations.get_state(),
+            "returns": self._returns.get_state(),
+            "running": dict(self._running),
+        }
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        now = self.get_state()
+        moments = {name: like(now[name]) for name in ("observations", "returns")}
+        check_shape(state, fields({**moments, "running": dict_of(number)}))
+
+    def set_state(self, state: State) -> None:
+        """Goes on where `get_state` was called."""
+        self._observations = RunningMoments.from_state(state["observations"])
+        self._returns = RunningMoments.from_state(state["returns"])
+        self._running = dict(state["running"])
+
+    def _fresh_rows(self, chunk: SingleAgentEpisode) -> Array:
+        """The encoded observations of a chunk that no earlier chunk had, [T or T + 1, D]."""
+        rows = self._encoder.encode(chunk.get_observations())
+        return rows[1:] if chunk.t_started > 0 else rows
+
+    def _discounted(self, chunk: SingleAgentEpisode, running: dict[str, float]) -> Array:
+        """R_t = γ R_{t-1} + r_t over a chunk, float64 [T]; R goes on where the last chunk ended."""
+        rewards = RewardTransform(self.settings.clip_rewards).clipped(
+            np.asarray(chunk.get_rewards(), np.float64)
+        )
+        gamma, total = self.settings.gamma, running.pop(chunk.id_, 0.0)
+        sums = []
+        for reward in rewards.tolist():
+            total = gamma * total + reward
+            sums.append(total)
+        if not chunk.is_done:
+            running[chunk.id_] = total
+        return np.array(sums)

@@ -24,7 +24,7 @@ from gymnasium import spaces
 from checkpoints.arguments import boolean, instance, integer, number, optional, several, takes
 from trainer.connectors.observations import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.columns import OBS
+from trainer.episodes.episode_columns import OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.types import State
 

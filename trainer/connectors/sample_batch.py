@@ -27,7 +27,7 @@ SEQ_LENS: Final = "seq_lens"
 
 @checked_methods()
 class SampleBatch(dict[str, Any], SampleBatchNames):
-    """{column: one row per env step}; the names are those of `trainer.episodes.columns`.
+    """{column: one row per env step}; the names are those of `trainer.episodes.episode_columns`.
 
     Columns are arrays, or dicts and tuples of arrays where a space is one. As in RLlib, `len()` and
     `count` are the number of rows, not of columns.

@@ -1,19 +1,38 @@
-"""From observations to actions, with a module: one forward pass for all rows."""
+"""From observations to actions: one forward pass for all rows, a strategy, noise on weights.
+
+From observations to actions, with a module: one forward pass for all rows.
+
+Where the actions of a runner come from: its module, a strategy, or uniform draws.
+
+From observations to actions with an exploration strategy; plain sampling does without.
+
+Modules whose weights carry the noise of an episode, for strategies that perturb weights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from trainer.connectors import ActionDecoder, Normalization, ObservationEncoder, before_decoding
-from trainer.episodes import nested
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
-from trainer.errors import EnvContractError, ModuleError
+from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.messages import EnvRunnerSpec
+from trainer.env_runners.slot_env_state import copied
+from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.conversion import add_output
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, OBS
+from trainer.errors import ConfigError, EnvContractError, ModuleError
+from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import RLModule
+from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import Array, FloatArray
+
+# ---- acting
 
 
 class Acting:
@@ -59,7 +78,7 @@ class Acting:
                 f"{type(module).__name__}.forward_acting gives an array of shape {list(found)} for "
                 f"1 observation; {module.action_space} needs {list(expected)}: K = "
                 "`self.action_distribution.num_inputs` numbers per row. Correct it, and check the "
-                "whole network with `trainer.testing.modules.check_module`."
+                "whole network with `trainer.testing.checks.check_module`."
             )
 
     def normalize_with(self, normalization: Normalization) -> None:
@@ -155,3 +174,331 @@ class Acting:
     def to_env(self, action: Any) -> Any:
         """An action of the module as the env takes it."""
         return self._decoder.to_env(action)
+
+
+# ---- perturbed modules
+
+
+class PerturbedModules:
+    """A copy of a module for each env slot: its weights plus stddev · noise of the episode.
+
+    Life: `begin_episode` draws a slot's noise; `refresh` once per request, because weights and
+    standard deviation change between requests only; `forward` per vector step. What a slot acts
+    with is a function of its episode, the newest weights and the newest standard deviation, so it
+    is found again after a repair.
+    """
+
+    def __init__(self, module: RLModule, strategy: Exploration) -> None:
+        self._module = module
+        self._strategy = strategy
+        shapes = module.parameters.shapes
+        self._names = [name for name in shapes if module.is_for_acting(name)]
+        self._copies: dict[int, RLModule] = {}
+        self._noise: dict[int, Array] = {}
+
+    def begin_episode(self, slot: int, rng: np.random.Generator) -> None:
+        """Draws the noise of the episode that begins in a slot, or goes on there.
+
+        Args:
+            slot: its number in the runner.
+            rng: the episode's own generator.
+        """
+        shapes = {name: self._module.parameters.shapes[name] for name in self._names}
+        drawn = self._strategy.perturbation(shapes, rng)
+        noise = self._module.parameters.zeros_like()
+        start = 0
+        for view in (noise.views[name] for name in self._names):
+            view[...] = drawn[start : start + view.size].reshape(view.shape)
+            start += view.size
+        self._noise[slot] = noise.flat
+        if slot not in self._copies:
+            self._copies[slot] = copy.deepcopy(self._module)
+        self._update(slot)
+
+    def refresh(self) -> None:
+        """Takes over the newest weights and the newest standard deviation."""
+        for slot in self._copies:
+            self._update(slot)
+
+    def _update(self, slot: int) -> None:
+        stddev = np.float32(self._strategy.current_stddev)
+        parameters = self._copies[slot].parameters
+        np.add(self._module.parameters.flat, stddev * self._noise[slot], out=parameters.flat)
+
+    def forward(self, batch: Mapping[str, Array], slots: Sequence[int]) -> Array:
+        """The distribution inputs of each slot's own module, [B, K].
+
+        Args:
+            batch: encoded observations, a row for each of `slots`.
+            slots: numbers in the runner.
+        """
+        rows = [
+            self._copies[slot].forward_exploration({OBS: batch[OBS][row : row + 1]})
+            for row, slot in enumerate(slots)
+        ]
+        return np.concatenate([row[ACTION_DIST_INPUTS] for row in rows])
+
+
+# ---- exploring
+
+
+class Exploring:
+    """An exploration strategy at work in one runner.
+
+    Attributes:
+        strategy: what chooses.
+        noise_kind, noise_width: the random numbers that it takes per step.
+        gives_logp: whether it brings log-likelihoods with every step.
+    """
+
+    @classmethod
+    def of(
+        cls, acting: Acting, spec: ExplorationSpec, *, num_workers: int = 0, worker_index: int = 0
+    ) -> Exploring | None:
+        """None if the strategy only draws from the distribution, which acting does by itself.
+
+        Raises:
+            UnsupportedSpaceError: the strategy cannot serve the action space.
+            ConfigError: an argument of the strategy is wrong.
+        """
+        if spec.is_plain_sampling:
+            return None
+        strategy = spec.make(
+            acting.space,
+            distribution=acting.distribution,
+            num_workers=num_workers,
+            worker_index=worker_index,
+        )
+        return cls(acting, strategy)
+
+    def __init__(self, acting: Acting, strategy: Exploration) -> None:
+        self.strategy = strategy
+        self.noise_kind = strategy.noise_kind
+        self.noise_width = strategy.noise_width
+        self.gives_logp = strategy.gives_logp
+        self._acting = acting
+        self._perturbed = (
+            PerturbedModules(acting.module, strategy) if strategy.perturbs_weights else None
+        )
+
+    def act(
+        self,
+        observations: list[Any],
+        noise: Array,
+        *,
+        slots: Sequence[int],
+        timestep: int,
+        explore: bool,
+        where: Callable[[int], str],
+    ) -> tuple[list[Any], list[Any]]:
+        """One action per observation.
+
+        Args:
+            observations: B elements of the observation space.
+            noise: float64 [B, noise_width].
+            slots: whose observations these are.
+            timestep: see `Exploration.get_exploration_action`.
+            explore: False takes the most likely actions, with the weights as they are.
+            where: says which observation a row is, for an error text.
+
+        Returns:
+            B actions as the module gives them, and B rows of distribution inputs; pairs of these
+            and log-likelihoods if the strategy gives such (`Exploration.gives_logp`).
+
+        Raises:
+            EnvContractError: see `Acting.act`.
+            ConfigError: the strategy gave another number of actions.
+        """
+        acting = self._acting
+        batch = acting.encoded(observations, where)
+        if self._perturbed is not None and explore:
+            inputs = self._perturbed.forward(batch, slots)
+        else:
+            inputs = acting.inputs(batch, explore=explore)
+        choice = ActionChoice(acting.distribution, inputs, noise, self.noise_kind, slots)
+        actions, logp = self.strategy.get_exploration_action(
+            action_distribution=choice, timestep=timestep, explore=explore
+        )
+        # Copies: a strategy or module of the user's may write into the same memory again.
+        inputs, actions, logp = copied(inputs), copied(actions), copied(logp)
+        rows = acting.rows(actions, len(slots))
+        if len(rows) != len(slots) or (logp is not None and len(logp) != len(slots)):
+            raise ConfigError(
+                f"{type(self.strategy).__name__}.get_exploration_action() gave {len(rows)} actions "
+                f"and {None if logp is None else len(logp)} log-likelihoods for {len(slots)} env "
+                "slots. Return one row for each row of `action_distribution.inputs`."
+            )
+        if not self.gives_logp:
+            return rows, list(inputs)
+        if logp is None:
+            logp = self.logp(inputs, actions, timestep=timestep, explore=explore)
+        return rows, list(zip(inputs, logp, strict=True))
+
+    def logp(self, inputs: Array, actions: Array, *, timestep: int, explore: bool) -> Array:
+        """Log-likelihoods under what chose the actions, [B]; see `Exploration.logp`."""
+        if explore:
+            return self.strategy.logp(inputs, actions, timestep=timestep)
+        return self._acting.distribution.logp(inputs, actions)
+
+    def pass_over(self, slot: int, noise: Array) -> None:
+        """Goes one step on in a slot whose action was chosen otherwise.
+
+        Args:
+            slot: its number in the runner.
+            noise: the step's random numbers, [noise_width].
+        """
+        self.strategy.advance([slot], noise.reshape(1, -1))
+
+    def begin_episode(
+        self,
+        slot: int,
+        rng: Callable[[], np.random.Generator],
+        *,
+        played: Iterable[Array] = (),
+    ) -> None:
+        """Begins an episode, or goes on with one in the middle after the slot was put back.
+
+        Args:
+            slot: its number in the runner.
+            rng: gives the episode's own generator, for noise on weights.
+            played: the random numbers of the steps that were made already, [noise_width] each.
+        """
+        self.strategy.begin_episode(slot)
+        if self._perturbed is not None:
+            self._perturbed.begin_episode(slot, rng())
+        for noise in played:
+            self.pass_over(slot, noise)
+
+    def refresh(self) -> None:
+        """Takes over new weights and a new state of the strategy, before a request is answered."""
+        if self._perturbed is not None:
+            self._perturbed.refresh()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what the main process' strategy knows."""
+        self.strategy.set_state(dict(state))
+
+
+# ---- action source
+
+Where = Callable[[list[EnvSlot], int], str]
+"""Says which observation a row of some slots is, for an error text."""
+
+
+class ActionSource:
+    """Gives the actions of env slots; a function of each slot's position and of its row alone.
+
+    Attributes:
+        acting: asks the module.
+        exploring: the strategy at work; None for plain sampling.
+        outputs: the extra outputs that each step brings.
+    """
+
+    def __init__(self, module: RLModule, spec: EnvRunnerSpec, *, where: Where) -> None:
+        self.acting = Acting(
+            module, normalize_actions=spec.normalize_actions, clip_actions=spec.clip_actions
+        )
+        self.exploring = Exploring.of(
+            self.acting,
+            spec.exploration,
+            num_workers=spec.num_workers,
+            worker_index=spec.worker_index,
+        )
+        self.outputs: tuple[str, ...] = (ACTION_DIST_INPUTS,)
+        if self.exploring is not None and self.exploring.gives_logp:
+            self.outputs = (ACTION_DIST_INPUTS, ACTION_LOGP)
+        self._explore, self._timestep = spec.explore, 0
+        self._spec = spec
+        self._where = where
+
+    def noise_stream(self) -> NoiseStream:
+        """A new stream of the numbers that actions take."""
+        source = self.exploring or self.acting
+        return NoiseStream(
+            self._spec.root_seed,
+            self._spec.role,
+            kind=source.noise_kind,
+            width=source.noise_width,
+        )
+
+    def act(
+        self, active: list[EnvSlot], *, explore: bool, timestep: int
+    ) -> tuple[list[Any], list[Any]]:
+        """An action for each slot, and what it comes from: one value of `outputs`, or a tuple."""
+        self._explore, self._timestep = explore, timestep
+        noise = None
+        # Also where nothing is drawn: the stream stays in step with the episode.
+        rows = [slot.noise.next_row() for slot in active]
+        if explore or self.exploring is not None:
+            noise = np.concatenate(rows).reshape(len(rows), -1)
+        observations = [slot.observation for slot in active]
+        where = partial(self._where, active)
+        if self.exploring is None or noise is None:
+            return self.acting.act(observations, noise, where=where)
+        return self.exploring.act(
+            observations,
+            noise,
+            slots=[slot.index for slot in active],
+            timestep=timestep,
+            explore=explore,
+            where=where,
+        )
+
+    def logp(self, inputs: Array, actions: Any) -> Array:
+        """The log-likelihoods of actions of the request at work, [B].
+
+        Args:
+            inputs: the distribution inputs that they came from, [B, K].
+            actions: as the module gives them, [B, …].
+        """
+        if self.exploring is None:
+            return self.acting.distribution.logp(inputs, actions)
+        return self.exploring.logp(inputs, actions, timestep=self._timestep, explore=self._explore)
+
+    def add_logp(self, episodes: Sequence[SingleAgentEpisode]) -> None:
+        """Adds the log-likelihoods of the episodes' actions as an extra output of all their steps.
+
+        Done once per request, within which neither timestep nor strategy change: for all steps
+        together it costs little more than for a single one.
+        """
+        add_output(episodes, ACTION_LOGP, source=ACTION_DIST_INPUTS, compute=self.logp)
+
+    def draw_uniformly(self, active: list[EnvSlot]) -> tuple[list[Any], None]:
+        """Actions drawn uniformly from the action space, without the module."""
+        actions = []
+        for slot in active:
+            rng = slot.exploration_rng(self._spec.root_seed)
+            where = partial(self._where, [slot])
+            actions.append(self.acting.draw_uniformly(slot.observation, rng, where=where))
+            noise = slot.noise.next_row()  # the stream stays in step with the episode
+            if self.exploring is not None:
+                self.exploring.pass_over(slot.index, noise)
+        return actions, None
+
+    def begin_episode(self, slot: EnvSlot, stream: int, *, played: int = 0) -> None:
+        """Tells the strategy of an episode that begins, or goes on after a repair.
+
+        Args:
+            slot: which has its noise at the beginning of the episode.
+            stream: first half of the episode's position.
+            played: steps of it that were made already.
+        """
+        if self.exploring is None:
+            return
+        # Four integers: no other use of the role has as many.
+        position = (self._spec.role, stream, slot.episode_number, 0)
+        self.exploring.begin_episode(
+            slot.index,
+            lambda: position_rng(self._spec.root_seed, Role.EXPLORATION, *position),
+            played=(slot.noise.next_row() for _ in range(played)),
+        )
+
+    def refresh(self) -> None:
+        """Takes over what may have changed between two requests."""
+        if self.exploring is not None:
+            self.exploring.refresh()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what the main process' strategy knows."""
+        if self.exploring is not None:
+            self.exploring.set_state(state)

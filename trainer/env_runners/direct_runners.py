@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from trainer.env_runners.spec import EnvRunnerSpec
+from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.errors import ConfigError
 from trainer.runtime.restart_policy import RestartPolicy
 

@@ -1,20 +1,26 @@
 """What every env runner offers to its users.
 
 These are callbacks, functions given to `foreach_env_runner`, and custom evaluation functions.
+
+The settings as callbacks see them in a runner: to read, never to change.
+
+The env runner of this process, for code that is not given one: envs, networks, old callbacks.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Mapping
+import contextlib
+import difflib
+import weakref
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
-from checkpoints.component_tree import naming_component
+from checkpoints.components import naming_component
 from checkpoints.state_shapes import count, fields
-from trainer.env_runners.config_view import ConfigView
-from trainer.env_runners.spec import EnvRunnerSpec
+from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.envs import VectorEnv
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EnvError, FrozenConfigError
@@ -22,6 +28,57 @@ from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.rllib_names.env_runner_names import EnvRunnerNames
 from trainer.types import Array, State
+
+# ---- config view
+
+
+class ConfigView(Mapping[str, Any]):
+    """Settings by attribute (`config.in_evaluation`) and by key (`config["gamma"]`), read-only."""
+
+    __slots__ = ("_settings",)
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_settings", dict(settings))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._settings[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def __getattr__(self, name: str) -> Any:
+        # Pickle and copy ask for special names before the object has its slot.
+        if not name.startswith("_") and name in self._settings:
+            return self._settings[name]
+        if name == "environment":
+            raise AttributeError(
+                "config.environment() was called on the config of an env runner, which is a copy "
+                "to read: a change would be lost when the process is replaced. To give envs "
+                "something else to do in the middle of a run, set a task: "
+                "`algorithm.env_runner_group.set_task(task)` for an env with `set_task` and "
+                "`get_task` (docs/curriculum.md)."
+            )
+        near = () if name.startswith("_") else difflib.get_close_matches(name, self._settings, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"The config of an env runner has no setting {name!r}.{hint}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"config.{name} cannot be set in an env runner: each process has a copy, and a change "
+            "in one would be lost at its next start. Set it before the algorithm is built."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConfigView, (self._settings,)
+
+    def __repr__(self) -> str:
+        return f"ConfigView({self._settings!r})"
+
+
+# ---- env runner
 
 _OWN = "env_runner"
 """The component with what a runner remembers besides its parts."""
@@ -153,3 +210,55 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
     @abc.abstractmethod
     def stop(self) -> None:
         """Closes the sub-envs. Idempotent."""
+
+
+# ---- global worker
+
+
+class _Process:
+    """The runners of this process; global because it is asked from anywhere.
+
+    Attributes:
+        runners: in the order in which they were made, without those that were stopped.
+        at_work: those that are at work, the innermost last.
+    """
+
+    runners: tuple[weakref.ref[EnvRunner], ...] = ()
+    at_work: tuple[EnvRunner, ...] = ()
+
+
+def get_global_worker() -> EnvRunner | None:
+    """The env runner of this process; RLlib's name.
+
+    In the main process there may be several, for training and for evaluation. In callbacks and envs
+    it is the one that is at work; else the one that was made last and was not stopped.
+
+    Returns:
+        None where there is no runner.
+    """
+    if _Process.at_work:
+        return _Process.at_work[-1]
+    living = [runner for ref in _Process.runners if (runner := ref()) is not None]
+    return living[-1] if living else None
+
+
+@contextlib.contextmanager
+def at_work(runner: EnvRunner) -> Iterator[None]:
+    """In the block, this runner is the one of the process."""
+    outside = _Process.at_work
+    _Process.at_work = (*outside, runner)
+    try:
+        yield
+    finally:
+        _Process.at_work = outside
+
+
+def note_made(runner: EnvRunner) -> None:
+    """From now on it is the runner of this process, until another one is made or it is stopped."""
+    note_stopped(runner)
+    _Process.runners = (*_Process.runners, weakref.ref(runner))
+
+
+def note_stopped(runner: EnvRunner) -> None:
+    """It is a runner of this process no more."""
+    _Process.runners = tuple(ref for ref in _Process.runners if ref() not in (None, runner))

@@ -1,4 +1,9 @@
-"""One sub-env of a runner and the episode that runs in it."""
+"""One sub-env of a runner and the episode that runs in it.
+
+Answers of an env that have another form than its first ones: found where they are taken apart.
+Only the first answers are checked, so that steps cost nothing more. A later one that is not the
+tuple it should be cannot be taken apart; that error says nothing to the user, and these do.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +16,17 @@ import gymnasium
 import numpy as np
 
 from trainer.connectors import ConnectedEnv
-from trainer.curriculum import TaskInForce
-from trainer.env_runners.observations import copied
-from trainer.env_runners.replay import Replay
-from trainer.env_runners.slot_env_state import SlotEnvState
-from trainer.env_runners.slot_tasks import SlotTasks
-from trainer.env_runners.spec import Assignment, SlotPosition
+from trainer.env_runners.messages import Assignment, SlotPosition
+from trainer.env_runners.slot_env_state import Replay, SlotEnvState, SlotTasks, copied
+from trainer.envs.env_checks import check_reset_form, check_step_form
+from trainer.envs.tasks import TaskInForce
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.columns import ACTIONS
+from trainer.episodes.episode_columns import ACTIONS
+from trainer.errors import EnvContractError
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import State
+
+# ---- env slot
 
 
 class EnvSlot:
@@ -369,3 +375,47 @@ class EnvSlot:
 
 def _no_episode(*_: Any) -> None:
     raise RuntimeError("A step was recorded in a slot without a running episode.")
+
+
+# ---- misshapen answers
+
+
+def blame_step(error: BaseException, answer: Any, slot: EnvSlot, *, name: str) -> None:
+    """Raises what is behind an error that came up while the answer to a step was taken apart.
+
+    Args:
+        error: caught where it was raised or came through; not from deeper code, such as the env's.
+        answer: what `step` returned last.
+        slot: whose step it was.
+        name: of the env, for the message.
+
+    Raises:
+        EnvContractError: the answer is not what it should be, with the error as cause.
+    """
+    traceback = error.__traceback__
+    if traceback is None or traceback.tb_next is not None:
+        return  # raised within the env, or by what became of an answer in order
+    is_recorded = isinstance(answer, tuple) and len(answer) == 5
+    step = slot.num_steps_played + (0 if is_recorded else 1)
+    try:
+        check_step_form(answer, name=name, when=_when(slot, step=step))
+    except EnvContractError as breach:
+        raise breach from error
+
+
+def parts_of_reset(answer: Any, slot: EnvSlot, *, name: str) -> tuple[Any, Any]:
+    """The observation and the info that `reset` returned.
+
+    Raises:
+        EnvContractError: these are not the two parts of what it returned.
+    """
+    # By type: an observation of two numbers could be taken apart as well.
+    if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
+        check_reset_form(answer, name=name, when=_when(slot, step=0))
+    observation, infos = answer
+    return observation, infos
+
+
+def _when(slot: EnvSlot, *, step: int) -> str:
+    episode = "none" if slot.episode is None else slot.episode.id_
+    return f" at step {step} of episode {episode!r} in sub-env {slot.index}"

@@ -8,7 +8,7 @@ from typing import Any
 from trainer.connectors import SampleBatch
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.columns import INFOS, NEW_OBS
+from trainer.episodes.episode_columns import INFOS, NEW_OBS
 
 
 class RolloutWorker(SingleAgentEnvRunner):

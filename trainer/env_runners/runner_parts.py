@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from callbacks import CallbackChain
-from trainer.env_runners.spec import EnvRunnerSpec
+from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.envs import VectorEnv
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule

@@ -11,33 +11,30 @@ from typing import Any
 
 from callbacks import CallbackChain
 from checkpoints.arguments import argument_error, checked_methods, integer, takes
-from trainer.curriculum import TaskInForce
-from trainer.env_runners.chunks_until_told import chunks_until_told
-from trainer.env_runners.config_view import ConfigView
 from trainer.env_runners.direct_runners import DirectRunners
-from trainer.env_runners.env_making import make_vector_env
-from trainer.env_runners.env_runner import EnvRunner
-from trainer.env_runners.episode_player import EpisodePlayer
-from trainer.env_runners.global_worker import at_work, note_made, note_stopped
-from trainer.env_runners.sample_event import EVENT as SAMPLE_EVENT
-from trainer.env_runners.sample_event import fire_sample_end
-from trainer.env_runners.shares import share_out
-from trainer.env_runners.spec import (
+from trainer.env_runners.env_runner import ConfigView, EnvRunner, at_work, note_made, note_stopped
+from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
+from trainer.env_runners.messages import (
+    MAKING,
+    NOTHING,
     EnvRunnerSpec,
     SampleReply,
     SampleRequest,
     SlotPosition,
     Sync,
+    Whereabouts,
+    share_out,
 )
-from trainer.env_runners.whereabouts import MAKING, NOTHING, Whereabouts
-from trainer.envs.env_checks import check_action_space
-from trainer.envs.episode_checks import check_finite, explain_failure
+from trainer.env_runners.sub_env_repair import make_vector_env
+from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
+from trainer.envs.env_checks import check_action_space, check_finite, explain_failure
+from trainer.envs.tasks import TaskInForce
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
-from trainer.runtime.garbage import sparing_old_objects
-from trainer.runtime.worker_main import CallSignals
+from trainer.runtime.threads import sparing_old_objects
+from trainer.runtime.worker import CallSignals
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, State
 

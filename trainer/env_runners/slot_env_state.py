@@ -4,19 +4,317 @@ of the running episode   reset with its seed, set_state, and whatever was played
 of an earlier moment     reset, set_state: what the env carries over; then the whole episode
 none, or it fails        what known wrappers carried into the episode, and the whole episode;
                          the newest observation must be the recorded one
+
+Playing an episode again from its seed, its actions and its tasks, without any event.
+If the env's state is known as of some moment, it is enough to play what came after that.
+
+The tasks of one sub-env: which are in force since when, and how they are set.
+A running episode is its seed, its actions, and the tasks that were set in between. Tasks may be set
+by anybody who gets hold of the env: so after every event and every function of users the env is
+asked for its task, and a difference is noted with the step at which the episode stands.
+
+What envs answer, of any structure: copies that no env can change, and comparing them.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import copy
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import gymnasium
+import numpy as np
 
-from trainer.env_runners.observations import is_same
-from trainer.env_runners.replay import Replay
-from trainer.env_runners.spec import SlotPosition
+from trainer.env_runners.messages import SlotPosition
 from trainer.envs import EnvState
+from trainer.envs.tasks import TaskInForce, followed_by, same_task, task_layer
+from trainer.episodes import nested
+from trainer.errors import TaskError
+
+# ---- slot tasks
+
+
+class SlotTasks:
+    """Asks, notes and sets the tasks of one sub-env that can be given tasks.
+
+    Attributes:
+        in_force: as in `SlotPosition.tasks`; never empty.
+    """
+
+    def __init__(self, layer: Any, *, where: str) -> None:
+        """Asks for the first task.
+
+        Args:
+            layer: the layer of the sub-env that has `set_task` and `get_task`.
+            where: which sub-env it is, for messages.
+
+        Raises:
+            TaskError: `get_task` raised.
+        """
+        self._layer = layer
+        self._where = where
+        self.in_force: tuple[TaskInForce, ...] = (TaskInForce(0, self._ask()),)
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any], *, where: str) -> SlotTasks | None:
+        """The tasks of a sub-env; None if it has none."""
+        layer = task_layer(env)
+        return None if layer is None else cls(layer, where=where)
+
+    @property
+    def now(self) -> Any:
+        """The task that was in force when last looked."""
+        return self.in_force[-1].task
+
+    def begin_episode(self) -> None:
+        """Notes what is in force when the env is about to be reset."""
+        self.in_force = (TaskInForce(0, self._ask()),)
+
+    def put_back(self, tasks: tuple[TaskInForce, ...], step: int) -> None:
+        """Lets these be the tasks in force; none at all leaves the task as it is.
+
+        Args:
+            tasks: as in `SlotPosition.tasks`.
+            step: env steps that the running episode has made.
+
+        Raises:
+            TaskError: `set_task` raised.
+        """
+        if not tasks:
+            self.begin_episode()
+            return
+        self.enter(tasks[-1].task)
+        self.in_force = tasks
+        self.notice(step)
+
+    def end_episode(self) -> None:
+        """Keeps what is in force, for an episode to come."""
+        self.in_force = (TaskInForce(0, self.now),)
+
+    def notice(self, step: int) -> None:
+        """Notes the env's task if it is another one than when last looked.
+
+        The env may have changed it itself, in `step` or `reset`. That is noted, too, but does no
+        harm: when the episode is played again it changes there by itself, and is left alone.
+
+        Args:
+            step: env steps that the running episode has made.
+        """
+        task = self._ask()
+        if not same_task(task, self.now):
+            self.in_force = followed_by(self.in_force, task, step=step)
+
+    def set(self, task: Any, step: int) -> None:
+        """Sets a task and notes it.
+
+        Args:
+            task: what the env gets a copy of.
+            step: env steps that the running episode has made.
+
+        Raises:
+            TaskError: `set_task` raised.
+        """
+        self.enter(task)
+        self.in_force = followed_by(self.in_force, task, step=step)
+        self.notice(step)  # an env may make something else of what it is given, such as a bound
+
+    def enter(self, task: Any) -> None:
+        """Sets a task that is noted already, unless it is in force.
+
+        Raises:
+            TaskError: `set_task` raised.
+        """
+        if same_task(task, self._ask()):
+            return
+        try:
+            self._layer.set_task(_copied(task))
+        except Exception as error:
+            raise TaskError(
+                f"set_task({task!r:.80}) raised {type(error).__name__}: {error}, for "
+                f"{self._where}. Every env must take every task that it is given, at any moment. "
+                "Correct set_task, or give tasks that it takes."
+            ) from error
+
+    def _ask(self) -> Any:
+        try:
+            return _copied(self._layer.get_task())
+        except Exception as error:
+            raise TaskError(
+                f"get_task() raised {type(error).__name__}: {error}, for {self._where}. An env "
+                "that can be given tasks has one from the start, and can tell it at any moment. "
+                "Give it a first task in __init__."
+            ) from error
+
+
+def _copied(task: Any) -> Any:
+    """A copy, because an env may change its task in place, which must show as a difference.
+
+    What cannot be copied is taken as it is; it cannot be saved either, and that error names it.
+    """
+    try:
+        return copy.deepcopy(task)
+    except Exception:  # noqa: BLE001 - whatever the object's own copying raises
+        return task
+
+
+# ---- replay
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What is needed to play an episode in one env again.
+
+    Attributes:
+        env: where to play.
+        tasks: of that env; None if it has none.
+        to_env: turns an action of the module into one of the env.
+        on_step: called after every step.
+    """
+
+    env: gymnasium.Env[Any, Any]
+    tasks: SlotTasks | None
+    to_env: Callable[[Any], Any]
+    on_step: Callable[[], None]
+
+    def from_reset(self, position: SlotPosition) -> Any:
+        """Plays all of the episode of a position.
+
+        Returns:
+            its newest observation; None if the episode ended too early.
+        """
+        observation = self.reset(position)
+        due = self._enter_due(position.tasks[1:], 0)
+        return self._played(position.actions, due, 0, observation)
+
+    def reset(self, position: SlotPosition) -> Any:
+        """Begins the episode of a position; its first observation."""
+        self._enter_due(position.tasks[:1], 0)
+        observation, _ = self.env.reset(seed=position.env_seed)
+        return observation
+
+    def enter_tasks_before(self, position: SlotPosition, num_steps: int) -> None:
+        """Sets what was in force last when an episode had made so many steps."""
+        before = tuple(entry for entry in position.tasks if entry.step < num_steps)
+        self._enter_due(before[-1:], num_steps)
+
+    def from_state(self, position: SlotPosition, num_steps: int) -> Any:
+        """Plays the rest of the episode of a position; the env stands in it already.
+
+        Args:
+            position: the actions are those of the rest, the tasks those of the whole episode.
+            num_steps: env steps that the episode had made when the env stood there.
+
+        Returns:
+            its newest observation; None if the episode ended too early, or nothing was played.
+        """
+        # Tasks set at this very step may be newer than the state: it must not undo them.
+        due = tuple(entry for entry in position.tasks[1:] if entry.step >= num_steps)
+        due = self._enter_due(due, num_steps)
+        return self._played(position.actions, due, num_steps, None)
+
+    def _played(
+        self,
+        chunks: tuple[Any, ...],
+        due: tuple[TaskInForce, ...],
+        num_steps: int,
+        observation: Any,
+    ) -> Any:
+        is_done = False
+        for chunk in chunks:
+            for action in nested.unstack(chunk, nested.batch_length(chunk)):
+                if is_done:
+                    return None
+                answer = self.env.step(self.to_env(action))
+                observation, _, terminated, truncated, _ = answer
+                is_done = bool(terminated or truncated)
+                num_steps += 1
+                if due:
+                    due = self._enter_due(due, num_steps)
+                self.on_step()
+        return None if is_done else observation
+
+    def _enter_due(
+        self, changes: tuple[TaskInForce, ...], num_steps: int
+    ) -> tuple[TaskInForce, ...]:
+        """Sets the tasks that were set after so many steps; returns those to come."""
+        while changes and changes[0].step <= num_steps:
+            if self.tasks is not None:
+                self.tasks.enter(changes[0].task)
+            changes = changes[1:]
+        return changes
+
+
+# ---- observations
+
+_IMMUTABLE: Final = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), np.bool_, np.int64, np.float32, np.float64}
+)
+"""The usual types of values that cannot change; looked up first."""
+
+
+def copied(value: Any) -> Any:
+    """A value with memory of its own, as deep as dicts, tuples, lists and arrays go.
+
+    Envs may answer with the same memory again and again, in any pattern: one buffer, two in turn, a
+    view of their own state. So everything that is recorded is copied, always: no rule that looks at
+    some answers holds for the next. Measured: 0.1 µs for a vector of 4, 2 µs for 84x84x4 bytes.
+
+    Args:
+        value: an observation, an action, an info or a reward. Objects of other classes are kept.
+    """
+    if type(value) is np.ndarray:
+        return value.copy()
+    if type(value) in _IMMUTABLE:
+        return value
+    if isinstance(value, dict):
+        return _copied_dict(value)
+    if isinstance(value, tuple):
+        parts = map(copied, value)
+        return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+    if isinstance(value, list):
+        return [copied(part) for part in value]
+    if isinstance(value, np.ndarray | set | bytearray | deque):
+        return copy.copy(value)
+    if hasattr(value, "__array__") and not isinstance(value, np.generic):
+        return copy.deepcopy(value)  # arrays of other libraries
+    return value
+
+
+def _copied_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    parts = {key: copied(part) for key, part in value.items()}
+    if type(value) is dict:
+        return parts
+    own = copy.copy(value)  # keeps the class, and what else it has
+    own.update(parts)
+    return own
+
+
+def copied_info(info: Any) -> Any:
+    """An info with memory of its own; see `copied`."""
+    try:
+        return copied(info)
+    except RecursionError:  # it holds itself
+        return copy.copy(info)
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Whether two observations are the same bit for bit; containers are compared part by part."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(is_same(left[key], right[key]) for key in left)
+    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
+        return len(left) == len(right) and all(
+            is_same(a, b) for a, b in zip(left, right, strict=True)
+        )
+    a, b = np.asarray(left), np.asarray(right)
+    if a.dtype == object or b.dtype == object:
+        return type(left) is type(right) and bool(np.all(left == right))
+    # Bytes and not values: NaN equals NaN here, and 0.0 differs from -0.0.
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+# ---- slot env state
 
 _ANY_SEED = 0
 

@@ -8,11 +8,18 @@
 
 A rewrite goes into the chunk that is handed out, never into the episode that goes on: that begins
 with what the env really showed. Nothing here fires an event.
+
+Firing `on_postprocess_trajectory`: callbacks see a chunk as columns and may rewrite it.
+
+Firing `on_sample_end`: callbacks may change the episodes that a runner hands out.
+
+Whether episodes that callbacks could change still hang together, before they are learnt from.
+It looks at the form only: what the numbers are is the learner's to judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,10 +27,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from trainer.connectors import ObservationEncoder, SampleBatch
+from trainer.connectors import Normalization, ObservationEncoder, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
+from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.runner_parts import RunnerParts
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.columns import (
+from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
     ACTION_PROB,
@@ -42,8 +51,13 @@ from trainer.episodes.columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
+from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
+from trainer.metrics import EpisodeRecord
+from trainer.seeding import Role
 from trainer.types import Array
+
+# ---- trajectories
 
 FIXED: Final = frozenset(
     {EPISODE_IDS, UNROLL_ID, AGENT_INDEX, TIMESTEPS, TERMINATEDS, TRUNCATEDS, ACTION_PROB}
@@ -335,3 +349,212 @@ def _objects(items: list[dict[str, Any]]) -> Array:
     column = np.empty(len(items), object)
     column[:] = items
     return column
+
+
+# ---- trajectory event
+
+TRAJECTORY_EVENT: Final = "on_postprocess_trajectory"
+
+
+class TrajectoryEvent:
+    """Shows chunks to the listeners of a training runner.
+
+    What a chunk's columns hold depends on that chunk alone, so it makes no difference how slots are
+    spread over runners. What listeners leave unchanged never reaches the learner: who only listens
+    changes no byte of what is learnt.
+    """
+
+    @classmethod
+    def of(
+        cls, runner: RunnerParts, *, logp: Callable[[Array, Any], Array]
+    ) -> TrajectoryEvent | None:
+        """None if nobody listens, or the runner plays for evaluation.
+
+        Args:
+            runner: whose chunks to show.
+            logp: log-likelihoods of actions, from distribution inputs and actions.
+        """
+        emit = runner.callbacks.emitter(TRAJECTORY_EVENT)
+        if emit is None or runner.spec.role is Role.EVALUATION:
+            return None
+        return cls(runner, emit, logp)
+
+    def __init__(
+        self,
+        runner: RunnerParts,
+        emit: Callable[..., None],
+        logp: Callable[[Array, Any], Array],
+    ) -> None:
+        self._runner = runner
+        self._logp = logp
+        self._emit = emit
+        self._normalization = Normalization()
+        module = runner.module
+        self._codes = ObservationCodes.of(module.observation_space)
+        self._encoder = ObservationEncoder(
+            module.observation_space, action_mask_key=module.action_mask_key
+        )
+
+    def normalize_with(self, normalization: Normalization) -> None:
+        """Shows columns that follow from observations and rewards as these make them."""
+        self._normalization = normalization
+        self._encoder.normalizer = normalization.observations
+
+    def fire(self, episode: SingleAgentEpisode) -> Rewrite | None:
+        """Fires the event for the steps since the episode began or was cut.
+
+        Args:
+            episode: still running or just ended, with at least one step.
+
+        Returns:
+            what is to be written into the chunk.
+
+        Raises:
+            CallbackError: a callback raised, or left what cannot be learnt from.
+        """
+        runner, module = self._runner, self._runner.module
+        batch = trajectory_columns(episode, logp=self._logp, codes=self._codes)
+        before = sealed_copy(batch)
+        original = before.copy(shallow=True)
+        self._add_columns(batch, before)
+        agent_id, module_id = episode.get_agents()[0], episode.policy_for()
+        arguments: dict[str, Any] = {
+            "env_runner": runner,
+            "metrics_logger": runner.metrics,
+            "episode": episode,
+            "agent_id": agent_id,
+            "policy_id": module_id,
+            "policies": {module_id: module},
+            "postprocessed_batch": batch,
+            "original_batches": {agent_id: (module_id, module, original)},
+        }
+        self._emit(**arguments)
+        try:
+            rewrite = rewrite_of(batch, before=before)
+            return None if rewrite is None else rewrite.decoded(self._codes)
+        except EpisodeError as error:
+            raise runner.callbacks.blame(TRAJECTORY_EVENT, arguments, error) from error
+
+    def _add_columns(self, batch: SampleBatch, before: SampleBatch) -> None:
+        """Adds the algorithm's columns to the batch, and sealed copies of them to `before`."""
+        postprocessing = self._runner.spec.postprocessing
+        if postprocessing is None:
+            return
+        obs = all_observations(batch)
+        obs = self._encoder.encode(obs if self._codes is None else self._codes.decode(obs))
+        # Advantages follow from what the learner will make of the rewards; callbacks see those of
+        # the env, for they may rewrite them.
+        paid = batch[REWARDS]
+        batch[REWARDS] = self._normalization.rewards_to_learn(paid)
+        postprocessing.add_columns(batch, module=self._runner.module, obs=obs)
+        batch[REWARDS] = paid
+        for name in [name for name in batch if name not in before]:
+            before[name] = read_only(batch[name].copy())
+
+
+# ---- sample checks
+
+
+def check_samples(samples: Sequence[Any], outputs_before: Mapping[str, Collection[str]]) -> None:
+    """Checks what `on_sample_end` left in the list of episodes.
+
+    Args:
+        samples: the list that callbacks were given.
+        outputs_before: the names of each episode's `extra_model_outputs`, by the episode's id.
+
+    Raises:
+        EpisodeError: something is no episode, or columns of one do not fit together any more.
+    """
+    for place, episode in enumerate(samples):
+        if not isinstance(episode, SingleAgentEpisode):
+            raise EpisodeError(
+                f"samples[{place}] is {type(episode).__name__} now; expected a SingleAgentEpisode. "
+                "Remove what is not to be learnt from: `samples[:] = [those to be kept]`."
+            )
+        _check_columns(episode)
+        removed = set(outputs_before.get(episode.id_, ())) - episode.extra_model_outputs.keys()
+        if removed:
+            raise EpisodeError(
+                f"The column {min(removed)!r} of {episode.id_!r} was removed from "
+                "extra_model_outputs, but is needed. Leave it there; names of your own may be "
+                "added."
+            )
+
+
+def _check_columns(episode: SingleAgentEpisode) -> None:
+    """All columns are buffers, and have one entry per env step; observations and infos one more."""
+    columns: dict[str, tuple[Any, int]] = {
+        "observations": (episode.observations, 1),
+        "infos": (episode.infos, 1),
+        "actions": (episode.actions, 0),
+        "rewards": (episode.rewards, 0),
+        **{
+            f"extra_model_outputs[{name!r}]": (column, 0)
+            for name, column in episode.extra_model_outputs.items()
+        },
+    }
+    for name, (column, _) in columns.items():
+        if not isinstance(column, LookbackBuffer):
+            raise EpisodeError(
+                f"The column {name!r} of {episode.id_!r} is {type(column).__name__} now; expected "
+                "the LookbackBuffer that was there. Change what that holds (`set_rewards()`, …)."
+            )
+    num_steps = len(episode.actions)
+    for name, (column, more) in columns.items():
+        if len(column) != num_steps + more:
+            raise EpisodeError(
+                f"The column {name!r} of {episode.id_!r} has {len(column)} entries now, but "
+                f"'actions' has {num_steps}; expected {num_steps + more}. Every column has one "
+                "entry per env step, and observations and infos one more. Change entries in place, "
+                "or shorten the episode as a whole: `samples[i] = episode[:n]`."
+            )
+
+
+# ---- sample event
+
+SAMPLE_EVENT: Final = "on_sample_end"
+
+
+def fire_sample_end(
+    runner: RunnerParts,
+    samples: list[SingleAgentEpisode],
+    *,
+    slots: Sequence[EnvSlot],
+    records: list[EpisodeRecord],
+) -> None:
+    """Fires the event; where it rewrote rewards, returns stay those of the env.
+
+    Args:
+        runner: who has played.
+        samples: what it hands out; changed by callbacks.
+        slots: what runs on remembers that its earlier chunks were rewritten.
+        records: of the episodes that have ended; they get their rewritten return.
+
+    Raises:
+        CallbackError: a callback raised, or left episodes whose columns do not fit together.
+    """
+    emit = runner.callbacks.emitter(SAMPLE_EVENT)
+    if emit is None:
+        return
+    # By id, which no two of them share: callbacks may put others in their place.
+    paid = {episode.id_: episode.rewards_list().copy() for episode in samples}
+    outputs = {episode.id_: tuple(episode.extra_model_outputs) for episode in samples}
+    arguments = {"env_runner": runner, "metrics_logger": runner.metrics, "samples": samples}
+    emit(**arguments)
+    try:
+        check_samples(samples, outputs)
+    except EpisodeError as error:
+        raise runner.callbacks.blame(SAMPLE_EVENT, arguments, error) from error
+    rewritten: dict[str, SingleAgentEpisode] = {}
+    for episode in samples:
+        before = paid.get(episode.id_)
+        if before is not None and episode.rewards_list() != before:
+            episode.note_rewrite(before)
+            rewritten[episode.id_] = episode
+    for slot in slots:
+        if slot.episode is not None and slot.episode.id_ in rewritten:
+            slot.follow(rewritten[slot.episode.id_])
+    for place, record in enumerate(records):
+        if record.id_ in rewritten:
+            amount = rewritten[record.id_].get_rewritten_return()
+            records[place] = replace(record, rewritten_return=amount)

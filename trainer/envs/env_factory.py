@@ -1,4 +1,11 @@
-"""From what a config says about its env to something that makes one, in any process."""
+"""From what a config says about its env to something that makes one, and what an env is told.
+
+From what a config says about its env to something that makes one, in any process.
+
+Names for env creators, as `ray.tune.register_env` gives them.
+
+What an env is told when it is made: its settings, and its place in the run.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +25,153 @@ import cloudpickle
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from callbacks.importable import module_not_importable
-from trainer.envs.env_context import EnvContext
-from trainer.envs.registry import registered_creator, registered_names
+from callbacks.packing import module_not_importable
+from checkpoints.arguments import checked_methods, instance, takes
+from checkpoints.moved_names import current_class
+from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError
+
+# ---- env context
+
+
+@checked_methods()
+class EnvContext(dict[str, Any]):
+    """The `env_config` of one sub-env (a dict), with its place as attributes.
+
+    Every sub-env gets its own, so an env that changes its context does not affect its siblings.
+
+    Attributes:
+        worker_index: number of the env runner, 0 in the main process, 1 … n elsewhere.
+        vector_index: number of the sub-env in its runner, from 0.
+        num_workers: number of env runner processes, 0 if the main process samples.
+        remote: always False here; kept for code written for RLlib.
+        recreated_worker: whether this runner replaces one that failed or was interrupted.
+        is_evaluation: whether the env belongs to an evaluation runner: those have the same worker
+            indices as the training runners.
+        unique_index: a number ≥ 0 that no other sub-env of this algorithm has, in whichever process
+            and whether it trains or evaluates: for ports, files and the like. Training envs have
+            even numbers, evaluation envs odd ones, each from the lowest; an env that is made again
+            has the same one.
+    """
+
+    def __init__(
+        self,
+        env_config: Mapping[str, Any],
+        worker_index: int,
+        vector_index: int = 0,
+        remote: bool = False,
+        num_workers: int | None = None,
+        recreated_worker: bool = False,
+        *,
+        is_evaluation: bool = False,
+        unique_index: int = 0,
+    ) -> None:
+        # The order of the arguments is RLlib's: users' code may give them by position.
+        super().__init__(env_config)
+        self.worker_index = worker_index
+        self.vector_index = vector_index
+        self.remote = remote
+        self.num_workers = num_workers
+        self.recreated_worker = recreated_worker
+        self.is_evaluation = is_evaluation
+        self.unique_index = unique_index
+
+    def copy_with_overrides(
+        self, env_config: Mapping[str, Any] | None = None, **place: Any
+    ) -> EnvContext:
+        """A new context with other settings or another place.
+
+        Dicts, lists and arrays in the settings are copied; other objects, such as open files, are
+        shared.
+
+        Args:
+            env_config: replaces the settings; None keeps them.
+            place: any of worker_index, vector_index, remote, num_workers, recreated_worker,
+                is_evaluation, unique_index.
+        """
+        arguments = self._place()
+        unknown = sorted(set(place) - set(arguments))
+        if unknown:
+            raise TypeError(
+                f"EnvContext has no {', '.join(unknown)}; it has {', '.join(arguments)}."
+            )
+        return EnvContext(
+            copied_containers(dict(self if env_config is None else env_config)),
+            **{**arguments, **place},
+        )
+
+    def _place(self) -> dict[str, Any]:
+        return {
+            "worker_index": self.worker_index,
+            "vector_index": self.vector_index,
+            "remote": self.remote,
+            "num_workers": self.num_workers,
+            "recreated_worker": self.recreated_worker,
+            "is_evaluation": self.is_evaluation,
+            "unique_index": self.unique_index,
+        }
+
+    def set_defaults(self, defaults: Mapping[str, Any]) -> None:
+        """Fills in the settings that are missing."""
+        for key, value in defaults.items():
+            self.setdefault(key, value)
+
+    def __str__(self) -> str:
+        place = f"worker={self.worker_index}/{self.num_workers}, vector_index={self.vector_index}"
+        return (
+            f"{super().__str__()}({place}, remote={self.remote}, recreated={self.recreated_worker}"
+            f", is_evaluation={self.is_evaluation}, unique_index={self.unique_index})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (dict(self), self._place())
+
+
+def _remade(env_config: dict[str, Any], place: dict[str, Any]) -> EnvContext:
+    return EnvContext(env_config, **place)
+
+
+# ---- registry
+
+EnvCreator = Callable[[EnvContext], Any]
+"""Makes one env from its context."""
+
+# Names are global because that is what registering means. Workers do not use the table: the
+# creator itself is sent.
+_CREATORS: Final[dict[str, EnvCreator]] = {}
+
+
+@takes(name=instance(str, "a string"))
+def register_env(name: str, env_creator: EnvCreator) -> None:
+    """Gives an env creator a name that configs can use; a name that is taken is given anew.
+
+    Args:
+        name: what `environment(env=…)` will say.
+        env_creator: a callable that takes an `EnvContext` and returns a gymnasium env.
+
+    Raises:
+        TypeError: `env_creator` is not callable.
+    """
+    if not callable(env_creator):
+        raise TypeError(
+            f"register_env({name!r}, …) got a {type(env_creator).__name__}; expected a callable "
+            "that takes an EnvContext and returns an env. "
+            f"Write: register_env({name!r}, lambda context: MyEnv(context))."
+        )
+    _CREATORS[name] = env_creator
+
+
+def registered_creator(name: str) -> EnvCreator | None:
+    """The creator of that name, or None."""
+    return _CREATORS.get(name)
+
+
+def registered_names() -> list[str]:
+    """All registered names, sorted."""
+    return sorted(_CREATORS)
+
+
+# ---- env factory
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -211,13 +361,13 @@ def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
 
 _TESTING: Final = "trainer.testing."
 _HARMLESS_IN_TESTING: Final = (
-    "debug_envs.ContinuousEnv",
-    "debug_envs.CorridorEnv",
-    "debug_envs.CountdownEnv",
-    "debug_envs.TargetEnv",
-    "debug_envs.UnseededEnv",
-    "state_envs.RestlessEnv",
-    "task_envs.TaskCountdownEnv",
+    "envs.ContinuousEnv",
+    "envs.CorridorEnv",
+    "envs.CountdownEnv",
+    "envs.RestlessEnv",
+    "envs.TargetEnv",
+    "envs.TaskCountdownEnv",
+    "envs.UnseededEnv",
 )
 HARMLESS_TESTING_ENVS: Final = frozenset(
     _TESTING + name for path in _HARMLESS_IN_TESTING for name in (path, path.rpartition(".")[2])
@@ -243,7 +393,7 @@ def is_import_path(name: str) -> bool:
     with contextlib.suppress(gymnasium.error.Error):
         gymnasium.spec(name)
         return False
-    return "." in name and "/" not in name and name not in HARMLESS_TESTING_ENVS
+    return "." in name and "/" not in name and current_class(name) not in HARMLESS_TESTING_ENVS
 
 
 def leads_to_new_code(name: str) -> bool:
@@ -258,7 +408,7 @@ def leads_to_new_code(name: str) -> bool:
         return True
     if not is_import_path(name):
         return False
-    module_name, _, attribute = name.rpartition(".")
+    module_name, _, attribute = current_class(name).rpartition(".")
     # Not getattr, which may run a function of the module.
     found = vars(sys.modules.get(module_name, object)).get(attribute)
     if not (isinstance(found, type) and issubclass(found, gymnasium.Env)):
@@ -305,7 +455,7 @@ def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:
         return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
     except (gymnasium.error.Error, ImportError) as error:
         gym_error = error
-    module_name, _, attribute = name.rpartition(".")
+    module_name, _, attribute = current_class(name).rpartition(".")
     if module_name and "/" not in name and ":" not in name:
         try:
             found = getattr(importlib.import_module(module_name), attribute)

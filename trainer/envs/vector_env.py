@@ -17,8 +17,8 @@ import gymnasium.vector
 from gymnasium.vector.utils import batch_space
 
 from checkpoints.arguments import checked_methods
-from trainer.curriculum import task_layer, user_layer, why_no_tasks
-from trainer.envs.env_context import EnvContext
+from trainer.envs.env_factory import EnvContext
+from trainer.envs.tasks import task_layer, user_layer, why_no_tasks
 from trainer.errors import EnvError, TaskError
 
 

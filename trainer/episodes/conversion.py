@@ -3,6 +3,8 @@
 Converting each episode by itself costs about 20 µs per episode and column, which is as much as
 playing its steps where episodes are short. Here each column of all episodes becomes one array, and
 each episode gets its part of it.
+
+A chunk with other rewards: what is learnt from, while the chunk that callbacks hold stays.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from typing import Any
 import numpy as np
 
 from trainer.episodes import nested
-from trainer.episodes.columns import ACTIONS, OBS, REWARDS
+from trainer.episodes.episode_columns import ACTIONS, OBS, REWARDS
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.types import Array
+
+# ---- conversion
 
 
 def to_numpy_together(episodes: Sequence[SingleAgentEpisode]) -> None:
@@ -102,3 +106,26 @@ def _convert(buffers: Sequence[LookbackBuffer], *, name: str, dtype: Any = None)
 def _parts(sequences: Sequence[Any]) -> list[slice]:
     borders = accumulate(map(len, sequences), initial=0)
     return list(starmap(slice, pairwise(borders)))
+
+
+# ---- other rewards
+
+
+def with_rewards(
+    chunk: SingleAgentEpisode, rewards: Array, *, keeps_return: bool = False
+) -> SingleAgentEpisode:
+    """The same chunk with other rewards; all other columns are shared.
+
+    Args:
+        chunk: to which nothing is added any more.
+        rewards: float64, one per step, look-back included.
+        keeps_return: `get_return()` stays what the env paid.
+    """
+    # Not `copy.copy`, which would go by way of the episode's state and copy its arrays.
+    changed = object.__new__(type(chunk))
+    vars(changed).update(vars(chunk))
+    own = chunk.rewards
+    changed.rewards = LookbackBuffer(rewards, lookback=own.lookback, space=own.space)
+    if keeps_return:
+        changed.note_rewrite(chunk.rewards_list())
+    return changed

@@ -1,34 +1,261 @@
-"""The data of a chunk, column by column, with everything that reads or overwrites it.
+"""The names of an episode's columns, and what T, B and A mean in every docstring about arrays.
 
-What an episode *is* (its id, its end, how it grows and is cut) is in `single_agent_episode.py`, its
-return in `episode_returns.py`.
+    T   env steps of an episode or chunk, in order of time
+    B   rows of a batch: steps of several episodes one after another, or env slots side by side
+    A   numbers that make up one action (the dimensions of a flattened action)
+
+An episode has T actions and rewards but T + 1 observations and infos: the first observation comes
+from `env.reset()`. It answers "what was seen before step t" at index t.
+
+| column                | shape and dtype after `to_numpy()`                              |
+|-----------------------|-----------------------------------------------------------------|
+| `obs`                 | [T + 1, ...], as the env gave it; dicts and tuples stay |
+| `actions`             | [T, ...], as the module gave it                                  |
+| `rewards`             | float64, [T], so that returns are rounded once |
+| `infos`               | a list of T + 1 dicts (never an array)                          |
+| any extra output      | [T, ...], e.g. `action_logp` [T] and `action_dist_inputs` [T, K] |
+
+Here stand the data of a chunk, with everything that reads or overwrites them: whole columns that
+users hand in are checked and brought into the episode's own form; the invariant, which lengths
+columns must have, is checked; and what the episode paid is summed. What an episode *is* (its id,
+its end, how it grows and is cut) is in `single_agent_episode.py`.
+
+Sums of rewards are exact (`trainer.metrics.statistic`). So they do not depend on where an episode
+was cut, and what a rewrite added can be taken off again without a trace.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from trainer.episodes.alignment import check_alignment
-from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
-from trainer.episodes.episode_returns import EpisodeReturns
-from trainer.episodes.given_data import new_output
-from trainer.episodes.indexing import Indices
-from trainer.episodes.lookback_buffer import InfoBuffer, LookbackBuffer
-from trainer.errors import EpisodeError, UnknownOutputError
+from checkpoints.arguments import shown
+from trainer.episodes import nested
+from trainer.episodes.lookback_buffer import Indices, InfoBuffer, LookbackBuffer
+from trainer.errors import EpisodeError, EpisodeIndexError, UnknownOutputError
+from trainer.metrics.statistic import exact_partials, rounded_sum
+
+# ---- columns
+
+OBS: Final = "obs"
+"""Observations."""
+
+ACTIONS: Final = "actions"
+"""Actions as the module emitted them (before they are scaled to the env's bounds)."""
+
+REWARDS: Final = "rewards"
+"""Rewards, one per step."""
+
+INFOS: Final = "infos"
+"""The info dicts of `env.reset()` and `env.step()`."""
+
+TERMINATEDS: Final = "terminateds"
+"""bool, [T]: the env reached a final state at this step; only the last row can be True."""
+
+TRUNCATEDS: Final = "truncateds"
+"""bool, [T]: the episode was cut off by a limit at this step; only the last row can be True."""
+
+TIMESTEPS: Final = "t"
+"""int64, [T]: the number of the step in its whole episode, from 0."""
+
+EPISODE_IDS: Final = "eps_id"
+"""str, [T]: the id of the episode of each row."""
+
+ACTION_LOGP: Final = "action_logp"
+"""float32, [T]: log-probability of the action taken, under the policy that acted."""
+
+ACTION_DIST_INPUTS: Final = "action_dist_inputs"
+"""float32, [T, K]: what the module put into its action distribution, e.g. logits."""
+
+NEW_OBS: Final = "new_obs"
+"""[T, ...]: the observation after each step; row t is row t + 1 of `obs`."""
+
+ACTION_PROB: Final = "action_prob"
+"""float32, [T]: the exponential of `action_logp`."""
+
+AGENT_INDEX: Final = "agent_index"
+"""int64, [T]: the number of the agent in its env; 0 for a single one."""
+
+UNROLL_ID: Final = "unroll_id"
+"""int64, [T]: tells the chunks of an episode apart: the number of steps before the chunk."""
+
+VF_PREDS: Final = "vf_preds"
+"""[T]: the value function's predictions for `obs`."""
+
+ADVANTAGES: Final = "advantages"
+"""float64, [T]: how much better each action was than expected."""
+
+VALUE_TARGETS: Final = "value_targets"
+"""float64, [T]: what the value function is to predict for `obs`."""
+
+
+# ---- episode columns
+
+# ---- given data
+
+
+def given_columns(
+    given: Mapping[str, Any], outputs: Mapping[str, Any], *, lookback: object
+) -> dict[str, Any]:
+    """The data as arguments of `EpisodeColumns.fill_columns`; lists are copied, arrays shared.
+
+    Args:
+        given: {column: list, batch, `LookbackBuffer` or None}.
+        outputs: ditto for the extra outputs.
+        lookback: "auto", or the number of steps that are look-back at most.
+
+    Raises:
+        EpisodeError: a column is neither a list nor a batch, or the look-back is no number.
+    """
+    if not isinstance(outputs, Mapping):
+        raise EpisodeError(
+            f"extra_model_outputs={shown(outputs)} is a {type(outputs).__name__}; expected a dict "
+            "{name: one value per env step}. Give it as that."
+        )
+    infos = given[INFOS]
+    return {
+        "observations": _column(OBS, given[OBS]),
+        "infos": None if infos is None else list(_column(INFOS, infos)),
+        "actions": _column(ACTIONS, given[ACTIONS]),
+        "rewards": _column(REWARDS, given[REWARDS]),
+        "extra_model_outputs": {name: _column(name, data) for name, data in outputs.items()},
+        "lookback": _lookback(lookback, given[REWARDS]),
+    }
+
+
+def _column(name: str, data: Any) -> Any:
+    if isinstance(data, LookbackBuffer):
+        data = data.data
+    if data is None:
+        return []
+    if isinstance(data, list):
+        return copied_data(data)
+    nested.checked_length(data, name=name)
+    return data
+
+
+def _lookback(wanted: object, rewards: Any) -> int:
+    """The number of steps that are look-back."""
+    if wanted == "auto" and isinstance(rewards, LookbackBuffer):
+        return rewards.lookback
+    if isinstance(rewards, LookbackBuffer):
+        steps = rewards.total
+    else:
+        steps = 0 if rewards is None else len(rewards)
+    if wanted == "auto":
+        return steps
+    if not isinstance(wanted, int) or wanted < 0:
+        raise EpisodeError(
+            f"An episode cannot have {wanted!r} steps of look-back. Look-back is data from before "
+            "the chunk. Give a number ≥ 0, or 'auto' if all the given steps are look-back."
+        )
+    return min(wanted, steps)
+
+
+def new_output(
+    key: str, new_data: Any, *, lookback: int, total: int, is_numpy: bool
+) -> LookbackBuffer:
+    """A column for a new extra output.
+
+    Args:
+        key: its name.
+        new_data: list or batch; for all steps, or for those after the look-back, which then gets
+            zeros.
+        lookback: how many of the steps are look-back.
+        total: the number of steps, look-back included.
+        is_numpy: whether the other columns are arrays.
+
+    Raises:
+        EpisodeIndexError: there are more or fewer items than steps.
+    """
+    column = LookbackBuffer(_column("new_data", new_data))
+    given = column.total
+    if given not in (total, total - lookback):
+        raise EpisodeIndexError(
+            f"The new extra output {key!r} has {given} items, but this episode has "
+            f"{total - lookback} steps after {lookback} steps of look-back. A new column needs one "
+            "item for every step, with or without the look-back."
+        )
+    if given < total:
+        column.data = column.get(slice(-lookback, None), neg_index_as_lookback=True, fill=0)
+    if is_numpy:
+        column.to_numpy(name=key)
+    else:
+        column.to_list()
+    column.lookback = lookback
+    return column
+
+
+def copied_data(data: Any) -> Any:
+    """A copy of a column: of the list, whose items are shared, or of the arrays."""
+    if data is None:
+        return None
+    return list(data) if isinstance(data, list) else nested.map_leaves(np.array, data)
+
+
+# ---- alignment
+
+
+def check_alignment(columns: Mapping[str, LookbackBuffer]) -> None:
+    """Checks that T + 1 observations and infos go with T items of every other column.
+
+    Before the reset there is nothing at all. Look-back counts, and is the same in all columns.
+
+    Args:
+        columns: {name: column}, those of all episodes and the extra outputs.
+
+    Raises:
+        EpisodeError: a column is too short or too long, or has another look-back than the rest;
+            names all of them with their lengths.
+    """
+    found = {
+        name: nested.checked_length(column.data, name=name) if column.is_numpy else column.total
+        for name, column in columns.items()
+    }
+    steps = found[REWARDS]
+    first = steps + 1 if found[OBS] else 0
+    expected = {**dict.fromkeys(columns, steps), OBS: first, INFOS: first}
+    if found != expected or (steps and not first):
+        raise EpisodeError(
+            f"The columns of an episode do not fit together: {found} items each. T steps need "
+            "T + 1 observations and infos, and T actions, rewards and extra outputs "
+            "(look-back included). Give the missing items."
+        )
+    lookbacks = {name: column.lookback for name, column in columns.items()}
+    if len(set(lookbacks.values())) > 1 or not 0 <= lookbacks[REWARDS] <= steps:
+        raise EpisodeError(
+            f"The columns of an episode of {steps} steps have the look-backs {lookbacks}. All "
+            "columns have the same, and it is a part of the steps. Use the getters and setters, "
+            "which keep columns aligned."
+        )
+
+
+# ---- episode returns
+
+Change = list[float] | None
+"""Exact partials of what rewriting added to rewards; None if nobody rewrote them."""
+
+
+def joined_changes(first: Change, second: Change) -> Change:
+    """The change that both make together."""
+    if first is None or second is None:
+        return second if first is None else first
+    return exact_partials(first + second)
+
+
+# ---- episode columns
 
 _Columns = TypeVar("_Columns", bound="EpisodeColumns")
 
 
-class EpisodeColumns(EpisodeReturns):
+class EpisodeColumns:
     """Observations, infos, actions, rewards and extra outputs of T steps and their look-back.
 
     Attributes:
-        observations: T + 1 items; see `trainer.episodes.columns` for shapes and dtypes of all
-            columns.
+        observations: T + 1 items; for shapes and dtypes see the head of this file.
         infos: T + 1 dicts.
         actions: T items.
         rewards: T numbers.
@@ -172,7 +399,7 @@ class EpisodeColumns(EpisodeReturns):
         for column in self.extra_model_outputs.values():
             column.to_list()
 
-    # Getters. All take the indices that `trainer.episodes.indexing` explains.
+    # Getters. All take the indices that `trainer.episodes.lookback_buffer` explains.
 
     def get_observations(
         self,
@@ -312,3 +539,56 @@ class EpisodeColumns(EpisodeReturns):
                 "with the first step that brings them, or through `set_extra_model_outputs` with "
                 "data for all steps."
             ) from cause
+
+    rewards: LookbackBuffer
+    earlier_return: list[float]
+    own_change: Change = None
+    earlier_change: Change = None
+
+    def chunk_return(self) -> float:
+        """The sum of the rewards of this chunk, without look-back and earlier chunks."""
+        return rounded_sum(self.rewards_list())
+
+    def get_return(self) -> float:
+        """What the env paid in the episode up to the end of this chunk, rounded once.
+
+        It covers the earlier chunks of an episode that was cut, and does not depend on where it was
+        cut, nor on what callbacks made of the rewards while the episode was played.
+        """
+        return rounded_sum(self._paid())
+
+    def get_rewritten_return(self) -> float | None:
+        """`get_return()` with the rewards that callbacks wrote; None if they wrote none."""
+        change = self.change_partials()
+        return None if change is None else rounded_sum(self._paid() + change)
+
+    def return_partials(self) -> list[float]:
+        """`get_return()` before rounding, for the chunk that follows."""
+        return exact_partials(self._paid())
+
+    def change_partials(self) -> Change:
+        """What rewriting added up to the end of this chunk, for the chunk that follows."""
+        return joined_changes(self.earlier_change, self.own_change)
+
+    def note_rewrite(self, before: list[float]) -> None:
+        """Notes that the rewards of this chunk were others; `get_return()` stays what it was.
+
+        Args:
+            before: the rewards that were replaced, [T].
+        """
+        change = exact_partials([*self.rewards_list(), *(-reward for reward in before)])
+        self.own_change = joined_changes(self.own_change, change)
+
+    def rewards_list(self) -> list[float]:
+        """The rewards of this chunk, without look-back; not to be changed."""
+        rewards: Any = self.rewards.data
+        if self.rewards.lookback:
+            rewards = rewards[self.rewards.lookback :]
+        return rewards if isinstance(rewards, list) else rewards.tolist()
+
+    def _paid(self) -> list[float]:
+        """Numbers that add up to what the env paid."""
+        rewards = self.rewards_list()
+        if not self.earlier_return and not self.own_change:
+            return rewards
+        return [*self.earlier_return, *rewards, *(-part for part in self.own_change or ())]

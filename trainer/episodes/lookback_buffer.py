@@ -1,26 +1,205 @@
 """One column of an episode: a growing list or an array, the front part of which may be look-back.
 
 It does not know what the column means; lengths across columns are checked by the episode.
+
+What the indices of the getters and setters mean, as positions in the stored data.
+The data of a column is its look-back followed by the steps of the chunk:
+
+    look-back   [4, 5, 6 | 7, 8, 9]   steps
+    positions    0  1  2   3  4  5
+    index                  0  1  2    counts from the first step
+    index       -6 -5 -4  -3 -2 -1    negative: counts from the end and may reach into the look-back
+    index       -3 -2 -1   0  1  2    with `neg_index_as_lookback=True`
+
+Positions below 0 or beyond the end are possible here; it is up to the caller to refuse, clip or
+fill them.
+
+Putting new items in the place of old ones, in lists and in arrays.
+Pure functions, except that arrays which can hold the new items are written in place. Before and
+after `to_numpy()` the same items are read back; an array never cuts a number down to its own dtype
+without a word.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from checkpoints.arguments import argument_error, boolean
-from trainer.episodes import filling, nested, overwriting
-from trainer.episodes.indexing import (
-    Indices,
-    as_slice,
-    clipped,
-    is_one_index,
-    position,
-    positions,
-)
-from trainer.errors import EpisodeIndexError
+from trainer.episodes import filling, nested
+from trainer.errors import EpisodeError, EpisodeIndexError
+from trainer.types import Array
+
+# ---- indexing
+
+Indices = int | slice | Sequence[int] | None
+"""One index, a slice, a list of indices, or None for all steps without the look-back."""
+
+
+def position(index: int, *, total: int, lookback: int, neg_index_as_lookback: bool) -> int:
+    """The position that an index means.
+
+    Args:
+        index: the index, counted from the first step after the look-back.
+        total: the number of items stored, look-back included.
+        lookback: how many of them are look-back.
+        neg_index_as_lookback: whether -1 is the last item of the look-back rather than the newest
+            item.
+    """
+    number = whole_number(index)
+    if number < 0 and not neg_index_as_lookback:
+        return total + number
+    return lookback + number
+
+
+def positions(
+    indices: slice | Sequence[int], *, total: int, lookback: int, neg_index_as_lookback: bool
+) -> range | list[int]:
+    """The positions that a slice (as a range) or a list of indices (as a list) means.
+
+    Raises:
+        EpisodeIndexError: there is something else than whole numbers, or a step of 0.
+    """
+
+    def place(index: int) -> int:
+        return position(
+            index, total=total, lookback=lookback, neg_index_as_lookback=neg_index_as_lookback
+        )
+
+    if not isinstance(indices, slice):
+        if not np.iterable(indices):
+            raise _no_index(indices)
+        return [place(index) for index in indices]
+    step = 1 if indices.step is None else whole_number(indices.step)
+    if step == 0:
+        raise _no_index(indices)
+    first, end = (lookback, total) if step > 0 else (total - 1, lookback - 1)
+    start = first if indices.start is None else place(indices.start)
+    stop = end if indices.stop is None else place(indices.stop)
+    return range(start, stop, step)
+
+
+def clipped(where: range, total: int) -> range:
+    """The part of a range of positions that exists; same step."""
+    if where.step == 1:
+        start = max(where.start, 0)
+        return range(start, max(start, min(where.stop, total)))
+    inside = [p for p in where if 0 <= p < total]
+    return (
+        range(inside[0], inside[-1] + (1 if where.step > 0 else -1), where.step)
+        if inside
+        else range(0)
+    )
+
+
+def as_slice(where: range) -> slice:
+    """The slice that picks a range of existing positions."""
+    if not where:
+        return slice(0, 0)
+    stop = where.stop if where.stop >= 0 else None
+    return slice(where.start, stop, where.step)
+
+
+def is_one_index(indices: object) -> bool:
+    """Whether `indices` is a single number (Python's or NumPy's)."""
+    return isinstance(indices, int | np.integer)
+
+
+def whole_number(index: Any) -> int:
+    """The index as Python's int.
+
+    Raises:
+        EpisodeIndexError: it is not a whole number. Truth values are refused as well: a mask would
+            otherwise pick the items 0 and 1 again and again.
+    """
+    if type(index) is int:
+        return index
+    if isinstance(index, bool | np.bool_):
+        raise _no_index(index)
+    try:
+        return operator.index(index)
+    except TypeError as cause:
+        raise _no_index(index) from cause
+
+
+def _no_index(index: Any) -> EpisodeIndexError:
+    return EpisodeIndexError(
+        f"{index!r} is not an index into an episode. Items are picked by whole numbers. Give an "
+        "int, a list of ints, a slice of ints with a step other than 0, or None for all steps."
+    )
+
+
+# ---- overwriting
+
+
+def num_items(items: Any) -> int:
+    """How many items a list or a batch holds.
+
+    Raises:
+        EpisodeError: it is neither.
+    """
+    return len(items) if isinstance(items, list) else nested.checked_length(items, name="new_data")
+
+
+def overwritten(data: Any, places: Sequence[int], new_items: Any, *, total: int) -> Any:
+    """The column with new items at some places.
+
+    Args:
+        data: list or batch of `total` items.
+        places: existing positions.
+        new_items: list or batch with one item for each place.
+        total: the number of items of the column.
+
+    Raises:
+        EpisodeError: `data` is a batch, and the new items have another form than those that stay.
+    """
+    if isinstance(data, list):
+        items = new_items
+        if not isinstance(items, list):
+            items = nested.unstack(items, len(places))
+        for place, item in zip(places, items, strict=True):
+            data[place] = item
+        return data
+    batch = new_items
+    if isinstance(batch, list):
+        batch = nested.stack(batch, name="new_data")
+    if nested.form(batch) != nested.form(data):
+        if len(set(places)) < total:
+            raise EpisodeError(
+                f"New items of the form {nested.form(batch)} cannot stand beside items of the form "
+                f"{nested.form(data)}. All items of a column have one form after `to_numpy()`. "
+                "Give items of the same shape, or replace all of them."
+            )
+        data = nested.map_leaves(np.empty_like, batch)
+    where = np.array(places, np.intp)
+
+    def write(old: Array, new: Any) -> Array:
+        rows = np.asarray(new)
+        dtype = _dtype_for(rows, old.dtype)
+        leaf = old if dtype == old.dtype and old.flags.writeable else old.astype(dtype)
+        leaf[where] = rows
+        return leaf
+
+    return nested.map_leaves(write, data, batch)
+
+
+def _dtype_for(new: Array, own: np.dtype[Any]) -> np.dtype[Any]:
+    """The array's own dtype if it can hold the new numbers, rounded to its precision at most."""
+    if new.dtype == own:
+        return own
+    if own.kind in "fc" and np.can_cast(new.dtype, own, "same_kind"):
+        return own
+    if own.kind in "iu" and new.dtype.kind in "biu":
+        limits = np.iinfo(own)
+        if limits.min <= int(new.min()) and int(new.max()) <= limits.max:
+            return own
+    return np.result_type(own, new.dtype)
+
+
+# ---- lookback buffer
 
 
 class LookbackBuffer:
@@ -137,7 +316,7 @@ class LookbackBuffer:
         fill: Any = None,
         one_hot_discrete: bool = False,
     ) -> Any:
-        """Items by index; `trainer.episodes.indexing` shows what indices mean.
+        """Items by index; `trainer.episodes.lookback_buffer` shows what indices mean.
 
         Args:
             indices: an int gives one item; a list or slice several; None all steps after the
@@ -255,7 +434,7 @@ class LookbackBuffer:
             places = clipped(places, self.total)
         self._checked(places, at_indices, neg_index_as_lookback=neg_index_as_lookback)
         new_items = [new_data] if one else new_data
-        count = overwriting.num_items(new_items)
+        count = num_items(new_items)
         if count != len(places):
             raise EpisodeIndexError(
                 f"{count} new items were given for {len(places)} places ({at_indices!r} in "
@@ -263,7 +442,7 @@ class LookbackBuffer:
                 f"exactly {len(places)} items."
             )
         if count:
-            self.data = overwriting.overwritten(self.data, places, new_items, total=self.total)
+            self.data = overwritten(self.data, places, new_items, total=self.total)
 
     def _checked(
         self, places: Sequence[int], indices: Any, *, neg_index_as_lookback: bool

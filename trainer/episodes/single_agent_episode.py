@@ -11,20 +11,22 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTIONS, INFOS, OBS, REWARDS
+from trainer.episodes.episode_columns import ACTIONS, INFOS, OBS, REWARDS, given_columns
 from trainer.episodes.episode_state import (
     MOVED_BY_CUT,
     USER_DATA,
+    append_columns,
     copied_state,
+    data_rows,
     deep_copied,
     shared_state,
+    tail,
     take_state,
+    why_not_following,
+    window,
 )
-from trainer.episodes.given_data import given_columns
-from trainer.episodes.growing_episode import GrowingEpisode
-from trainer.episodes.parts import append_columns, data_rows, tail, why_not_following, window
+from trainer.episodes.growing_episode import GrowingEpisode, Stopwatch
 from trainer.episodes.rllib_names import RllibEpisodeNames
-from trainer.episodes.stopwatch import Stopwatch
 from trainer.errors import EpisodeError
 from trainer.types import State
 
@@ -272,7 +274,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
 
         Returns:
             {column: T rows}: lists before `to_numpy()`, arrays afterwards; the names are in
-                `trainer.episodes.columns`.
+                `trainer.episodes.episode_columns`.
         """
         return data_rows(self, self.id_)
 

@@ -1,13 +1,14 @@
 """Evaluation: sampling with another spec, by tickets that anyone may play."""
 
-from trainer.evaluation.collecting import collect_episodes, summarize_episodes
-from trainer.evaluation.evaluation_function import call_evaluation_function
 from trainer.evaluation.evaluator import (
     EvaluationSettings,
     Evaluator,
     RunningEvaluation,
+    Subject,
+    call_evaluation_function,
+    collect_episodes,
+    summarize_episodes,
 )
-from trainer.evaluation.subject import Subject
 
 __all__ = [
     "EvaluationSettings",

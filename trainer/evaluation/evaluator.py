@@ -5,6 +5,18 @@ training iteration behind the weights, ticket number); who plays it, and when, c
 the weights of an iteration get the same numbers whether they are evaluated after the training step,
 beside the next one, by hand, or from a checkpoint. Training's episodes, metrics and streams of
 randomness are never touched.
+
+What is evaluated: weights of some moment, as long as an evaluation of them is under way.
+
+What the saved state of evaluation looks like, to be compared before it is taken.
+
+Checks that what is trained in one env can act in the other.
+
+A user's own evaluation: checked when it is configured, called instead of playing tickets.
+For custom evaluation functions: the episodes that were played, and what they come to.
+def evaluate(algorithm, workers):
+workers.foreach_worker(lambda worker: worker.sample(num_episodes=5))
+return {**summarize_episodes(collect_episodes(workers)), "foo": 1}
 """
 
 from __future__ import annotations
@@ -12,17 +24,146 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+import numbers
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainer.env_runners import Assignment, EnvRunnerGroup, TicketPlay
-from trainer.env_runners.shares import share_out
-from trainer.evaluation.same_spaces import check_same_spaces
-from trainer.evaluation.subject import Subject
-from trainer.metrics import EpisodeStatistics, MetricsLogger
+import gymnasium
+from gymnasium import spaces
+
+from checkpoints import StateError, encode, state_array
+from checkpoints.arguments import checked_arguments
+from checkpoints.state_shapes import (
+    FLAG,
+    NOTHING,
+    ShapeCheck,
+    anything,
+    count,
+    fields,
+    like,
+    list_of,
+    number,
+    of_type,
+    one_of,
+)
+from trainer.connectors import Normalization, ObservationNormalizer, RewardTransform
+from trainer.env_runners import Assignment, Weights
+from trainer.env_runners.messages import share_out
+from trainer.errors import ConfigError, EvaluationError
+from trainer.metrics import EpisodeRecord, EpisodeStatistics, MetricsLogger
+from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
+from trainer.runner_group import EnvRunnerGroup, TicketPlay
+from trainer.runner_group.slot_states import CALLBACK_STATES
 from trainer.types import State
+
+# ---- evaluator
+
+# ---- subject
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated: weights, as they were after some iteration.
+
+    Attributes:
+        weights: what to act with.
+        normalization: what is done to observations on their way to the network.
+        iteration: training iterations behind them.
+    """
+
+    weights: Weights
+    normalization: Normalization
+    iteration: int
+
+    def get_state(self) -> State:
+        """Plain data, from which the same evaluation can begin again."""
+        weights = self.weights
+        return {
+            "iteration": self.iteration,
+            "weights": {
+                "version": weights.version,
+                "state": {name: state_array(array) for name, array in weights.state.items()},
+                "exploration": dict(weights.exploration),
+                "timestep": weights.timestep,
+                **({} if weights.connectors is None else {"connectors": weights.connectors}),
+            },
+            "normalization": _normalization_state(self.normalization),
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> Subject:
+        """The subject that `get_state` was called on."""
+        return cls(
+            Weights(**state["weights"]),
+            _normalization_from(state["normalization"]),
+            state["iteration"],
+        )
+
+
+def _normalization_state(normalization: Normalization) -> State:
+    """What differs from no normalisation at all."""
+    observations, rewards = normalization.observations, normalization.rewards
+    state: State = {}
+    if observations is not None:
+        state["observations"] = {
+            "mean": state_array(observations.mean),
+            "factors": state_array(observations.factors),
+            "limits": state_array(observations.limits),
+        }
+    if rewards is not None:
+        state["rewards"] = {"clip": rewards.clip, "factor": rewards.factor}
+    return state
+
+
+def _normalization_from(state: State) -> Normalization:
+    observations, rewards = state.get("observations"), state.get("rewards")
+    return Normalization(
+        None if observations is None else ObservationNormalizer(**observations),
+        None if rewards is None else RewardTransform(**rewards),
+    )
+
+
+# ---- same spaces
+
+
+def check_same_spaces(training: EnvRunnerGroup, evaluation: EnvRunnerGroup) -> None:
+    """Compares the spaces of both groups' envs by kind and size; bounds may differ.
+
+    Args:
+        training: the group that learns; its runners have been made.
+        evaluation: the other one; its runners have been made.
+
+    Raises:
+        ConfigError: the spaces differ; names both.
+    """
+    for kind in ("observation_space", "action_space"):
+        trained = getattr(training.module_spec, kind)
+        given = getattr(evaluation.module_spec, kind)
+        if _size(trained) != _size(given):
+            raise ConfigError(
+                f"The evaluation env {evaluation.env_name!r} has {kind}={given}, and the training "
+                f"env {training.env_name!r} has {kind}={trained}: a network made for one cannot "
+                "act in the other. Give evaluation_config an `env` (or `env_config`) with the "
+                "spaces of the training env, or wrap it so that it has them."
+            )
+
+
+def _size(space: gymnasium.Space[Any]) -> Any:
+    """What a network sees of a space, in a form that can be compared."""
+    if isinstance(space, spaces.Dict):
+        return {key: _size(part) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return [_size(part) for part in space.spaces]
+    if isinstance(space, spaces.Discrete):
+        return ("Discrete", int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return ("MultiDiscrete", space.nvec.tolist())
+    return (type(space).__name__, space.shape)
+
+
+# ---- evaluator
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -336,3 +477,183 @@ class Evaluator:
 
 def _first(pair: tuple[int, Any]) -> int:
     return pair[0]
+
+
+# ---- state shape
+
+_TASKS_OF_A_SLOT: Final = fields(
+    {
+        "episode_number": count,
+        "env_seed": NOTHING,
+        "actions": list_of(anything),
+        "observation": NOTHING,
+        "episode": NOTHING,
+        "earlier_chunks": list_of(anything),
+    },
+    optional={"tasks": list_of(of_type(list)), "env_state": anything},
+)
+
+
+# Reported metrics, perhaps made by a function of users: nothing is computed from them.
+_LAST: Final = of_type(dict)
+
+# Restoring may change whether rewards are clipped, so they need not be like those of now.
+_REWARDS: Final = fields({"clip": one_of(number, FLAG, NOTHING), "factor": one_of(number, NOTHING)})
+
+_EVALUATOR: Final = fields(
+    {"num_evaluations": count, "callbacks": CALLBACK_STATES},
+    optional={
+        "num_left_out": count,
+        "metrics": LOGGER_STATE,
+        "slots": list_of(_TASKS_OF_A_SLOT),
+    },
+)
+
+
+def evaluation_state(subject: State) -> ShapeCheck:
+    """The check for the component `evaluation`; states of earlier releases lack what is optional.
+
+    Args:
+        subject: `Subject.get_state()` of the newest weights, which those of an evaluation under way
+            have to be like.
+    """
+    parts = {name: like(part) for name, part in subject["weights"].items() if name != "connectors"}
+    weights = fields(  # a strategy's own, of any kind
+        {**parts, "exploration": anything}, optional={"connectors": of_type(dict)}
+    )
+    of_now = subject["normalization"]
+    observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
+    normalization = fields(observations, optional={"rewards": _REWARDS})
+    under_way = {"iteration": count, "weights": weights, "normalization": normalization}
+    return fields(
+        {"evaluator": _EVALUATOR, "last": _LAST},
+        optional={
+            "reported_at": one_of(count, NOTHING),
+            "running_of": one_of(count, NOTHING),
+            "running": fields(under_way),
+        },
+    )
+
+
+# ---- evaluation function
+
+# ---- evaluation function
+
+_EXPECTED = (
+    "Return a dict of metrics with at least one entry, or such a dict, the number of env steps and "
+    "the number of agent steps."
+)
+
+
+def call_evaluation_function(
+    function: Callable[..., Any], algorithm: Any, group: Any
+) -> Mapping[str, Any]:
+    """Lets a user's function evaluate.
+
+    Args:
+        function: called as `function(algorithm, group)`.
+        algorithm: whose weights the group's runners hold.
+        group: the evaluation runners.
+
+    Returns:
+        the metrics; step counts that the function gave are added as `num_env_steps_sampled` and
+        `num_agent_steps_sampled`.
+
+    Raises:
+        EvaluationError: it returned something else.
+        Exception: what the function raised.
+    """
+    returned = function(algorithm, group)
+    name = getattr(function, "__qualname__", repr(function))
+    metrics, counts = returned, {}
+    if isinstance(returned, tuple):
+        if len(returned) != 3:
+            raise EvaluationError(
+                f"custom_evaluation_function {name} returned a tuple of {len(returned)}. "
+                f"{_EXPECTED}"
+            )
+        metrics, num_env_steps, num_agent_steps = returned
+        counts = {
+            "num_env_steps_sampled": num_env_steps,
+            "num_agent_steps_sampled": num_agent_steps,
+        }
+        for what, count in counts.items():
+            if not isinstance(count, numbers.Integral) or count < 0:
+                raise EvaluationError(
+                    f"custom_evaluation_function {name} returned {count!r:.80} as {what}. "
+                    f"{_EXPECTED}"
+                )
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise EvaluationError(
+            f"custom_evaluation_function {name} returned {metrics!r:.80}, a "
+            f"{type(metrics).__name__}. {_EXPECTED}"
+        )
+    try:
+        encode(metrics, name="it")
+    except StateError as error:
+        raise EvaluationError(
+            f"custom_evaluation_function {name} returned something that no checkpoint can hold: "
+            f"{error}"
+        ) from error
+    return {**counts, **metrics}
+
+
+# ---- collecting
+
+_OLD_NAMES: Final = {
+    "episode_reward_mean": "episode_return_mean",
+    "episode_reward_min": "episode_return_min",
+    "episode_reward_max": "episode_return_max",
+    "episode_len_mean": "episode_len_mean",
+    "episodes_this_iter": "num_episodes",
+    "custom_metrics": "custom_metrics",
+    "hist_stats": "hist_stats",
+}
+
+
+@checked_arguments
+def collect_episodes(
+    workers: EnvRunnerGroup,
+    remote_worker_ids: Sequence[int] | None = None,
+    timeout_seconds: float | None = None,
+) -> list[EpisodeRecord]:
+    """What is left of the episodes that evaluation runners have ended since this was last called.
+
+    Args:
+        workers: the group that a custom evaluation function is given.
+        remote_worker_ids: no effect: records are in the main process already.
+        timeout_seconds: no effect, likewise.
+
+    Returns:
+        a record per episode, ordered by call of `foreach_env_runner`, then runner, then time.
+    """
+    del remote_worker_ids, timeout_seconds
+    return workers.take_records()
+
+
+@checked_arguments
+def summarize_episodes(
+    episodes: Iterable[EpisodeRecord],
+    new_episodes: Iterable[EpisodeRecord] | None = None,
+    keep_custom_metrics: bool = False,
+) -> dict[str, Any]:
+    """Mean, smallest and largest return of some episodes, and more, under RLlib's old names.
+
+    Args:
+        episodes: from `collect_episodes`.
+        new_episodes: those to count in `episodes_this_iter`; None counts all.
+        keep_custom_metrics: give custom metrics as lists instead of mean, min and max.
+
+    Returns:
+        `episode_reward_mean`, `episode_reward_min`, `episode_reward_max`, `episode_len_mean`,
+        `episodes_this_iter`, `custom_metrics`, `hist_stats`; NaN where there is no episode.
+    """
+    statistics = EpisodeStatistics(
+        smoothing=None, keep_per_episode_custom_metrics=keep_custom_metrics
+    )
+    statistics.add(episodes)
+    found = statistics.result()
+    summary = {old: found[name] for old, name in _OLD_NAMES.items()}
+    if new_episodes is not None:
+        summary["episodes_this_iter"] = len(list(new_episodes))
+    return summary

@@ -3,26 +3,38 @@
 `docs/exploration.md` has a table of all of them, and how to write your own.
 """
 
-from trainer.exploration.action_choice import MASKED, ActionChoice
-from trainer.exploration.curiosity import Curiosity
-from trainer.exploration.epsilon_greedy import EpsilonGreedy, PerWorkerEpsilonGreedy
-from trainer.exploration.exploration import Exploration
-from trainer.exploration.explored_sample import ExploredChunk, ExploredSample
-from trainer.exploration.gaussian_noise import GaussianNoise, PerWorkerGaussianNoise
+from trainer.exploration.discrete import (
+    EpsilonGreedy,
+    PerWorkerEpsilonGreedy,
+    Random,
+    SoftQ,
+    StochasticSampling,
+)
+from trainer.exploration.exploration import (
+    MASKED,
+    ActionChoice,
+    Exploration,
+    ExploredChunk,
+    ExploredSample,
+    WithSubExploration,
+    gumbel_numbers,
+    normal_numbers,
+    uniforms_per_row,
+)
+from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.exploration.making import (
     EXPLORATIONS,
     NOT_OFFERED_EXPLORATIONS,
     ExplorationSpec,
     is_ready_made,
 )
-from trainer.exploration.noise_numbers import gumbel_numbers, normal_numbers, uniforms_per_row
-from trainer.exploration.ornstein_uhlenbeck_noise import (
+from trainer.exploration.noise import (
+    GaussianNoise,
     OrnsteinUhlenbeckNoise,
+    ParameterNoise,
+    PerWorkerGaussianNoise,
     PerWorkerOrnsteinUhlenbeckNoise,
 )
-from trainer.exploration.parameter_noise import ParameterNoise
-from trainer.exploration.random_actions import Random
-from trainer.exploration.re3 import RE3
 from trainer.exploration.schedules import (
     SCHEDULES,
     ConstantSchedule,
@@ -33,9 +45,6 @@ from trainer.exploration.schedules import (
     PolynomialSchedule,
     read_schedule,
 )
-from trainer.exploration.soft_q import SoftQ
-from trainer.exploration.stochastic_sampling import StochasticSampling
-from trainer.exploration.sub_exploration import WithSubExploration
 
 __all__ = [
     "EXPLORATIONS",

@@ -3,24 +3,189 @@
 A strategy owns no random generator. It says which numbers it wants (`noise_kind`, `noise_width`),
 and every step of an env slot brings one row of them, which is a function of (root seed, slot,
 episode, step) alone. So a repaired, resumed or otherwise spread run explores the same way.
+
+What a strategy chooses from: the module's outputs of one vector step, and its random numbers.
+
+What the main process shows a strategy of a sample: arrays, chunk by chunk.
+
+Random numbers of one kind made from uniform ones, so that a strategy can mix several kinds.
+An env slot gets one row of numbers per step, all of one kind. A strategy that tosses a coin and
+adds normal noise takes uniform numbers and turns some of them into normal ones here.
+
+Strategies that leave the choice of actions to another one, their sub-exploration.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
+from checkpoints.arguments import checked_arguments
+from checkpoints.state_shapes import of_type
 from trainer.errors import ConfigError, UnsupportedSpaceError
-from trainer.exploration.action_choice import ActionChoice
-from trainer.exploration.explored_sample import ExploredSample
+from trainer.exploration.schedules import checked_count
 from trainer.nn import ActionDistribution
+from trainer.nn.distributions import from_uniform, uniform_width
 from trainer.seeding import NoiseKind
 from trainer.types import Array, State
+
+# ---- noise numbers
+
+
+@checked_arguments
+def uniforms_per_row(distribution: ActionDistribution) -> int:
+    """How many uniform numbers one draw from a distribution takes."""
+    return uniform_width(distribution.noise_kind, distribution.noise_width)
+
+
+def normal_numbers(uniforms: Array) -> Array:
+    """Standard normal numbers, of which each takes two uniform ones of its own.
+
+    Args:
+        uniforms: on [0, 1), float64 [B, 2A]; number k comes from k and A + k alone.
+
+    Returns:
+        float64 [B, A].
+    """
+    half = uniforms.shape[1] // 2
+    pairs = np.stack([uniforms[:, :half], uniforms[:, half:]], axis=-1).reshape(len(uniforms), -1)
+    return from_uniform(pairs, kind="normal", width=2 * half)[:, ::2]
+
+
+def gumbel_numbers(uniforms: Array) -> Array:
+    """Standard Gumbel numbers, float64 [B, A]."""
+    return from_uniform(uniforms, kind="gumbel", width=uniforms.shape[1])
+
+
+def numbers_for(distribution: ActionDistribution, noise: Array, *, kind: NoiseKind) -> Array:
+    """The noise that a distribution draws with.
+
+    Args:
+        distribution: what draws.
+        noise: float64 [B, W]; what is left over is not used.
+        kind: of `noise`; uniform numbers serve every distribution, others only their own kind.
+
+    Raises:
+        ValueError: the noise is of another kind, or too narrow.
+    """
+    width = distribution.noise_width
+    if kind == distribution.noise_kind and noise.shape[1] >= width:
+        return noise[:, :width]
+    needed = uniforms_per_row(distribution)
+    if kind != "uniform" or noise.shape[1] < needed:
+        raise ValueError(
+            f"{noise.shape[1]} {kind} number(s) per step cannot draw from "
+            f"{type(distribution).__name__}, which takes {width} {distribution.noise_kind} or "
+            f'{needed} uniform ones. Set noise_kind = "uniform" and noise_width >= {needed} in '
+            "__init__ of your strategy (`uniforms_per_row(distribution)`)."
+        )
+    return from_uniform(noise[:, :needed], kind=distribution.noise_kind, width=width)
+
+
+# ---- action choice
+
+MASKED: Final = -1e30
+"""The logit or Q value of an action that is not allowed; anything below half of it counts, so the
+most negative float32 does, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionChoice:
+    """The action distributions of B env slots, with the noise to draw from them.
+
+    Attributes:
+        distribution: the family.
+        inputs: its inputs, float32 [B, K]: logits, Q values, or means and log standard deviations.
+        noise: this step's random numbers of each slot, float64 [B, W].
+        noise_kind: what they are.
+        slots: which env slots the rows are: numbers of the sub-envs in their runner.
+        mask: which alternatives are allowed, bool [B, K]; None if all are, or if the inputs alone
+            tell (`MASKED`).
+    """
+
+    distribution: ActionDistribution
+    inputs: Array
+    noise: Array
+    noise_kind: NoiseKind
+    slots: Sequence[int]
+    mask: Array | None = None
+
+    def sample(self) -> Array:
+        """Actions drawn from the distributions, [B, …]."""
+        noise = numbers_for(self.distribution, self.noise, kind=self.noise_kind)
+        return self.distribution.sample(self.allowed_inputs(), noise)
+
+    def deterministic_sample(self) -> Array:
+        """The most likely actions, [B, …]."""
+        return self.distribution.deterministic(self.allowed_inputs())
+
+    def logp(self, actions: Array) -> Array:
+        """The log-likelihoods of actions under the distributions, [B]."""
+        return self.distribution.logp(self.allowed_inputs(), actions)
+
+    def valid_parts(self) -> Array | None:
+        """Which alternatives are allowed, bool [B, K]; None if all are."""
+        return valid_parts(self.inputs if self.mask is None else self.allowed_inputs())
+
+    def allowed_inputs(self) -> Array:
+        """The inputs with `MASKED` in the place of what is not allowed."""
+        if self.mask is None:
+            return self.inputs
+        allowed: Array = np.where(self.mask, self.inputs, MASKED).astype(self.inputs.dtype)
+        return allowed
+
+
+def valid_parts(inputs: Array) -> Array | None:
+    """Which alternatives are not `MASKED`, bool [B, K]; None if none is."""
+    valid: Array = inputs > 0.5 * MASKED
+    return None if valid.all() else valid
+
+
+# ---- explored sample
+
+
+@dataclass(frozen=True)
+class ExploredChunk:
+    """One chunk of an episode.
+
+    Attributes:
+        obs: encoded observations, float32 [T + 1, D].
+        actions: as the module gave them, [T, …].
+        rewards: of the env, float64 [T].
+        inputs: the distribution inputs that acted, float32 [T, K]; None if no module acted.
+    """
+
+    obs: Array
+    actions: Array
+    rewards: Array
+    inputs: Array | None
+
+
+@dataclass(frozen=True)
+class ExploredSample:
+    """What all runners played for one request.
+
+    Attributes:
+        chunks: ordered by env slot, then time.
+        timestep: env steps sampled before.
+        iteration: training iterations completed before.
+        clean_inputs: the distribution inputs of the unperturbed module for encoded observations:
+            [B, D] to [B, K]; with the weights that acted.
+    """
+
+    chunks: Sequence[ExploredChunk]
+    timestep: int
+    iteration: int
+    clean_inputs: Callable[[Array], Array]
+
+
+# ---- exploration
 
 
 class Exploration(ABC):
@@ -240,3 +405,121 @@ def _alternatives(space: spaces.Space[Any]) -> str:
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return f"{names}, EpsilonGreedy or SoftQ"
     return "StochasticSampling"
+
+
+# ---- sub exploration
+
+
+class WithSubExploration(Exploration):
+    """Acts as its sub-exploration does.
+
+    In an `exploration_config`, `sub_exploration` is a config of its own; objects made by hand get
+    the object.
+
+    Attributes:
+        sub_exploration: what chooses the actions.
+    """
+
+    def __init__(
+        self,
+        action_space: spaces.Space[Any],
+        *,
+        sub_exploration: Exploration | None = None,
+        **context: Any,
+    ) -> None:
+        """Takes over the noise that the sub-exploration wants.
+
+        Raises:
+            ConfigError: the sub-exploration does more than to choose actions.
+        """
+        super().__init__(action_space, **context)
+        if sub_exploration is None:
+            raise ConfigError(
+                f"{type(self).__name__}() got no `sub_exploration`, which chooses actions. Name "
+                'both in the config: exploration_config={..., "sub_exploration": {...}}.'
+            )
+        observes = type(sub_exploration).observe_sample is not Exploration.observe_sample
+        if observes or sub_exploration.perturbs_weights:
+            raise ConfigError(
+                f"sub_exploration: {type(sub_exploration).__name__} does more than to choose "
+                f"actions, so it cannot work inside {type(self).__name__}. Give e.g. "
+                "StochasticSampling, EpsilonGreedy or GaussianNoise."
+            )
+        self.sub_exploration = sub_exploration
+        self.noise_kind = sub_exploration.noise_kind
+        self.noise_width = sub_exploration.noise_width
+
+    @classmethod
+    def default_sub_exploration(
+        cls, action_space: spaces.Space[Any], settings: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """The config of the sub-exploration if the user gives none; None if one must be given.
+
+        Here: uniform actions for `random_timesteps`, then little noise: ε-greedy with ε = 0.01 for
+        actions that are counted, Ornstein-Uhlenbeck noise for others.
+
+        Args:
+            action_space: of actions as modules give them.
+            settings: what the user gives besides.
+
+        Raises:
+            ConfigError: `random_timesteps` is no number of env steps.
+        """
+        given = settings.get("random_timesteps", 10_000)
+        random_timesteps = checked_count(given, name="random_timesteps")
+        if isinstance(action_space, spaces.Box):
+            return {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": random_timesteps}
+        return {
+            "type": "EpsilonGreedy",
+            "epsilon_schedule": {
+                "type": "PiecewiseSchedule",
+                "endpoints": [
+                    (0, 1.0),
+                    (random_timesteps + 1, 1.0),
+                    (random_timesteps + 2, 0.01),
+                ],
+                "outside_value": 0.01,
+            },
+        }
+
+    def get_exploration_action(
+        self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
+    ) -> tuple[Array, Array | None]:
+        """What the sub-exploration chooses."""
+        self.last_timestep = timestep
+        return self.sub_exploration.get_exploration_action(
+            action_distribution=action_distribution, timestep=timestep, explore=explore
+        )
+
+    def logp(self, inputs: Array, actions: Array, *, timestep: int) -> Array:
+        """That of the sub-exploration."""
+        return self.sub_exploration.logp(inputs, actions, timestep=timestep)
+
+    @property
+    def gives_logp(self) -> bool:
+        """What the sub-exploration says, unless a subclass chooses actions itself."""
+        return super().gives_logp or self.sub_exploration.gives_logp
+
+    def begin_episode(self, slot: int) -> None:
+        """See `Exploration.begin_episode`."""
+        self.sub_exploration.begin_episode(slot)
+
+    def advance(self, slots: Sequence[int], noise: Array) -> None:
+        """See `Exploration.advance`."""
+        self.sub_exploration.advance(slots, noise)
+
+    def get_state(self) -> State:
+        """The state of the sub-exploration."""
+        return {"sub_exploration": self.sub_exploration.get_state()}
+
+    def check_state(self, state: State) -> None:
+        """See `Exploration.check_state`."""
+        check_shape(state, of_type(dict))
+        if "sub_exploration" in state:
+            self.sub_exploration.check_state(state["sub_exploration"])
+
+    def set_state(self, state: State) -> None:
+        """See `Exploration.set_state`."""
+        super().set_state(state)
+        if "sub_exploration" in state:
+            self.sub_exploration.set_state(state["sub_exploration"])

@@ -18,23 +18,25 @@ from typing import Any, Final
 
 from gymnasium import spaces
 
+from checkpoints.moved_names import current_module
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
-from trainer.exploration.curiosity import Curiosity
-from trainer.exploration.epsilon_greedy import EpsilonGreedy, PerWorkerEpsilonGreedy
-from trainer.exploration.exploration import Exploration
-from trainer.exploration.gaussian_noise import GaussianNoise, PerWorkerGaussianNoise
-from trainer.exploration.nearest_name import hint
-from trainer.exploration.ornstein_uhlenbeck_noise import (
+from trainer.exploration.discrete import (
+    EpsilonGreedy,
+    PerWorkerEpsilonGreedy,
+    Random,
+    SoftQ,
+    StochasticSampling,
+)
+from trainer.exploration.exploration import Exploration, WithSubExploration
+from trainer.exploration.intrinsic_rewards import RE3, Curiosity
+from trainer.exploration.noise import (
+    GaussianNoise,
     OrnsteinUhlenbeckNoise,
+    ParameterNoise,
+    PerWorkerGaussianNoise,
     PerWorkerOrnsteinUhlenbeckNoise,
 )
-from trainer.exploration.parameter_noise import ParameterNoise
-from trainer.exploration.random_actions import Random
-from trainer.exploration.re3 import RE3
-from trainer.exploration.schedules import SCHEDULES
-from trainer.exploration.soft_q import SoftQ
-from trainer.exploration.stochastic_sampling import StochasticSampling
-from trainer.exploration.sub_exploration import WithSubExploration
+from trainer.exploration.schedules import SCHEDULES, hint
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 
 EXPLORATIONS: Final[Mapping[str, type[Exploration]]] = MappingProxyType(
@@ -230,7 +232,7 @@ def _resolved(kind: Any) -> Any:
 
 def _imported(module: str, name: str, path: str) -> Any:
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(current_module(module)), name)
     except (ImportError, AttributeError) as cause:
         raise UnknownSettingError(
             f"exploration_config: type={path!r} cannot be imported ({cause}). Check the path, or "

@@ -1,22 +1,41 @@
 """Schedules by RLlib's names: values as pure functions of the timestep.
 
-`trainer.nn.schedules.Schedule` is the one that optimisers use; these are what users write in an
+`trainer.nn.optimizers.Schedule` is the one that optimisers use; these are what users write in an
 `exploration_config`, as objects or as `{"type": "PiecewiseSchedule", ...}`.
+
+Checks of the arguments that strategies take, and the schedule most of them have.
+
+The nearest valid spelling of a name that nobody knows.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
+import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
 from trainer.errors import ConfigError, UnknownSettingError
-from trainer.exploration.nearest_name import hint
+
+# ---- nearest name
+
+
+def hint(name: str, candidates: Iterable[str]) -> str:
+    """The words " Did you mean …?", or nothing if no candidate is similar."""
+    lowered = {candidate.lower(): candidate for candidate in sorted(candidates)}
+    matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    return f" Did you mean {lowered[matches[0]]!r}?" if matches else ""
+
+
+# ---- schedules
+
+# ---- schedules
 
 
 class ExplorationSchedule(ABC):
@@ -222,3 +241,65 @@ def _from_config(config: Mapping[str, Any], *, name: str) -> ExplorationSchedule
 def _require_positive(name: str, steps: float) -> None:
     if not (steps > 0 and math.isfinite(steps)):
         raise ConfigError(f"{name}(schedule_timesteps={steps!r}): expected a number > 0.")
+
+
+# ---- settings
+
+
+def checked_number(
+    value: Any, *, name: str, minimum: float = 0.0, maximum: float = math.inf, above: bool = False
+) -> float:
+    """A finite number within bounds.
+
+    Args:
+        value: what the user gave.
+        name: what the argument is called, for errors.
+        minimum: the smallest value allowed.
+        maximum: the largest value allowed.
+        above: the value must be larger than `minimum`.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    number = float(value) if is_number else math.nan
+    is_within = minimum < number <= maximum or (number == minimum and not above)
+    if not (math.isfinite(number) and is_within):
+        sign = ">" if above else "≥"
+        upper = "" if math.isinf(maximum) else f" and ≤ {maximum:g}"
+        raise ConfigError(f"`{name}={value!r}`: expected a number {sign} {minimum:g}{upper}.")
+    return number
+
+
+def checked_count(value: Any, *, name: str, minimum: int = 0) -> int:
+    """A whole number of at least `minimum`.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < minimum:
+        raise ConfigError(f"`{name}={value!r}`: expected an int ≥ {minimum}.")
+    return int(value)
+
+
+def ramp(initial: float, final: float, *, start: int, length: int) -> ExplorationSchedule:
+    """`initial` until `start`, then a straight line that reaches `final` after `length` steps."""
+    points = [(0.0, initial)]
+    if start > 0:
+        points.append((float(start), initial))
+    if length > 0:
+        points.append((float(start + length), final))
+    return PiecewiseSchedule(points, outside_value=final)
+
+
+def schedule_or_ramp(
+    setting: Any, initial: float, final: float, *, start: int, length: int, name: str
+) -> ExplorationSchedule:
+    """The user's own schedule if there is one, else the ramp.
+
+    Raises:
+        ConfigError: the setting is no schedule.
+    """
+    if setting is None:
+        return ramp(initial, final, start=start, length=length)
+    return read_schedule(setting, name=name)

@@ -1,26 +1,126 @@
-"""The base of learners: a module, its optimiser, and their state."""
+"""Learners: a module, its optimiser, their state; updates from samples, and from replay.
+
+The base of learners: a module, its optimiser, and their state.
+
+The settings that every learner has.
+
+Learning from each sample once: columns of whole chunks, one update, all or nothing.
+
+Learning from a replay buffer: many small updates, each from a batch of transitions.
+
+A slowly following copy of a network, to learn against.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from checkpoints import Checkpointable, HasState, check_shape
-from checkpoints.component_tree import naming_component
+from checkpoints.components import naming_component
 from checkpoints.state_shapes import anything, count, fields, number
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder
 from trainer.episodes import nested
-from trainer.errors import FrozenConfigError, ModuleError
-from trainer.learners.settings import LearnerSettings
+from trainer.episodes.episode_columns import ACTIONS, NEW_OBS, OBS, REWARDS
+from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.errors import ConfigError, FrozenConfigError, ModuleError
+from trainer.learners.columns import BatchListener, Columns, TrainBatchEvent, columns_from_episodes
 from trainer.modules import RLModule, RLModuleSpec
-from trainer.nn import Adam, GradientClipping, Parameters, Schedule
+from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
+from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
 from trainer.rllib_names.config_names import OLD_NAMES
+from trainer.seeding import PositionStream, Role
 from trainer.types import DEFAULT_MODULE_ID, Array, State
+
+# ---- settings
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """How a learner learns; names are those of `AlgorithmConfig.training()`.
+
+    Attributes:
+        gamma: discount per env step, in [0, 1].
+        lr: learning rate, or `[[env steps, learning rate], ...]`.
+        num_epochs: passes over the batch per update, ≥ 1.
+        minibatch_size: rows per gradient step, ≥ 1; None is the whole batch.
+        shuffle_batch_per_epoch: draw a new order of the rows for every pass.
+        grad_clip: limit of the gradient, > 0; None is no limit.
+        grad_clip_by: "value", "norm" (per tensor) or "global_norm".
+        adam_betas: decay of Adam's two moments, in [0, 1).
+        adam_epsilon: Adam's epsilon, > 0.
+    """
+
+    gamma: float = 0.99
+    lr: ScheduleSetting = 0.001
+    num_epochs: int = 1
+    minibatch_size: int | None = None
+    shuffle_batch_per_epoch: bool = False
+    grad_clip: float | None = None
+    grad_clip_by: str = "global_norm"
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    adam_epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        problems = self.problems()
+        if problems:
+            raise ConfigError("The learner cannot use its settings: " + "; ".join(problems) + ".")
+
+    def problems(self) -> list[str]:
+        """One sentence for every setting that is impossible."""
+        problems = [
+            *self.outside(gamma=(0.0, 1.0)),
+            *schedule_problems(self.lr, name="lr"),
+        ]
+        if self.num_epochs < 1:
+            problems.append(f"`num_epochs={self.num_epochs}` must be at least 1")
+        if self.minibatch_size is not None and self.minibatch_size < 1:
+            problems.append(f"`minibatch_size={self.minibatch_size}` must be at least 1, or None")
+        if self.grad_clip is not None and not self.grad_clip > 0.0:
+            problems.append(f"`grad_clip={self.grad_clip}` must be above 0, or None")
+        if self.grad_clip_by not in CLIP_MODES:
+            problems.append(
+                f"`grad_clip_by={self.grad_clip_by!r}` must be one of {', '.join(CLIP_MODES)}"
+            )
+        if not all(0.0 <= beta < 1.0 for beta in self.adam_betas):
+            problems.append(f"`adam_betas={self.adam_betas}` must be in [0, 1)")
+        if not self.adam_epsilon > 0.0:
+            problems.append(f"`adam_epsilon={self.adam_epsilon}` must be above 0")
+        return problems
+
+    def outside(self, **bounds: tuple[float, float]) -> list[str]:
+        """One sentence for every named setting that is outside its bounds (both included)."""
+        return [
+            f"`{name}={getattr(self, name)!r}` must be between {low:g} and {high:g}"
+            for name, (low, high) in bounds.items()
+            if not low <= getattr(self, name) <= high
+        ]
+
+
+def schedule_problems(setting: ScheduleSetting, *, name: str) -> list[str]:
+    """What is wrong with a number or schedule that must not be negative."""
+    try:
+        schedule = Schedule.from_setting(setting, name=name)
+    except ConfigError as error:
+        return [str(error)]
+    if min(schedule.values) < 0.0:
+        return [f"`{name}={setting!r}` must not be negative"]
+    return []
+
+
+def is_positive(number: float) -> bool:
+    """Whether a number is above 0 and not nan; inf is positive."""
+    return not math.isnan(number) and number > 0.0
+
+
+# ---- learner
 
 OWN: Final = "learner"
 """The component with what a learner remembers besides its parts."""
@@ -274,3 +374,361 @@ def _has_non_finite(column: Any) -> bool:
 
 def _parameters_not_finite(parameters: Parameters) -> list[str]:
     return _not_finite(parameters.views)
+
+
+# ---- episode learner
+
+
+class EpisodeLearner(Learner, ABC):
+    """Learns from episodes that its own weights have just played.
+
+    Life:
+        learner = LearnerSpec(...).build()
+        metrics = learner.update(episodes, num_env_steps_sampled_before=...)     once per iteration
+        weights = learner.module.get_state(inference_only=True)                  for the env runners
+        state = learner.get_state(); learner.set_state(state)                    exact resume
+
+    An update either happens as a whole or not at all: if it raises, everything is as it was before.
+    A subclass implements `learn`.
+    """
+
+    @abstractmethod
+    def learn(
+        self,
+        columns: Columns,
+        *,
+        rng: np.random.Generator,
+        num_env_steps: int,
+        event: TrainBatchEvent,
+    ) -> dict[str, Any]:
+        """Makes one update; `apply_gradients` changes the weights.
+
+        Args:
+            columns: all steps to learn from.
+            rng: the random numbers of this update.
+            num_env_steps: env steps sampled before these, where schedules are read.
+            event: to fire once with all columns of the loss, which it may change.
+
+        Returns:
+            Metrics by their key under `learners/{module_id}`.
+        """
+
+    def update(
+        self,
+        episodes: Sequence[SingleAgentEpisode],
+        *,
+        num_env_steps_sampled_before: int,
+        on_batch: BatchListener | None = None,
+    ) -> dict[str, Any]:
+        """Learns from episodes.
+
+        Args:
+            episodes: chunks after `to_numpy()`, sampled with the current weights.
+            num_env_steps_sampled_before: env steps sampled since the start of training, without
+                those of these episodes; schedules are read there, so that the first update uses
+                their first value.
+            on_batch: called with the module, the complete train batch, which it may change, and a
+                dict for metrics of its own.
+
+        Returns:
+            Metrics by their key under `learners/{module_id}`; learning algorithms list theirs.
+            Those of `on_batch` are under `custom_metrics`.
+
+        Raises:
+            ModuleError: a loss or gradient was not finite.
+            EpisodeError: the episodes cannot be learnt from, or what `on_batch` made of them.
+        """
+        columns = columns_from_episodes(episodes, encoder=self._encoder)
+        if self.normalization.rewards is not None:
+            columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
+        rng = seeding.learner_rng(self.root_seed, self.num_updates)
+        event = TrainBatchEvent(self.module, episodes, on_batch)
+        before = self.get_state()
+        try:
+            # Overflow is not a warning here: what is not finite is found and raised before it does
+            # harm.
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                metrics = self.learn(
+                    columns, rng=rng, num_env_steps=num_env_steps_sampled_before, event=event
+                )
+        except BaseException:  # raised again; also Ctrl-C must not leave half an update
+            self.set_state(before)
+            raise
+        self.num_updates += 1
+        metrics["num_trainable_parameters"] = self.module.num_parameters
+        if event.result:
+            metrics["custom_metrics"] = event.result
+        return metrics
+
+
+# ---- target network
+
+
+class TargetNetwork:
+    """A copy of a module whose weights follow it: θ⁻ ← τ θ + (1 - τ) θ⁻.
+
+    With τ = 1 and updates from time to time it is that of Mnih et al. 2015, with a small τ at every
+    update that of Lillicrap et al. 2016.
+
+    Attributes:
+        module: the copy; its gradients are of no use.
+    """
+
+    def __init__(self, followed: RLModule) -> None:
+        """Starts with the same weights."""
+        self._followed = followed
+        self.module = copy.deepcopy(followed)
+
+    def follow(self, tau: float) -> None:
+        """Moves by the share τ, in (0, 1], of the way."""
+        target, source = self.module.parameters.flat, self._followed.parameters.flat
+        if tau == 1.0:
+            np.copyto(target, source)
+        else:
+            target *= 1.0 - tau
+            target += tau * source
+
+    def get_state(self) -> State:
+        """Copies of the weights by name."""
+        return self.module.get_state()
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave."""
+        self.module.set_state(state)
+
+
+# ---- replay learner
+
+
+@dataclass(frozen=True)
+class ReplaySettings(LearnerSettings):
+    """How a learner learns from replay; names are those of `OffPolicyConfig.training()`.
+
+    Attributes:
+        train_batch_size: B, transitions per update, ≥ 1.
+        n_step: env steps per transition.
+        tau: τ of the target networks, in (0, 1].
+        target_network_update_freq: env steps between their updates; 0 is after every update.
+    """
+
+    train_batch_size: int = 32
+    n_step: NStep = 1
+    tau: float = 1.0
+    target_network_update_freq: int = 0
+
+
+@dataclass(frozen=True)
+class ReplayBatch:
+    """A batch of transitions, ready for networks.
+
+    Attributes:
+        obs: encoded observations before the steps, float32 [B, D].
+        actions: as the policy chose them, [B, …].
+        rewards: discounted sums over n steps, float32 [B].
+        next_obs: encoded observations after them, float32 [B, D].
+        discounts: what the value of `next_obs` counts, float32 [B].
+        weights: importance weights, float32 [B].
+    """
+
+    obs: Array
+    actions: Any
+    rewards: Array
+    next_obs: Array
+    discounts: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class ReplayUpdate:
+    """What one update gives.
+
+    Attributes:
+        td_errors: by which priorities follow, [B].
+        metrics: makes the metrics; called for the last of several updates only.
+    """
+
+    td_errors: Array
+    metrics: Callable[[], dict[str, Any]]
+
+
+class ReplayLearner(Learner, ABC):
+    """Learns from transitions that any earlier weights have played.
+
+    Life:
+        learner.update_from(buffer, num_updates=8, num_env_steps_sampled_lifetime=...,
+                            num_env_steps_sampled_before=...)                      per round
+        weights = learner.module.get_state(inference_only=True)            for the env runners
+        state = learner.get_state(); learner.set_state(state)              exact resume
+
+    Unlike `EpisodeLearner` it does not undo a failed update by itself: the algorithm puts buffer
+    and learner back together. A subclass implements `learn` and `follow`, and puts its target
+    networks into `parts`.
+
+    Attributes:
+        last_target_update_ts: env steps sampled when the target networks were last updated.
+        num_target_updates: how often they were.
+    """
+
+    settings: ReplaySettings
+
+    def __init__(
+        self, *, module_spec: RLModuleSpec, settings: ReplaySettings, root_seed: int
+    ) -> None:
+        """See `Learner`."""
+        super().__init__(module_spec=module_spec, settings=settings, root_seed=root_seed)
+        self.last_target_update_ts = 0
+        self.num_target_updates = 0
+
+    @abstractmethod
+    def learn(self, batch: ReplayBatch, *, lr: float, rng: np.random.Generator) -> ReplayUpdate:
+        """Makes one update; `apply_gradients` changes the weights.
+
+        Args:
+            batch: transitions.
+            lr: learning rate.
+            rng: the random numbers of this update.
+        """
+
+    @abstractmethod
+    def follow(self) -> None:
+        """Moves the target networks by the share τ."""
+
+    @property
+    def root_seed(self) -> int:
+        """The seed of the run."""
+        return self._root_seed
+
+    @root_seed.setter
+    def root_seed(self, value: int) -> None:
+        self._root_seed = value
+        self._random = PositionStream(value, Role.REPLAY)
+
+    def update_from(
+        self,
+        buffer: ReplayBuffer,
+        *,
+        num_updates: int,
+        num_env_steps_sampled_lifetime: int,
+        num_env_steps_sampled_before: int,
+        on_batch: BatchListener | None = None,
+    ) -> dict[str, Any]:
+        """Learns from a buffer, and tells it how wrong the values were.
+
+        Args:
+            buffer: not empty.
+            num_updates: how many batches, ≥ 1.
+            num_env_steps_sampled_lifetime: for target networks.
+            num_env_steps_sampled_before: the same without the steps of this round; schedules are
+                read there.
+            on_batch: called for each batch with the module, the columns of `ReplayBatch` (with
+                `next_obs` under its name `new_obs`), which it may change, and a dict for metrics
+                of its own.
+
+        Returns:
+            Metrics of the last update by their key under `learners/{module_id}`. Those of
+            `on_batch` are under `custom_metrics`.
+
+        Raises:
+            ModuleError: a loss or gradient was not finite.
+            EpisodeError: `on_batch` left what cannot be learnt from.
+        """
+        settings = self.settings
+        num_env_steps = num_env_steps_sampled_lifetime
+        lr = self._lr.value_at(num_env_steps_sampled_before)
+        event = TrainBatchEvent(self.module, (), on_batch, keeps_rows=True)
+        # What is not finite is found and raised before it does harm.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for _ in range(num_updates):
+                rng = self._random.at(self.num_updates)
+                sampled = buffer.sample(
+                    settings.train_batch_size, rng=rng, n_step=settings.n_step, gamma=settings.gamma
+                )
+                batch = self._encoded_batch(sampled)
+                if on_batch is not None:
+                    event.result.clear()
+                    batch = _shown(batch, event)
+                update = self.learn(batch, lr=lr, rng=rng)
+                if isinstance(buffer, PrioritizedReplayBuffer):
+                    buffer.update_priorities(sampled.rows, update.td_errors)
+                self.num_updates += 1
+                if (
+                    num_env_steps - self.last_target_update_ts
+                    >= settings.target_network_update_freq
+                ):
+                    self._update_targets(num_env_steps)
+        return {
+            **update.metrics(),
+            **({"custom_metrics": dict(event.result)} if event.result else {}),
+            "td_error_mean": float(np.abs(update.td_errors).mean()),
+            "default_optimizer_learning_rate": lr,
+            "last_target_update_ts": self.last_target_update_ts,
+            "num_target_updates": self.num_target_updates,
+            "num_module_steps_trained": num_updates * settings.train_batch_size,
+            "num_trainable_parameters": self.module.num_parameters,
+        }
+
+    def _update_targets(self, num_env_steps: int) -> None:
+        self.follow()
+        self.last_target_update_ts = num_env_steps
+        self.num_target_updates += 1
+
+    def _encoded_batch(self, sampled: Transitions) -> ReplayBatch:
+        """Ready for networks, normalised with the newest statistics.
+
+        Rewards were clipped when they were stored; sums of them are scaled as single ones are.
+        """
+        rewards = sampled.rewards
+        if self.normalization.rewards is not None:
+            rewards = self.normalization.rewards.scaled(rewards)
+        return ReplayBatch(
+            obs=self._encoder.encode(sampled.obs),
+            actions=sampled.actions,
+            rewards=rewards,
+            next_obs=self._encoder.encode(sampled.next_obs),
+            discounts=sampled.discounts,
+            weights=sampled.weights,
+        )
+
+    def set_weights(self, weights: State) -> None:
+        """Replaces the module's weights; target networks take them over, too.
+
+        Raises:
+            ModuleError: they do not fit the module.
+        """
+        super().set_weights(weights)
+        for part in self.parts.values():
+            if isinstance(part, TargetNetwork):
+                part.follow(1.0)
+
+    def extra_state(self) -> State:
+        """Where the target networks stand."""
+        return {
+            "last_target_update_ts": self.last_target_update_ts,
+            "num_target_updates": self.num_target_updates,
+        }
+
+    def set_extra_state(self, state: State) -> None:
+        """Takes back what `extra_state` gave."""
+        self.last_target_update_ts = int(state["last_target_update_ts"])
+        self.num_target_updates = int(state["num_target_updates"])
+
+
+def _shown(batch: ReplayBatch, event: TrainBatchEvent) -> ReplayBatch:
+    """The batch as the listener leaves it."""
+    columns = {
+        OBS: batch.obs,
+        ACTIONS: batch.actions,
+        REWARDS: batch.rewards,
+        NEW_OBS: batch.next_obs,
+        "discounts": batch.discounts,
+        "weights": batch.weights,
+    }
+    rows = event.fire(columns)
+    return ReplayBatch(
+        obs=rows[OBS],
+        actions=rows[ACTIONS],
+        rewards=rows[REWARDS],
+        next_obs=rows[NEW_OBS],
+        discounts=rows["discounts"],
+        weights=rows["weights"],
+    )

@@ -1,9 +1,8 @@
 """Metrics: logging, exact merging, statistics of episodes, and the result of `train()`."""
 
-from trainer.metrics.comparable import comparable
 from trainer.metrics.episode_statistics import EpisodeRecord, EpisodeStatistics
 from trainer.metrics.logger import MetricsLogger
-from trainer.metrics.result import ResultDict
+from trainer.metrics.result import ResultDict, comparable
 from trainer.metrics.statistic import Delta
 
 __all__ = [

@@ -1,23 +1,352 @@
-"""`MetricsLogger`: where callbacks, runners and the algorithm log what should appear in results."""
+"""`MetricsLogger`: where callbacks, runners and the algorithm log what should appear in results.
+
+All statistics of a logger by their keys: making, finding, deleting, saving.
+
+A `with` block that reports how long it took.
+
+What the states of metrics look like, to be compared before they are taken.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
 
 from checkpoints import Checkpointable, check_shape
 from checkpoints.arguments import checked_methods, require_keys
-from trainer.metrics.block_timer import BlockTimer
-from trainer.metrics.options import OPTION_DEFAULTS, Reduce
-from trainer.metrics.paths import Key, Path, leaves, nearest, path_of, put, sorting_key, text_of
+from checkpoints.state_shapes import (
+    FLAG,
+    NOTHING,
+    TEXT,
+    anything,
+    array,
+    count,
+    dict_of,
+    fields,
+    list_of,
+    number,
+    of_type,
+    one_of,
+)
+from trainer.errors import MetricsError
+from trainer.metrics.keys import is_always_written
+from trainer.metrics.options import (
+    OPTION_DEFAULTS,
+    Key,
+    Options,
+    Path,
+    Reduce,
+    checked_options,
+    leaves,
+    nearest,
+    path_of,
+    put,
+    sorting_key,
+    text_of,
+)
 from trainer.metrics.rllib_names import MetricsLoggerNames
-from trainer.metrics.state_shapes import LOGGER_STATE
 from trainer.metrics.statistic import Delta, Stat, Statistic
-from trainer.metrics.statistic_table import StatisticTable, sibling
 from trainer.types import State
+
+# ---- state shapes
+
+_MOMENTS: Final = fields(
+    {
+        "count": count,
+        "nan_count": count,
+        "is_integral": FLAG,
+        "partials": list_of(number),
+        "low": one_of(number, NOTHING),
+        "high": one_of(number, NOTHING),
+    }
+)
+
+_OPTIONS: Final = fields(
+    {
+        "reduce": one_of(TEXT, NOTHING),
+        "window": one_of(count, NOTHING),
+        "ema_coeff": one_of(number, NOTHING),
+        "percentiles": one_of(of_type(tuple), NOTHING),
+        "clear_on_reduce": FLAG,
+        "with_throughput": FLAG,
+        "throughput_ema_coeff": number,
+        "reduce_per_index_on_aggregate": FLAG,
+        "min_max": FLAG,
+        "is_wall_clock": FLAG,
+    }
+)
+
+_KEPT: Final = fields({"values": list_of(number)})
+_LISTED: Final = fields({"values": list_of(one_of(number, array(), of_type(list, tuple)))})
+_BY_INDEX: Final = fields({"entries": list_of(_MOMENTS)})
+_HEAD: Final = fields(
+    {
+        "key": list_of(of_type(str, int)),
+        "options": _OPTIONS,
+        "held": of_type(dict),
+        "new": of_type(dict),
+    }
+)
+
+
+def _statistic(value: Any, place: str) -> Iterator[str]:
+    """Check a statistic, whose values are kept as its options say."""
+    problems = list(_HEAD(value, place))
+    yield from problems
+    if problems:
+        return
+    if not value["key"]:
+        yield f"{place}['key'] is empty, expected at least one part"
+    options = Options(**value["options"])
+    yield from _option_problems(options, f"{place}['options']")
+    listed = _LISTED if options.reduce is None else _KEPT
+    kept = listed if options.keeps_values else _MOMENTS
+    for name in ("held", "new"):
+        yield from (_BY_INDEX if options.is_by_index else kept)(value[name], f"{place}['{name}']")
+
+
+def _option_problems(options: Options, place: str) -> Iterator[str]:
+    percentiles = options.percentiles
+    try:
+        checked_options(
+            place,
+            reduce=options.reduce,
+            window=options.window,
+            ema_coeff=options.ema_coeff,
+            percentiles=False if percentiles is None else list(percentiles),
+            clear_on_reduce=options.clear_on_reduce,
+            with_throughput=options.with_throughput,
+            throughput_ema_coeff=None,
+            reduce_per_index_on_aggregate=options.reduce_per_index_on_aggregate,
+            min_max=options.min_max,
+            is_wall_clock=options.is_wall_clock,
+        )
+    except MetricsError as error:
+        yield f"{place} cannot be: {error}"
+
+
+LOGGER_STATE: Final = fields({"statistics": list_of(_statistic)})
+"""Of a `MetricsLogger`."""
+
+_RECORD: Final = fields(
+    {
+        "id_": TEXT,
+        "episode_return": number,
+        "length": count,
+        "agent_id": one_of(TEXT, NOTHING),
+        "module_id": one_of(TEXT, NOTHING),
+        "custom_metrics": dict_of(anything),
+        "hist_data": dict_of(list_of(anything)),
+    },
+    optional={"task": anything, "rewritten_return": one_of(number, NOTHING)},
+)
+
+EPISODES_STATE: Final = fields(
+    {"num_this_iteration": count, "num_lifetime": count, "records": list_of(_RECORD)}
+)
+"""Of `EpisodeStatistics`."""
+
+
+# ---- logger
+
+# ---- statistic table
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class StatisticTable:
+    """Statistics by path.
+
+    Attributes:
+        by_path: {path: statistic}, in order of the first log.
+        by_key: the same statistics by the keys as callers wrote them so far, so that logging needs
+            one look-up; always the same dict object.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self.by_path: dict[Path, Statistic] = {}
+        self.by_key: dict[Any, Statistic] = {}
+        self._clock = clock
+
+    def find(self, key: Key) -> Statistic | None:
+        """The statistic of a key in any spelling; None if there is none.
+
+        Raises:
+            MetricsError: it is no key.
+        """
+        return self.by_path.get(path_of(key))
+
+    def find_or_make(
+        self,
+        key: Key,
+        given: tuple[Any, ...],
+        *,
+        is_wall_clock: bool = False,
+        in_results: bool = False,
+    ) -> Statistic:
+        """The statistic of a key in a spelling that was not used yet, made if there is none.
+
+        Args:
+            key: as callers write it.
+            given: the options as callers write them, in the order of `OPTION_DEFAULTS`.
+            is_wall_clock: see `Options`.
+            in_results: see `add`.
+
+        Raises:
+            MetricsError: impossible options, no key, or a key that is a group already.
+        """
+        path = path_of(key)
+        statistic = self.by_path.get(path)
+        if statistic is None:
+            options = _checked(path, given, is_wall_clock=is_wall_clock)
+            statistic = self.add(path, options, in_results=in_results)
+            statistic.given = given
+        elif given != statistic.given:
+            self.check_given(statistic, given)
+        self.by_key[key] = statistic
+        return statistic
+
+    def add(self, path: Path, options: Options, *, in_results: bool = False) -> Statistic:
+        """A new statistic with checked options.
+
+        Args:
+            path: its key.
+            options: checked.
+            in_results: it is logged for results of the algorithm, so warn if it cannot be seen
+                there, because a standard key has the same name.
+
+        Raises:
+            MetricsError: the key is a group of keys already, or a part of it is a value.
+        """
+        for known in self.by_path:
+            shorter = min(len(known), len(path))
+            if known[:shorter] == path[:shorter]:
+                raise MetricsError(
+                    f"{text_of(path)!r} cannot be logged beside {text_of(known)!r}. In a nested "
+                    "result one of them would have to be a value and a group at once. Rename one "
+                    "of them."
+                )
+        statistic = Statistic(text_of(path), options, clock=self._clock)
+        self._put(path, statistic)
+        if in_results and is_always_written(text_of(path)):
+            _LOG.warning(
+                "The metric %r has the name of a standard key, whose value stays in results, so "
+                "what is logged under it does not appear. Log it under a name of your own.",
+                statistic.name,
+            )
+        return statistic
+
+    def _put(self, path: Path, statistic: Statistic) -> None:
+        self.by_path[path] = statistic
+        self.by_key[path] = statistic
+        if len(path) == 1:
+            self.by_key[path[0]] = statistic
+
+    def check_given(self, statistic: Statistic, given: tuple[Any, ...]) -> None:
+        """Warns once if a statistic is logged with other options than it was made with."""
+        path = (statistic.name,)
+        options = _checked(path, given, is_wall_clock=statistic.options.is_wall_clock)
+        if options == statistic.options:
+            statistic.given = given  # the same in other words; next time one comparison is enough
+        else:
+            self.warn_once(statistic, options)
+
+    def warn_once(self, statistic: Statistic, options: Options) -> None:
+        """Warns that `options` are ignored, once per statistic."""
+        if not statistic.has_warned:
+            statistic.has_warned = True
+            _LOG.warning(
+                "The metric %r is logged with different options: %s, then %s. The first ones stay. "
+                "Use the same options for a key everywhere.",
+                statistic.name,
+                _differing(statistic.options, options),
+                _differing(options, statistic.options),
+            )
+
+    def below(self, prefix: Path) -> dict[Path, Statistic]:
+        """The statistics whose paths begin with `prefix`, in order of paths."""
+        length = len(prefix)
+        items = sorted(self.by_path.items(), key=sorting_key)
+        return {path: statistic for path, statistic in items if path[:length] == prefix}
+
+    def delete(self, paths: dict[Path, Statistic]) -> None:
+        """Forgets some statistics."""
+        remaining = {p: s for p, s in self.by_path.items() if p not in paths}
+        self.by_path = {}
+        self.by_key.clear()
+        for path, statistic in remaining.items():
+            self._put(path, statistic)
+
+    def get_state(self) -> list[State]:
+        """One dict per statistic, in order of paths; those that measure time are left out."""
+        return [
+            {
+                "key": list(path),
+                "options": dataclasses.asdict(statistic.options),
+                **statistic.get_state(),
+            }
+            for path, statistic in self.below(()).items()
+            if not statistic.options.is_wall_clock
+        ]
+
+    def set_state(self, states: list[State]) -> None:
+        """Replaces all statistics by those that `get_state` described."""
+        self.delete(self.by_path)
+        for state in states:
+            self.add(tuple(state["key"]), Options(**state["options"])).set_state(state)
+
+
+def _checked(path: Path, given: tuple[Any, ...], *, is_wall_clock: bool) -> Options:
+    named = dict(zip(OPTION_DEFAULTS, given, strict=True))
+    return checked_options(text_of(path), **named, is_wall_clock=is_wall_clock)
+
+
+def _differing(options: Options, other: Options) -> dict[str, Any]:
+    own, theirs = dataclasses.asdict(options), dataclasses.asdict(other)
+    return {name: value for name, value in own.items() if value != theirs[name]}
+
+
+def sibling(path: Path, suffix: str) -> Path:
+    """The path beside a path, such as `speed_min`; a final `_mean` of the name is replaced."""
+    name = str(path[-1])
+    return (*path[:-1], name.removesuffix("_mean") + suffix)
+
+
+# ---- block timer
+
+
+class BlockTimer:
+    """Calls `report` with the seconds of every block, also when it ends with an exception.
+
+    One object may be entered by several threads at once, and again within itself.
+    """
+
+    def __init__(self, report: Callable[[float], None], *, clock: Callable[[], float]) -> None:
+        self._report = report
+        self._clock = clock
+        self._starts = threading.local()
+
+    def __enter__(self) -> BlockTimer:
+        self._starts.stack = [*getattr(self._starts, "stack", []), self._clock()]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._report(self._clock() - self._starts.stack.pop())
+
+
+# ---- logger
 
 _NO_DEFAULT: Final = object()
 
@@ -32,7 +361,7 @@ class MetricsLogger(MetricsLoggerNames, Checkpointable):
 
     What a key means without options: the plain mean of what was logged since the last result. All
     sums and means are exact, so that N runners give the bits that one process gives from the same
-    values (`trainer.metrics.exact_sum`).
+    values (`trainer.metrics.statistic`).
 
     | options                      | result                                                     |
     |------------------------------|------------------------------------------------------------|

@@ -1,4 +1,9 @@
-"""`ResultDict`: what `train()` and `evaluate()` return."""
+"""`ResultDict`: what `train()` and `evaluate()` return.
+
+The short printed form of a result.
+
+What of a result two runs can be compared by.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,67 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
-from trainer.metrics.paths import leaves, nearest, text_of
-from trainer.metrics.rllib_keys import OLD_KEYS, old_value
-from trainer.metrics.summary import summary
+from trainer.metrics.keys import ResultKey, describe
+from trainer.metrics.options import leaves, nearest, text_of
+from trainer.metrics.rllib_names import OLD_KEYS, old_value
+
+# ---- summary
+
+_FIRST: Final = (
+    "training_iteration",
+    "stop_reason",
+    "time_total_s",
+    "num_env_steps_sampled_lifetime",
+    "env_runners/episode_return_mean",
+    "env_runners/episode_return_min",
+    "env_runners/episode_return_max",
+    "env_runners/episode_len_mean",
+    "env_runners/num_episodes",
+    "env_runners/num_episodes_lifetime",
+    "env_runners/num_env_steps_sampled_lifetime_throughput",
+    "evaluation/evaluated_at_iteration",
+    "evaluation/env_runners/episode_return_mean",
+    "evaluation/env_runners/num_episodes",
+)
+"""The rows everybody looks at, in this order."""
+
+_LAST: Final = ("learners/", "fault_tolerance/")
+"""Standard keys that come behind the metrics of users, as far as there is room."""
+
+_OF_USERS: Final = "/custom_metrics/"
+"""What lies below this is the users', although the key itself is a standard one."""
+
+
+def summary(flat: Mapping[str, Any], *, num_rows: int) -> str:
+    """Lines of "key  value", the important ones first.
+
+    Args:
+        flat: {slash path: value}.
+        num_rows: how many at most; a last line tells what is left out.
+    """
+    chosen = [key for key in _FIRST if key in flat]
+    numbers = [key for key in flat if key not in _FIRST and _is_number(flat[key])]
+    users = [key for key in numbers if _OF_USERS in key or describe(key) is None]
+    last = [key for start in _LAST for key in numbers if key.startswith(start)]
+    chosen = list(dict.fromkeys(chosen + users + last))[:num_rows]
+    width = max(map(len, chosen), default=0)
+    lines = [f"{key:<{width}}  {_format(flat[key])}" for key in chosen]
+    if len(chosen) < len(flat):
+        lines.append(f"… and {len(flat) - len(chosen)} more in result.flat()")
+    return "\n".join(lines)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# ---- result
 
 _MISSING: Final = object()
 
@@ -163,3 +226,38 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
         if isinstance(below[key], Mapping) and isinstance(above[key], Mapping):
             merged[key] = overlaid(below[key], above[key])
     return merged
+
+
+# ---- comparable
+
+_CLOCK_ENDINGS: Final = ("_throughput", "_timer")
+
+
+def comparable(result: Mapping[str, Any], *, also_drop: Iterable[str] = ()) -> dict[str, Any]:
+    """A copy of a result without what no two runs share.
+
+    Left out are times, dates and the machine (also any key that ends in `_throughput` or `_timer`),
+    the record of faults, repairs and restores, and the config, which is no outcome. What remains of
+    a run that was killed and resumed, or that lost runners, equals what remains of an undisturbed
+    one.
+
+    Args:
+        result: what `train()` or `evaluate()` returned.
+        also_drop: further patterns of slash paths, as in `trainer.metrics.keys`, for example of
+            what callbacks logged with `log_time`.
+    """
+    patterns = [ResultKey(pattern, "", "caller") for pattern in ("config", *also_drop)]
+    return _without(result, "", patterns)
+
+
+def _without(tree: Mapping[str, Any], prefix: str, patterns: list[ResultKey]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        standard = describe(path)
+        if standard is not None and (standard.is_wall_clock or standard.is_disturbance):
+            continue
+        if path.endswith(_CLOCK_ENDINGS) or any(pattern.matches(path) for pattern in patterns):
+            continue
+        kept[name] = _without(value, f"{path}/", patterns) if isinstance(value, Mapping) else value
+    return kept

@@ -1,21 +1,457 @@
-"""One metric: the values that were logged, and what a result says about them."""
+"""One metric: the values that were logged, and what a result says about them.
+
+Single values in order of time: windows, moving averages, and lists of everything.
+
+Count, exact sum, smallest and largest of many numbers, in bounded memory.
+
+Sums of floats that do not depend on how the numbers were grouped or ordered.
+Adding floats rounds after every step, so three processes that add up their own numbers first get
+another total than one process that adds all of them. Here a sum is kept as *partials*: a short list
+of floats whose sum is exactly the sum of everything added so far. Partials can be merged in any
+order, and only reading a total rounds, once.
+
+The list is canonical: the exact sum rounded to a float, what is then still missing rounded to a
+float, and so on. Two sums are equal if and only if their partials are equal, hence so are the bytes
+of a checkpoint. Most sums need one or two partials, none more than about forty, so memory is
+bounded. A sum beyond the range of floats is infinite from then on, whatever follows.
+
+Source: J. R. Shewchuk, "Adaptive precision floating-point arithmetic and fast robust geometric
+predicates", Discrete & Computational Geometry 18 (1997), as implemented by `math.fsum`; ours is the
+use of its rounded result for peeling off partials, because that runs in C.
+
+Values of parallel loggers, reduced where their places in time are the same.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from trainer.errors import MetricsError
-from trainer.metrics.kept_values import KeptValues
-from trainer.metrics.moments import Moments
 from trainer.metrics.options import Options
-from trainer.metrics.values_by_index import ValuesByIndex
 from trainer.types import State
+
+# ---- exact sum
+
+_DOWNSCALING: Final = 2.0**-70
+
+
+def rounded_sum(values: Iterable[float]) -> float:
+    """The sum of `values`, rounded once (±inf when too large for a float, NaN for inf - inf)."""
+    values = values if isinstance(values, Sequence) else list(values)
+    try:
+        return math.fsum(values)
+    except ValueError:  # inf and -inf among the values
+        return math.nan
+    except OverflowError:
+        # Finite values whose running sum left the range of floats. Scaling down loses at most bits
+        # that are 2**-70 times the smallest normal float, which no sum near 1e308 can show.
+        scaled = math.fsum(value * _DOWNSCALING for value in values)
+        return scaled / _DOWNSCALING
+
+
+def rounded_mean(values: Iterable[float], count: int) -> float:
+    """The sum of `values`, rounded once, divided by `count`; NaN without numbers.
+
+    Never -0.0, as no sum is: a sum just below zero may be too small to be divided.
+
+    Args:
+        values: the numbers, or partials of their sum.
+        count: how many numbers there were.
+    """
+    return rounded_sum(values) / count + 0.0 if count else math.nan
+
+
+def exact_partials(values: Iterable[float]) -> list[float]:
+    """The canonical partials of a sum: largest first, empty when the sum is zero.
+
+    Args:
+        values: floats, or partials of earlier sums, or both. A sum that is not finite has one
+        partial.
+    """
+    remaining = list(values)
+    partials: list[float] = []
+    while remaining:
+        rounded = rounded_sum(remaining)
+        if rounded == 0.0:
+            break
+        partials.append(rounded)
+        if not math.isfinite(rounded):
+            break
+        remaining.append(-rounded)
+    return partials
+
+
+# ---- kept values
+
+
+class KeptValues:
+    """The last values that were added, up to a limit.
+
+    `merge` puts the other's values behind its own. With the same limit it is associative: whatever
+    the grouping, the last values of the whole sequence remain.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, limit: int | None = None, values: Iterable[Any] = ()) -> None:
+        """Keeps `values`, at most the last `limit` of them (None: all)."""
+        self.values: deque[Any] = deque(values, maxlen=limit)
+
+    def add(self, value: Any) -> None:
+        """Adds one value."""
+        self.values.append(value)
+
+    def merge(self, other: KeptValues) -> None:
+        """Adds the other's values behind its own."""
+        self.values.extend(other.values)
+
+    def drop_newest(self) -> bool:
+        """Forgets the newest value; whether there was one."""
+        if not self.values:
+            return False
+        self.values.pop()
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added, not even NaN."""
+        return not self.values
+
+    def numbers(self) -> list[float]:
+        """The values without NaN, if they are numbers; those in lists and arrays one by one."""
+        found: list[float] = []
+        for value in self.values:
+            if isinstance(value, int | float):
+                found.append(value)
+            else:
+                found.extend(np.ravel(value).tolist())
+        return [number for number in found if not math.isnan(number)]
+
+    @property
+    def nan_count(self) -> int:
+        """How many values are NaN."""
+        return sum(isinstance(value, float) and math.isnan(value) for value in self.values)
+
+    @property
+    def count(self) -> int:
+        """How many values there are, NaN left out."""
+        return len(self.values) - self.nan_count
+
+    @property
+    def total(self) -> float:
+        """The sum, rounded once; 0 without numbers; an int if all numbers are."""
+        numbers = self.numbers()
+        if all(type(number) is int for number in numbers):
+            return sum(numbers)
+        return rounded_sum(numbers)
+
+    @property
+    def mean(self) -> float:
+        """The sum divided by the count; NaN without numbers."""
+        numbers = self.numbers()
+        return rounded_mean(numbers, len(numbers))
+
+    @property
+    def low(self) -> float:
+        """The smallest number; NaN without numbers."""
+        return min(self.numbers(), default=math.nan)
+
+    @property
+    def high(self) -> float:
+        """The largest number; NaN without numbers."""
+        return max(self.numbers(), default=math.nan)
+
+    def moving_average(self, coefficient: float) -> float:
+        """The first number, then c·new + (1 - c)·old for every other one; NaN if empty."""
+        average = math.nan
+        for number in self.numbers():
+            if math.isnan(average):
+                average = number
+            else:
+                average = coefficient * number + (1.0 - coefficient) * average
+        return float(average)
+
+    def percentiles(self, wanted: tuple[float, ...]) -> dict[float, float]:
+        """{percentile: value}, linear between values; NaN without numbers."""
+        numbers = sorted(self.numbers())
+        return {percentile: _percentile(numbers, percentile) for percentile in wanted}
+
+    def get_state(self) -> State:
+        """Plain data."""
+        return {"values": list(self.values)}
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave; the limit stays."""
+        self.values = deque(state["values"], maxlen=self.values.maxlen)
+
+
+def _percentile(numbers: list[float], percentile: float) -> float:
+    """A percentile of sorted numbers. NumPy's warns of infinities and makes them NaN."""
+    if not numbers:
+        return math.nan
+    place = (len(numbers) - 1) * percentile / 100.0
+    below = math.floor(place)
+    above = min(below + 1, len(numbers) - 1)
+    weight = place - below
+    if weight == 0.0 or numbers[below] == numbers[above]:
+        return float(numbers[below])
+    return (1.0 - weight) * numbers[below] + weight * numbers[above]
+
+
+# ---- moments
+
+_LONGEST_BUFFER: Final = 512
+
+
+class Moments:
+    """What is left of numbers when only their mean, sum, smallest and largest are wanted.
+
+    Numbers go into a short buffer that is folded now and then. `merge` is associative and
+    commutative, bit for bit: see `trainer.metrics.statistic`. NaN is counted apart and ignored
+    otherwise.
+
+    Attributes:
+        count: how many numbers, NaN left out.
+        nan_count: how many NaN.
+        is_integral: all numbers were integers, so sums and extremes are given as integers.
+    """
+
+    __slots__ = ("_buffer", "_high", "_low", "_partials", "count", "is_integral", "nan_count")
+
+    def __init__(self) -> None:
+        self._buffer: list[float] = []
+        self._partials: list[float] = []
+        self._low: float | None = None
+        self._high: float | None = None
+        self.count = 0
+        self.nan_count = 0
+        self.is_integral = True
+
+    def add(self, value: float) -> None:
+        """Adds one number (an int or float; the caller has checked that)."""
+        buffer = self._buffer
+        buffer.append(value)
+        if len(buffer) >= _LONGEST_BUFFER:
+            self.fold()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added, not even NaN."""
+        return not (self._buffer or self.count or self.nan_count)
+
+    def fold(self) -> None:
+        """Works the buffered numbers into the rest."""
+        values = self._buffer
+        if not values:
+            return
+        self._buffer = []
+        if math.isnan(rounded_sum(values)):
+            numbers = [value for value in values if not math.isnan(value)]
+            self.nan_count += len(values) - len(numbers)
+            values = numbers
+        if values:
+            self.is_integral = self.is_integral and set(map(type, values)) == {int}
+            self._partials = exact_partials(self._partials + values)
+            self._widen(min(values), max(values))
+            self.count += len(values)
+
+    def merge(self, other: Moments) -> None:
+        """Adds everything that was added to `other` (which stays the same)."""
+        self.fold()
+        other.fold()
+        self.nan_count += other.nan_count
+        if other._low is not None and other._high is not None:
+            self.is_integral = self.is_integral and other.is_integral
+            self._partials = exact_partials(self._partials + other._partials)
+            self._widen(other._low, other._high)
+            self.count += other.count
+
+    def _widen(self, low: float, high: float) -> None:
+        low = low if self._low is None else min(self._low, low)
+        high = high if self._high is None else max(self._high, high)
+        # Which of 0.0 and -0.0, or of 1 and 1.0, comes first must not show.
+        self._low = low if self.is_integral else float(low) + 0.0
+        self._high = high if self.is_integral else float(high) + 0.0
+
+    @property
+    def total(self) -> float:
+        """The sum, rounded once; 0 without numbers; an int if all numbers were."""
+        self.fold()
+        total = rounded_sum(self._partials)
+        return int(total) if self.is_integral else total
+
+    @property
+    def mean(self) -> float:
+        """The sum divided by the count; NaN without numbers."""
+        self.fold()
+        return rounded_mean(self._partials, self.count)
+
+    @property
+    def low(self) -> float:
+        """The smallest number; NaN without numbers."""
+        self.fold()
+        return math.nan if self._low is None else self._low
+
+    @property
+    def high(self) -> float:
+        """The largest number; NaN without numbers."""
+        self.fold()
+        return math.nan if self._high is None else self._high
+
+    def get_state(self) -> State:
+        """Plain data; equal for equal numbers, however they were grouped."""
+        self.fold()
+        return {
+            "count": self.count,
+            "nan_count": self.nan_count,
+            "is_integral": self.is_integral,
+            "partials": list(self._partials),
+            "low": self._low,
+            "high": self._high,
+        }
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave."""
+        self._buffer = []
+        self._partials = list(state["partials"])
+        self._low, self._high = state["low"], state["high"]
+        self.count, self.nan_count = state["count"], state["nan_count"]
+        self.is_integral = state["is_integral"]
+
+    def __getstate__(self) -> State:
+        return self.get_state()
+
+    def __setstate__(self, state: Any) -> None:
+        self.set_state(state)
+
+
+# ---- values by index
+
+
+class ValuesByIndex:
+    """The last entries up to a limit; an entry is what several loggers logged at the same index.
+
+    For `reduce_per_index_on_aggregate=True`. Indices are counted from the newest value, because
+    windows end there: the newest values of all loggers form one entry, those before them another.
+    What comes out depends on the number of runners, which is why it is not the default.
+
+    `merge` puts entries behind others (time), `merge_beside` lays them side by side (runners). Both
+    are associative.
+    """
+
+    __slots__ = ("_entries", "_reduction")
+
+    def __init__(self, limit: int | None, *, reduction: str) -> None:
+        """No entries.
+
+        Args:
+            limit: keep so many of the last entries; None keeps all.
+            reduction: what becomes of an entry: "mean", "sum", "min" or "max".
+        """
+        self._entries: deque[Moments] = deque(maxlen=limit)
+        self._reduction = reduction
+
+    def add(self, value: float) -> None:
+        """Adds an entry of one value."""
+        entry = Moments()
+        entry.add(value)
+        self._entries.append(entry)
+
+    def merge(self, other: ValuesByIndex) -> None:
+        """Adds copies of the other's entries behind its own."""
+        self._entries.extend(_joined([entry]) for entry in other._entries)
+
+    def merge_beside(self, other: ValuesByIndex) -> None:
+        """Joins each entry with the other's of the same index, counted from the newest."""
+        own, theirs = list(self._entries), list(other._entries)
+        newest_first: list[Moments] = []
+        for pair in itertools.zip_longest(reversed(own), reversed(theirs)):
+            newest_first.append(_joined(entry for entry in pair if entry is not None))
+        self._entries = deque(reversed(newest_first), maxlen=self._entries.maxlen)
+
+    def drop_newest(self) -> bool:
+        """Forgets the newest entry; whether there was one."""
+        if not self._entries:
+            return False
+        self._entries.pop()
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added, not even NaN."""
+        return not self._entries
+
+    @property
+    def values(self) -> list[float]:
+        """The reduced entries in order of time, NaN where an entry has no number."""
+        names = {"mean": "mean", "sum": "total", "min": "low", "max": "high"}
+        name = names[self._reduction]
+        return [getattr(entry, name) if entry.count else math.nan for entry in self._entries]
+
+    def _numbers(self) -> list[float]:
+        return [value for value in self.values if not math.isnan(value)]
+
+    @property
+    def count(self) -> int:
+        """How many entries have a number."""
+        return len(self._numbers())
+
+    @property
+    def nan_count(self) -> int:
+        """How many entries have none."""
+        return len(self._entries) - self.count
+
+    @property
+    def total(self) -> float:
+        """The sum of the reduced entries, rounded once; an int if all are."""
+        numbers = self._numbers()
+        return sum(numbers) if all(type(n) is int for n in numbers) else rounded_sum(numbers)
+
+    @property
+    def mean(self) -> float:
+        """The mean of the reduced entries; NaN without numbers."""
+        numbers = self._numbers()
+        return rounded_mean(numbers, len(numbers))
+
+    @property
+    def low(self) -> float:
+        """The smallest reduced entry; NaN without numbers."""
+        return min(self._numbers(), default=math.nan)
+
+    @property
+    def high(self) -> float:
+        """The largest reduced entry; NaN without numbers."""
+        return max(self._numbers(), default=math.nan)
+
+    def get_state(self) -> State:
+        """Plain data."""
+        return {"entries": [entry.get_state() for entry in self._entries]}
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave; limit and reduction stay."""
+        entries = [Moments() for _ in state["entries"]]
+        for entry, saved in zip(entries, state["entries"], strict=True):
+            entry.set_state(saved)
+        self._entries = deque(entries, maxlen=self._entries.maxlen)
+
+
+def _joined(parts: Iterable[Moments]) -> Moments:
+    """A new entry of everything in the parts."""
+    joined = Moments()
+    for part in parts:
+        joined.merge(part)
+    return joined
+
+
+# ---- statistic
 
 Stat = Literal["mean", "sum", "min", "max", "count", "nan_count"]
 """What else can be asked of a metric than its own reduction."""

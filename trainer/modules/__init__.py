@@ -1,9 +1,8 @@
 """Networks that act and learn: the base class, the ready-made actor-critic, and their specs."""
 
-from trainer.episodes.columns import VF_PREDS
-from trainer.modules.actor_critic import ActorCriticModule
+from trainer.episodes.episode_columns import VF_PREDS
+from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
 from trainer.modules.model_config import DefaultModelConfig, plain_names
-from trainer.modules.policy_module import PolicyModule
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.rl_module import RLModule
 from trainer.modules.sac_module import SACModelConfig, SACModule

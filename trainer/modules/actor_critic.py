@@ -1,4 +1,7 @@
-"""The ready-made module: policy and value network, apart or with shared hidden layers."""
+"""The ready-made module: policy and value network, apart or with shared hidden layers.
+
+The ready-made policy network without a value function, for algorithms that need none.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ from typing import ClassVar, Final
 import numpy as np
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
-from trainer.errors import ConfigError
-from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
+from trainer.errors import ConfigError, ModuleError
+from trainer.modules.model_config import (
+    DefaultModelConfig,
+    NetworkPlan,
+    ObservationColumns,
+    image_of,
+)
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.modules.spaces import distribution_for
 from trainer.nn import (
@@ -22,8 +29,10 @@ from trainer.nn import (
     ImageNetwork,
     acting_forward,
 )
-from trainer.nn.initializers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
 from trainer.types import Array
+
+# ---- actor critic
 
 IMAGES_AT_ONCE: Final = 256
 """Images whose values are computed together; more would only take more memory."""
@@ -195,3 +204,27 @@ class ActorCriticModule(RLModule):
             width = self.action_distribution.num_inputs
             self._dist_inputs: Array = np.empty((width, batch_size), dtype)
         self._batch_size = batch_size
+
+
+# ---- policy module
+
+
+class PolicyModule(ActorCriticModule):
+    """An `ActorCriticModule` without its value network: no tensor, no time is spent on values.
+
+    Settings and names of tensors are the same, so weights of a policy can go from one to the other.
+    """
+
+    has_value_network: ClassVar[bool] = False
+
+    def compute_values(self, batch: Mapping[str, Array]) -> Array:
+        """Refuses: there are none.
+
+        Raises:
+            ModuleError: always.
+        """
+        del batch
+        raise ModuleError(
+            "A PolicyModule predicts no values, because its algorithm learns none (PG's advantages "
+            "are returns). Use an algorithm with a critic, such as PPO."
+        )

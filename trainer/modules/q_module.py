@@ -10,12 +10,16 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods
-from trainer.episodes.columns import ACTION_DIST_INPUTS, OBS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ModuleError, UnsupportedSpaceError
-from trainer.modules.action_masks import INVALID, is_invalid
-from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.networks import NetworkPlan, ObservationColumns, image_of
+from trainer.modules.model_config import (
+    DefaultModelConfig,
+    NetworkPlan,
+    ObservationColumns,
+    image_of,
+)
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
+from trainer.modules.spaces import INVALID, is_invalid
 from trainer.nn import (
     INITIALIZERS,
     MLP,
@@ -25,7 +29,7 @@ from trainer.nn import (
     LayerSpec,
     acting_forward,
 )
-from trainer.nn.initializers import HIDDEN_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import HIDDEN_GAIN, VALUE_HEAD_GAIN
 from trainer.types import Array
 
 

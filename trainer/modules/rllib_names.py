@@ -16,7 +16,7 @@ import numpy as np
 
 from checkpoints.arguments import argument_error, mapping, numeric, require_keys, takes
 from trainer.episodes import nested
-from trainer.episodes.columns import (
+from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
     ACTION_PROB,

@@ -2,33 +2,49 @@
 
 Nothing here knows reinforcement learning, envs or spaces. Forward and backward passes are written
 by hand, stand next to each other, and are checked against central differences
-(`trainer.testing.gradients`).
+(`trainer.testing.checks`).
 """
 
 from trainer.nn.acting import BLOCK_ROWS, ActingForward, matmul_rows
-from trainer.nn.activations import ACTIVATIONS, Activation, activation_named
-from trainer.nn.bernoulli import Bernoulli
-from trainer.nn.categorical import Categorical, MultiCategorical
-from trainer.nn.convolution import PADDINGS, ConvolutionSpec, ConvolutionStack, ImageSpec
-from trainer.nn.distributions import ActionDistribution, DistributionTerms
-from trainer.nn.gaussian import DiagGaussian
-from trainer.nn.image_network import ImageNetwork, MixedSpec, acting_forward
-from trainer.nn.initializers import (
+from trainer.nn.convolution import (
+    PADDINGS,
+    ConvolutionSpec,
+    ConvolutionStack,
+    ImageNetwork,
+    ImageSpec,
+    MixedSpec,
+    acting_forward,
+)
+from trainer.nn.distributions import (
+    ActionDistribution,
+    Bernoulli,
+    Categorical,
+    DiagGaussian,
+    DistributionTerms,
+    MultiCategorical,
+    SquashedGaussian,
+    SquashedSample,
+    from_uniform,
+    uniform_width,
+)
+from trainer.nn.layers import (
+    ACTIVATIONS,
     BIAS_RULES,
     INITIALIZERS,
     KERNEL_RULES,
+    MLP,
+    Activation,
+    DenseLayer,
     LayerDraw,
+    LayerSpec,
     TensorDraw,
+    activation_named,
+    columns_with_ones,
     name_of_rule,
 )
-from trainer.nn.layers import DenseLayer, LayerSpec
-from trainer.nn.mlp import MLP, columns_with_ones
-from trainer.nn.noise import from_uniform, uniform_width
-from trainer.nn.optimizers import CLIP_MODES, Adam, GradientClipping
+from trainer.nn.optimizers import CLIP_MODES, Adam, GradientClipping, Schedule, ScheduleSetting
 from trainer.nn.parameters import Parameters
 from trainer.nn.product import ProductDistribution
-from trainer.nn.schedules import Schedule, ScheduleSetting
-from trainer.nn.squashed_gaussian import SquashedGaussian, SquashedSample
 
 __all__ = [
     "ACTIVATIONS",

@@ -17,8 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from trainer.nn.activations import Activation
-from trainer.nn.layers import DenseLayer
+from trainer.nn.layers import Activation, DenseLayer
 from trainer.types import Array
 
 BLOCK_ROWS: Final = 8

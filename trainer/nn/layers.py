@@ -1,5 +1,6 @@
-"""A dense layer: forward and backward, for training on batches whose *columns* are the samples.
+"""Dense layers and chains of them: first weights, activations, forward and backward.
 
+A dense layer: forward and backward, for training on batches whose *columns* are the samples.
 Inside `trainer.nn` a batch of B samples with K features is a matrix [K + 1, B] whose last row is
 all ones, and a layer's weights are a matrix [K + 1, N]: the kernel [K, N] with the bias [N] as its
 last row. One matrix product then gives outputs with bias, and another one gives the gradients of
@@ -7,18 +8,474 @@ kernel and bias together. Samples stand in columns
 because the row of ones then leaves every block contiguous. Separate biases would cost each layer
 two more operations (measured for 64 samples and 64 units: adding the bias 1.7 µs, its gradient
 1.0 µs, next to 5.7 µs for the matrix product).
+
+Activation functions: forward and backward side by side, both in place.
+`forward` replaces pre-activations by activations, `backward` replaces the gradient with respect to
+the activations by the gradient with respect to the pre-activations. Most derivatives follow from
+the activation itself; where the pre-activation is needed as well (`needs_inputs`), the caller keeps
+a copy of it. All are elementwise, any shape.
+
+How weights are first drawn.
+`orthogonal` is the default for all networks here: kernels are random orthogonal matrices (Saxe,
+McClelland and Ganguli 2014, section 3) times a gain, biases are zero. The gains are those of the
+PPO implementations that learn most reliably (Huang et al. 2022, "The 37 implementation details of
+PPO", detail 2; confirmed by the study of Andrychowicz et al. 2021, section 3.2): √2 in hidden
+layers; 0.01 in the policy head, so that the first policy is almost uniform and no action is ruled
+out by chance; 1 in the value head. RLlib draws as Torch's `Linear` does, which `uniform` offers.
+
+A `model_config` may decide for a part of the layers how kernels and biases are drawn, by the names
+of `torch.nn.init` (`TensorDraw`).
+
+A multi-layer perceptron for training: a chain of dense layers with one reusable workspace.
+Batches are laid out as `trainer.nn.layers` explains: [features + 1, B] with a last row of ones. The
+passes allocate nothing as long as the batch size stays the same. Acting uses `trainer.nn.acting` on
+the same layers.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from trainer.nn.activations import Activation, activation_named
-from trainer.nn.initializers import AS_THE_NETWORK, LayerDraw
+from trainer.errors import ConfigError
 from trainer.nn.parameters import Parameters
 from trainer.types import Array
+
+# ---- activations
+
+
+@dataclass(frozen=True)
+class ActivationCache:
+    """What one layer keeps from the forward to the backward pass; arrays of one shape, reused.
+
+    Attributes:
+        outputs: y, the activations.
+        inputs: z, the pre-activations, if `needs_inputs`; otherwise the same memory as `outputs`.
+        gradient: dL/dy before and dL/dz after the activation's backward pass.
+        scratch: memory that any step may overwrite.
+    """
+
+    outputs: Array
+    inputs: Array
+    gradient: Array
+    scratch: Array
+
+
+class Activation(ABC):
+    """One activation function y = f(z)."""
+
+    needs_inputs: ClassVar[bool] = False
+    """True if `backward` needs the pre-activations z and not only y."""
+
+    @abstractmethod
+    def forward(self, values: Array) -> None:
+        """Replaces z by f(z)."""
+
+    @abstractmethod
+    def backward(self, cache: ActivationCache) -> None:
+        """Replaces dL/dy by dL/dz.
+
+        Args:
+            cache: what the forward pass left; its `gradient` is changed, its `scratch` overwritten.
+        """
+
+
+class Linear(Activation):
+    """f(z) = z."""
+
+    def forward(self, values: Array) -> None:
+        """Leaves z as it is."""
+
+    def backward(self, cache: ActivationCache) -> None:
+        """Multiplies by f' = 1."""
+
+
+class Tanh(Activation):
+    """f(z) = tanh z."""
+
+    def forward(self, values: Array) -> None:
+        """Replaces z by tanh z."""
+        np.tanh(values, values)
+
+    def backward(self, cache: ActivationCache) -> None:
+        """Multiplies by f' = 1 - y²."""
+        scratch = cache.scratch
+        np.multiply(cache.outputs, cache.outputs, scratch)
+        np.subtract(1.0, scratch, scratch)
+        np.multiply(cache.gradient, scratch, cache.gradient)
+
+
+class Relu(Activation):
+    """f(z) = max(z, 0)."""
+
+    def forward(self, values: Array) -> None:
+        """Replaces negative z by 0."""
+        np.maximum(values, 0.0, out=values)
+
+    def backward(self, cache: ActivationCache) -> None:
+        """Multiplies by f' = 1 where z > 0, otherwise 0 (also at 0)."""
+        scratch = cache.scratch
+        np.greater(cache.outputs, 0.0, scratch, casting="unsafe")
+        np.multiply(cache.gradient, scratch, cache.gradient)
+
+
+class Sigmoid(Activation):
+    """f(z) = 1 / (1 + exp(-z))."""
+
+    def forward(self, values: Array) -> None:
+        """Replaces z by its sigmoid."""
+        _sigmoid(values, values)
+
+    def backward(self, cache: ActivationCache) -> None:
+        """Multiplies by f' = y (1 - y)."""
+        scratch = cache.scratch
+        np.subtract(1.0, cache.outputs, scratch)
+        np.multiply(scratch, cache.outputs, scratch)
+        np.multiply(cache.gradient, scratch, cache.gradient)
+
+
+class Elu(Activation):
+    """f(z) = z for z > 0, otherwise exp(z) - 1 (Clevert et al. 2016, equation 15, alpha = 1)."""
+
+    def forward(self, values: Array) -> None:
+        """Replaces negative z by exp(z) - 1; expm1 is exact for small z."""
+        negative = np.minimum(values, 0.0)
+        np.expm1(negative, negative)
+        np.maximum(values, 0.0, out=values)
+        np.add(values, negative, values)
+
+    def backward(self, cache: ActivationCache) -> None:
+        """Multiplies by f' = 1 for y > 0, otherwise exp(z) = y + 1."""
+        scratch = cache.scratch
+        np.minimum(cache.outputs, 0.0, out=scratch)
+        np.add(scratch, 1.0, scratch)
+        np.multiply(cache.gradient, scratch, cache.gradient)
+
+
+class Swish(Activation):
+    """f(z) = z sigmoid(z), also called SiLU (Elfwing et al. 2018, equation 8)."""
+
+    needs_inputs = True
+
+    def forward(self, values: Array) -> None:
+        """Replaces z by z sigmoid(z)."""
+        gate = np.empty_like(values)
+        _sigmoid(values, gate)
+        np.multiply(values, gate, values)
+
+    def backward(self, cache: ActivationCache) -> None:
+        """Multiplies by f' = s + y (1 - s) with s = sigmoid(z)."""
+        scratch = cache.scratch
+        _sigmoid(cache.inputs, scratch)
+        rest = np.subtract(1.0, scratch)
+        np.multiply(rest, cache.outputs, rest)
+        np.add(scratch, rest, scratch)
+        np.multiply(cache.gradient, scratch, cache.gradient)
+
+
+def _sigmoid(values: Array, out: Array) -> None:
+    """Writes sigmoid(z) as (1 + tanh(z/2)) / 2, which cannot overflow as exp(-z) does."""
+    np.multiply(values, 0.5, out)
+    np.tanh(out, out)
+    np.multiply(out, 0.5, out)
+    np.add(out, 0.5, out)
+
+
+ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType(
+    {
+        "linear": Linear(),
+        "tanh": Tanh(),
+        "relu": Relu(),
+        "sigmoid": Sigmoid(),
+        "elu": Elu(),
+        "swish": Swish(),
+        "silu": Swish(),
+    }
+)
+"""Every activation by the name used in a `model_config`."""
+
+
+def activation_named(name: str) -> Activation:
+    """The activation of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise ConfigError(
+            f"There is no activation {name!r}. Networks here are plain NumPy and know: {known}. "
+            "Choose one of them, or write an own `RLModule`."
+        )
+    return ACTIVATIONS[name]
+
+
+# ---- initializers
+
+HIDDEN_GAIN: Final = math.sqrt(2.0)
+POLICY_HEAD_GAIN: Final = 0.01
+VALUE_HEAD_GAIN: Final = 1.0
+
+
+def orthogonal(rng: np.random.Generator, *, kernel: Array, bias: Array, gain: float) -> None:
+    """Fills a layer with gain times a random orthogonal matrix, and zero biases.
+
+    The decomposition runs in float64: the signs of R fix the ambiguity of QR, so that the result is
+    uniform over the orthogonal matrices (Mezzadri 2007, section 4).
+
+    Args:
+        rng: draws the numbers.
+        kernel: [inputs, outputs], overwritten. Its shorter side is orthonormal up to the gain.
+        bias: [outputs], overwritten.
+        gain: factor ≥ 0.
+    """
+    rows, columns = kernel.shape
+    normal = rng.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(normal)
+    q *= np.sign(np.diagonal(r))[None, :]
+    kernel[...] = gain * (q if rows >= columns else q.T)
+    bias[...] = 0.0
+
+
+def uniform(rng: np.random.Generator, *, kernel: Array, bias: Array, gain: float) -> None:
+    """Fills kernel and bias from U(-b, b) with b = 1 / √inputs, as Torch's `Linear` does.
+
+    Args:
+        rng: draws the numbers.
+        kernel: [inputs, outputs], overwritten.
+        bias: [outputs], overwritten.
+        gain: ignored: this rule has none.
+    """
+    del gain
+    bound = 1.0 / math.sqrt(kernel.shape[0])
+    kernel[...] = rng.uniform(-bound, bound, kernel.shape)
+    bias[...] = rng.uniform(-bound, bound, bias.shape)
+
+
+Initializer = Callable[..., None]
+"""A function of (rng, *, kernel, bias, gain) that fills one layer."""
+
+INITIALIZERS: Final[Mapping[str, Initializer]] = MappingProxyType(
+    {"orthogonal": orthogonal, "uniform": uniform}
+)
+"""Every initialiser by the name used in a `model_config`."""
+
+
+def _uniform_between(
+    rng: np.random.Generator, out: Array, *, a: float = 0.0, b: float = 1.0
+) -> None:
+    out[...] = rng.uniform(a, b, out.shape)
+
+
+def _normal(rng: np.random.Generator, out: Array, *, mean: float = 0.0, std: float = 1.0) -> None:
+    out[...] = rng.normal(mean, std, out.shape)
+
+
+def _truncated_normal(
+    rng: np.random.Generator,
+    out: Array,
+    *,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+) -> None:
+    # Numbers outside are drawn again, which must come to an end.
+    if not (std > 0.0 and a <= mean <= b and b - a > 0.01 * std):
+        raise ValueError(
+            f"mean={mean}, std={std}, a={a}, b={b}: expected a ≤ mean ≤ b, std > 0, and more than "
+            "a hundredth of std between a and b"
+        )
+    numbers = rng.normal(mean, std, out.shape)
+    while (outside := (numbers < a) | (numbers > b)).any():
+        numbers[outside] = rng.normal(mean, std, int(outside.sum()))
+    out[...] = numbers
+
+
+def _constant(rng: np.random.Generator, out: Array, *, val: float) -> None:
+    del rng
+    out[...] = val
+
+
+def _zeros(rng: np.random.Generator, out: Array) -> None:
+    del rng
+    out[...] = 0.0
+
+
+def _ones(rng: np.random.Generator, out: Array) -> None:
+    del rng
+    out[...] = 1.0
+
+
+def _xavier_uniform(rng: np.random.Generator, out: Array, *, gain: float = 1.0) -> None:
+    """U(-b, b), b = gain · √(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16)."""
+    bound = gain * math.sqrt(6.0 / sum(out.shape))
+    out[...] = rng.uniform(-bound, bound, out.shape)
+
+
+def _xavier_normal(rng: np.random.Generator, out: Array, *, gain: float = 1.0) -> None:
+    out[...] = rng.normal(0.0, gain * math.sqrt(2.0 / sum(out.shape)), out.shape)
+
+
+def _kaiming_scale(out: Array, a: float, mode: str, nonlinearity: str) -> float:
+    """The standard deviation of He et al. 2015, equations 10 and 14."""
+    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0)}
+    gains["leaky_relu"] = math.sqrt(2.0 / (1.0 + a * a))
+    fans = {"fan_in": out.shape[0], "fan_out": out.shape[1]}
+    if mode not in fans or nonlinearity not in gains:
+        raise ValueError(
+            f"mode={mode!r}, nonlinearity={nonlinearity!r}: expected one of {list(fans)}, and one "
+            f"of {list(gains)}"
+        )
+    return gains[nonlinearity] / math.sqrt(fans[mode])
+
+
+def _kaiming_uniform(
+    rng: np.random.Generator,
+    out: Array,
+    *,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+) -> None:
+    bound = math.sqrt(3.0) * _kaiming_scale(out, a, mode, nonlinearity)
+    out[...] = rng.uniform(-bound, bound, out.shape)
+
+
+def _kaiming_normal(
+    rng: np.random.Generator,
+    out: Array,
+    *,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+) -> None:
+    out[...] = rng.normal(0.0, _kaiming_scale(out, a, mode, nonlinearity), out.shape)
+
+
+def _orthogonal_kernel(rng: np.random.Generator, out: Array, *, gain: float = 1.0) -> None:
+    orthogonal(rng, kernel=out, bias=np.zeros(out.shape[1]), gain=gain)
+
+
+TensorRule = Callable[..., None]
+"""A function of (rng, out, **options) that fills one tensor."""
+
+BIAS_RULES: Final[Mapping[str, TensorRule]] = MappingProxyType(
+    {
+        "uniform": _uniform_between,
+        "normal": _normal,
+        "trunc_normal": _truncated_normal,
+        "constant": _constant,
+        "zeros": _zeros,
+        "ones": _ones,
+    }
+)
+"""Rules for biases, by the name of Torch's function without its last underscore."""
+
+KERNEL_RULES: Final[Mapping[str, TensorRule]] = MappingProxyType(
+    {
+        **BIAS_RULES,
+        "xavier_uniform": _xavier_uniform,
+        "xavier_normal": _xavier_normal,
+        "kaiming_uniform": _kaiming_uniform,
+        "kaiming_normal": _kaiming_normal,
+        "orthogonal": _orthogonal_kernel,
+    }
+)
+"""Rules for kernels [inputs, outputs], likewise; the inputs of a convolution are its patches."""
+
+
+def name_of_rule(given: Any) -> Any:
+    """The name of a rule: of Torch's function, or its name with or without the last underscore."""
+    name = getattr(given, "__name__", given) if callable(given) else given
+    return name.rstrip("_") if isinstance(name, str) else given
+
+
+@dataclass(frozen=True)
+class TensorDraw:
+    """How one kind of tensor is drawn.
+
+    Attributes:
+        rule: fills it.
+        options: of the rule.
+    """
+
+    rule: TensorRule
+    options: Mapping[str, Any]
+
+    @classmethod
+    def named(
+        cls, given: Any, options: Mapping[str, Any] | None, rules: Mapping[str, TensorRule]
+    ) -> TensorDraw:
+        """The draw of that name, tried once.
+
+        Raises:
+            ValueError: there is no such rule, or it does not take the options.
+        """
+        name = name_of_rule(given)
+        if not isinstance(name, str) or name not in rules:
+            raise ValueError(f"must be one of {', '.join(rules)}")
+        draw = cls(rules[name], dict(options or {}))
+        try:
+            draw(np.random.default_rng(0), np.zeros((2, 2)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"does not take the options {dict(options or {})!r}: {error}"
+            ) from error
+        return draw
+
+    def __call__(self, rng: np.random.Generator, out: Array) -> None:
+        """Fills `out`."""
+        self.rule(rng, out, **self.options)
+
+
+@dataclass(frozen=True)
+class LayerDraw:
+    """How the weights of one layer are drawn, where a `model_config` says so.
+
+    Attributes:
+        kernel: None leaves it to the initialiser of the whole network.
+        bias: likewise.
+    """
+
+    kernel: TensorDraw | None = None
+    bias: TensorDraw | None = None
+
+    def after(
+        self,
+        initializer: Initializer,
+        rng: np.random.Generator,
+        *,
+        weights: Array,
+        gain: float,
+    ) -> None:
+        """Draws a layer: with the network's initialiser, then what is decided here.
+
+        Args:
+            initializer: of the whole network.
+            rng: draws the numbers.
+            weights: kernel and, as last row, bias: [inputs + 1, outputs], overwritten.
+            gain: for `initializer`.
+        """
+        kernel, bias = weights[:-1], weights[-1]
+        initializer(rng, kernel=kernel, bias=bias, gain=gain)
+        if self.kernel is not None:
+            self.kernel(rng, kernel)
+        if self.bias is not None:
+            self.bias(rng, bias)
+
+
+AS_THE_NETWORK: Final = LayerDraw()
+"""Leaves everything to the initialiser of the whole network."""
+
+
+# ---- layers
 
 
 @dataclass(frozen=True)
@@ -27,7 +484,7 @@ class LayerSpec:
 
     Attributes:
         width: the number of outputs N, ≥ 1.
-        activation: a name in `trainer.nn.activations.ACTIVATIONS`.
+        activation: a name in `trainer.nn.layers.ACTIVATIONS`.
         draw: how its first weights are drawn, where that is decided for the layer alone.
     """
 
@@ -100,3 +557,129 @@ class DenseLayer:
             np.multiply(self._kernel, gradient, d_inputs)
         else:
             np.matmul(self._kernel, gradient, d_inputs)
+
+
+# ---- mlp
+
+
+class MLP:
+    """Dense layers in a chain, writing gradients straight into a flat gradient vector.
+
+    Life: `shapes` tells what parameters to create; `initialize` draws them; then any number of
+    times `forward` followed by `backward`, which belongs to the last forward pass.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        gradients: Parameters,
+        *,
+        name: str,
+        num_inputs: int,
+        layers: Sequence[LayerSpec],
+    ) -> None:
+        """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
+        self.layers: list[DenseLayer] = []
+        for index, spec in enumerate(layers):
+            layer = DenseLayer(
+                parameters, gradients, name=f"{name}/{index}", num_inputs=num_inputs, spec=spec
+            )
+            self.layers.append(layer)
+            num_inputs = spec.width
+        self._dtype = parameters.dtype
+        self._batch_size = -1
+        self._caches: list[ActivationCache] = []
+        self._outputs: list[Array] = []
+        self._inputs: Array = np.empty((0, 0))
+
+    @staticmethod
+    def shapes(
+        name: str, *, num_inputs: int, layers: Sequence[LayerSpec]
+    ) -> dict[str, tuple[int, ...]]:
+        """The tensors of all layers: `<name>/<layer number>/kernel` and `.../bias`."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for index, spec in enumerate(layers):
+            shapes |= DenseLayer.shapes(
+                f"{name}/{index}", num_inputs=num_inputs, num_outputs=spec.width
+            )
+            num_inputs = spec.width
+        return shapes
+
+    def initialize(
+        self, rng: np.random.Generator, *, initializer: Initializer, gains: Sequence[float]
+    ) -> None:
+        """Draws all weights, with one gain per layer."""
+        for layer, gain in zip(self.layers, gains, strict=True):
+            layer.draw.after(initializer, rng, weights=layer.weights, gain=gain)
+
+    def forward(self, inputs: Array) -> Array:
+        """The network's outputs with a row of ones below, ready for another network.
+
+        Args:
+            inputs: [K + 1, B], last row ones; kept (not copied) for the backward pass.
+
+        Returns:
+            [N + 1, B], valid until the next forward pass.
+        """
+        if inputs.shape[1] != self._batch_size:
+            self._allocate(inputs.shape[1])
+        self._inputs = inputs
+        for layer, cache, outputs in zip(self.layers, self._caches, self._outputs, strict=True):
+            layer.forward(inputs, out=cache.outputs)
+            if layer.activation.needs_inputs:
+                np.copyto(cache.inputs, cache.outputs)
+            layer.activation.forward(cache.outputs)
+            inputs = outputs
+        return inputs
+
+    def backward(
+        self, gradient: Array, *, d_inputs: Array | None = None, only_inputs: bool = False
+    ) -> None:
+        """Overwrites the gradients of all layers; belongs to the last forward pass.
+
+        Args:
+            gradient: dL/d(outputs), [N, B].
+            d_inputs: dL/d(inputs), [K, B], overwritten; None if nobody needs it.
+            only_inputs: leave the gradients of the layers alone, which saves half the work.
+        """
+        caches = self._caches
+        np.copyto(caches[-1].gradient, gradient)
+        for index in range(len(caches) - 1, -1, -1):
+            layer, cache = self.layers[index], caches[index]
+            layer.activation.backward(cache)
+            d_before: Array | None
+            if index > 0:
+                inputs, d_before = self._outputs[index - 1], caches[index - 1].gradient
+            else:
+                inputs, d_before = self._inputs, d_inputs
+            layer.backward(
+                cache.gradient, inputs=None if only_inputs else inputs, d_inputs=d_before
+            )
+
+    def _allocate(self, batch_size: int) -> None:
+        """Makes the workspace for batches of that size."""
+        self._batch_size = -1  # an interrupt may come before all of it is there
+        self._outputs = [
+            columns_with_ones(layer.num_outputs, batch_size, self._dtype) for layer in self.layers
+        ]
+        self._caches = [
+            _new_cache(outputs[:-1], needs_inputs=layer.activation.needs_inputs)
+            for layer, outputs in zip(self.layers, self._outputs, strict=True)
+        ]
+        self._batch_size = batch_size
+
+
+def columns_with_ones(features: int, batch_size: int, dtype: type[np.floating[Any]]) -> Array:
+    """An empty batch [features + 1, batch_size] whose last row is ones."""
+    batch: Array = np.zeros((features + 1, batch_size), dtype)
+    batch[features] = 1.0
+    return batch
+
+
+def _new_cache(outputs: Array, *, needs_inputs: bool) -> ActivationCache:
+    return ActivationCache(
+        outputs=outputs,
+        inputs=np.empty_like(outputs) if needs_inputs else outputs,
+        gradient=np.empty_like(outputs),
+        scratch=np.empty_like(outputs),
+    )

@@ -3,7 +3,7 @@
 Optimiser, clipping, hashing and broadcasting work on `flat` in single vector operations; layers
 read and write the named views. Both are the same memory, so nothing is ever copied between them.
 The gradients of a network are a second `Parameters` of the same shapes. How the numbers are first
-drawn is decided in `trainer.nn.initializers`.
+drawn is decided in `trainer.nn.layers`.
 """
 
 from __future__ import annotations

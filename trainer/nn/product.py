@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from trainer.nn.distributions import ActionDistribution, SummedTerms, total
-from trainer.nn.noise import from_uniform, uniform_width
+from trainer.nn.distributions import (
+    ActionDistribution,
+    SummedTerms,
+    from_uniform,
+    total,
+    uniform_width,
+)
 from trainer.seeding import NoiseKind
 from trainer.types import Array
 
@@ -39,8 +44,7 @@ class ProductDistribution(ActionDistribution):
 
     The inputs of the parts stand side by side, in the order of the leaves, and so does their noise.
     If all parts want the same kind of noise, that is the kind; otherwise it is uniform and turned
-    into what each part wants (`trainer.nn.noise`). Actions are nested as the parts are, with arrays
-    [B, ...] as leaves.
+    into what each part wants. Actions are nested as the parts are, with arrays [B, ...] as leaves.
     """
 
     def __init__(self, parts: Parts) -> None:

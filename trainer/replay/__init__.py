@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trainer.replay.making import REPLAY_BUFFERS, make_replay_buffer, names_replay_buffer
-from trainer.replay.prioritized import PrioritizedReplayBuffer
-from trainer.replay.replay_buffer import NStep, ReplayBuffer
+from trainer.replay.replay_buffer import NStep, PrioritizedReplayBuffer, ReplayBuffer
 from trainer.replay.transitions import Sequences, Transitions
 
 __all__ = [

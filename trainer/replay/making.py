@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from checkpoints.arguments import checked_arguments
 from trainer.errors import ReplayError
-from trainer.replay.prioritized import PrioritizedReplayBuffer
-from trainer.replay.replay_buffer import ReplayBuffer
+from trainer.replay.replay_buffer import PrioritizedReplayBuffer, ReplayBuffer
 
 REPLAY_BUFFERS: Final[Mapping[str, type[ReplayBuffer]]] = MappingProxyType(
     {

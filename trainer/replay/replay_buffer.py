@@ -1,7 +1,15 @@
-"""ReplayBuffer: the last steps of all episodes, drawn uniformly."""
+"""ReplayBuffer: the last steps of all episodes, drawn uniformly.
+
+PrioritizedReplayBuffer: steps whose values were wrong are drawn more often.
+
+Sums and minima over many numbers that change a few at a time: flat trees with wide nodes.
+
+What the state of a replay buffer looks like, to be compared before it is taken.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import takewhile
@@ -9,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from checkpoints import Checkpointable, NewArray
+from checkpoints import Checkpointable, NewArray, state_array
 from checkpoints.arguments import (
     argument_error,
     checked_methods,
@@ -17,12 +25,32 @@ from checkpoints.arguments import (
     judges_arguments,
     several,
 )
+from checkpoints.errors import CheckpointMismatchError
+from checkpoints.state_shapes import (
+    TEXT,
+    anything,
+    array,
+    check_shape,
+    count,
+    dict_of,
+    fields,
+    list_of,
+    number,
+    of_type,
+)
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
-from trainer.replay.batch_buffer import BatchReplayBuffer
-from trainer.replay.nesting import gathered, plain_template, template_from, template_of
-from trainer.replay.state_shape import check_replay_state, refuse_other_type
-from trainer.replay.step_ring import MAX_STEPS, NO_ROW, StepRing, checked_capacity
+from trainer.replay.batch_buffer import BatchReplayBuffer, PrioritizedBatchReplayBuffer
+from trainer.replay.step_ring import (
+    MAX_STEPS,
+    NO_ROW,
+    StepRing,
+    checked_capacity,
+    gathered,
+    plain_template,
+    template_from,
+    template_of,
+)
 from trainer.replay.transitions import (
     ACTIONS,
     NEXT_OBS,
@@ -37,6 +65,120 @@ from trainer.replay.transitions import (
     n_step_sums,
 )
 from trainer.types import Array, State
+
+# ---- state shape
+
+_STATE: Final = fields(
+    {
+        "type": TEXT,
+        "capacity": count,
+        "num_added": count,
+        "following": array(dtype=np.int64, shape=(None,)),
+        "layout": dict_of(of_type(list)),
+        "columns": dict_of(array()),
+        "nesting": dict_of(anything),
+        "running_episodes": list_of(of_type(list)),
+    },
+    optional={
+        "alpha": number,
+        "priorities": array(dtype=np.float64, shape=(None,)),
+        "largest_priority": number,
+    },
+)
+
+
+def check_replay_state(state: State) -> None:
+    """Raises unless the parts of a state fit each other.
+
+    Raises:
+        CheckpointMismatchError: names what does not.
+    """
+    if "layout" not in state or not isinstance(state["layout"], dict):
+        check_shape(state, _STATE)
+    problems = [*_STATE(state, ""), *_layout_problems(state)]
+    if not problems:
+        problems = [*_row_problems(state), *_nesting_problems(state)]
+    if problems:
+        raise CheckpointMismatchError("; ".join(problems))
+
+
+def refuse_other_type(state: State, kind: str) -> None:
+    """Raises a ReplayError unless the state is that of a buffer of this class."""
+    saved = state.get("type")
+    if saved != kind:
+        raise ReplayError(
+            f"The saved replay buffer is a {saved}, this one a {kind}. Build the algorithm with "
+            f'the type that was saved: replay_buffer_config={{"type": "{saved}"}}.'
+        )
+
+
+def _layout_problems(state: State) -> list[str]:
+    problems = []
+    for name, entry in state["layout"].items():
+        try:
+            dtype, shape = entry
+            if np.dtype(dtype).hasobject or not all(type(length) is int for length in shape):
+                problems.append(f"['layout'][{name!r}] is {entry!r}, expected [dtype, shape]")
+        except (TypeError, ValueError):
+            problems.append(f"['layout'][{name!r}] is {entry!r}, expected [dtype, shape]")
+    return problems
+
+
+def _row_problems(state: State) -> list[str]:
+    """Every column has a row for each step that is stored."""
+    rows = min(state["num_added"], state["capacity"])
+    expected = {name: (np.dtype(d), (rows, *shape)) for name, (d, shape) in state["layout"].items()}
+    given = state["columns"]
+    problems = [f"['columns'] lacks {name!r}" for name in expected if name not in given]
+    problems += [f"['columns'] has the unknown {name!r}" for name in given if name not in expected]
+    for name in expected.keys() & given.keys():
+        dtype, shape = expected[name]
+        problems += array(dtype=dtype, shape=shape)(given[name], f"['columns'][{name!r}]")
+    problems += array(shape=(rows,))(state["following"], "['following']")
+    if "priorities" in state:
+        problems += array(shape=(rows,))(state["priorities"], "['priorities']")
+    if not problems and not _are_rows(state["following"], rows, smallest=NO_ROW):
+        problems.append("['following'] names rows that hold nothing")
+    for index, entry in enumerate(state["running_episodes"]):
+        is_whole = len(entry) == 3 and [type(value) for value in entry] == [str, int, int]
+        if not is_whole:
+            problems.append(
+                f"['running_episodes'][{index}] is {entry!r}, expected [id, position, steps]"
+            )
+    return problems
+
+
+def _are_rows(values: Array, rows: int, *, smallest: int) -> bool:
+    return bool(not len(values) or (values.min() >= smallest and values.max() < rows))
+
+
+def _nesting_problems(state: State) -> list[str]:
+    """The nesting of observations and actions names the very columns that there are."""
+    wanted: set[str] = set()
+    try:
+        for name, template in state["nesting"].items():
+            wanted |= set(_names(name, template))
+            if name == OBS:
+                wanted |= set(_names(NEXT_OBS, template))
+    except (TypeError, ValueError, KeyError, AttributeError):
+        return [f"['nesting'] is {state['nesting']!r}, which is no nesting"]
+    nested = {name for name in state["columns"] if name.split("[")[0] in (OBS, NEXT_OBS, ACTIONS)}
+    if wanted != nested:
+        return [f"['nesting'] is of the columns {sorted(wanted)}, stored are {sorted(nested)}"]
+    return []
+
+
+def _names(name: str, template: Any) -> list[str]:
+    if template is None:
+        return [name]
+    if "dict" in template:
+        pairs = [(f"{name}[{key!r}]", part) for key, part in template["dict"]]
+    else:
+        pairs = [(f"{name}[{index}]", part) for index, part in enumerate(template["tuple"])]
+    return [inner for place, part in pairs for inner in _names(place, part)]
+
+
+# ---- replay buffer
 
 NStep = int | tuple[int, int]
 """Steps per transition, or the smallest and the largest number, both included."""
@@ -376,3 +518,263 @@ class ReplayBuffer(Checkpointable):
         self._ring.set_state(state)
         self._set_templates(templates)
         self._set_running(running)
+
+
+# ---- reduce tree
+
+BRANCHES: Final = 32
+"""Children of a node."""
+
+TOP: Final = 1024
+"""The tree ends at a level of at most so many nodes, which is reduced and searched as a whole.
+
+Every level costs a few calls to NumPy. Measured at 10⁶ leaves and 256 places: a binary tree finds
+in 0.45 ms, one with 32 children up to a single root in 0.2 ms, this one in 0.1 ms."""
+
+
+class ReduceTree:
+    """Leaves and, above them, levels of nodes that each reduce their children.
+
+    A node is always reduced anew from all its children, never corrected by a difference. So its
+    value is a function of the leaves alone, whatever happened before: a restored tree has the same
+    bits.
+
+    Attributes:
+        leaves: float64, one per place; to be changed by `set` only.
+    """
+
+    def __init__(self, num_leaves: int, *, reduction: np.ufunc, identity: float) -> None:
+        """A tree whose leaves are all the identity.
+
+        Args:
+            num_leaves: ≥ 1.
+            reduction: `np.add` or `np.minimum`.
+            identity: what an empty place counts: 0 for sums, infinity for minima.
+        """
+        self._reduction = reduction
+        self._families: list[Array] = []  # each level below the top, [nodes above, BRANCHES]
+        size = num_leaves
+        while size > TOP:
+            size = -(-size // BRANCHES)
+            self._families.append(np.full((size, BRANCHES), identity))
+        self._top = np.full(size, identity)
+        flat = [family.reshape(-1) for family in self._families] + [self._top]
+        self.leaves, self._above = flat[0][:num_leaves], flat[1:]
+
+    def set(self, places: Array, values: Array | float) -> None:
+        """Sets leaves and everything above them.
+
+        Args:
+            places: int64 [B]; of a place named twice, the last value counts.
+            values: [B] or one for all.
+        """
+        self.leaves[places] = values
+        for family, above in zip(self._families, self._above, strict=True):
+            places = places // BRANCHES
+            above[places] = self._reduction.reduce(family.take(places, axis=0), axis=1)
+
+    def root(self) -> float:
+        """The reduction of all leaves."""
+        return float(self._reduction.reduce(self._top))
+
+
+class SumTree(ReduceTree):
+    """A tree of sums that finds the leaf at which a running sum passes a target."""
+
+    def __init__(self, num_leaves: int) -> None:
+        """A tree of zeros."""
+        super().__init__(num_leaves, reduction=np.add, identity=0.0)
+
+    def find(self, shares: Array) -> Array:
+        """The leaves at which the running sum passes the given shares of the whole sum.
+
+        Leaves of 0 are never found, as long as one is above 0.
+
+        Args:
+            shares: float64 [B], in [0, 1).
+
+        Returns:
+            int64 [B].
+        """
+        sums = np.add.accumulate(self._top)
+        # Rounding may put a target on the whole sum, behind which there is no leaf.
+        targets = np.minimum(shares * sums[-1], np.nextafter(sums[-1], 0.0))
+        nodes: Array = sums.searchsorted(targets, side="right")
+        targets = targets - np.where(nodes > 0, sums[nodes - 1], 0.0)
+        rows = np.arange(len(targets)) * BRANCHES
+        for family in reversed(self._families):
+            sums = np.add.accumulate(family.take(nodes, axis=0), axis=1)
+            targets = np.minimum(targets, np.nextafter(sums[:, -1], 0.0))
+            # The first sum above the target; there is one, as the last is.
+            children = (sums > targets[:, None]).argmax(axis=1)
+            before = sums.take(rows + np.maximum(children - 1, 0))
+            targets = targets - np.where(children > 0, before, 0.0)
+            nodes = nodes * BRANCHES + children
+        return nodes
+
+
+# ---- prioritized
+
+SMALLEST_PRIORITY = 1e-6
+"""Added to every error, so that no step is lost for good."""
+
+
+@checked_methods(but=("__init__",))
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """Proportional prioritized experience replay (Schaul et al. 2016, sections 3.3 and 3.4).
+
+    A step is drawn with probability P(i) = p_i^α / Σ p^α, where p = |TD error| + 1e-6; steps that
+    were never drawn have the largest priority so far. Importance weights are (N·P(i))^-β, divided
+    by the largest weight that any stored step could get.
+    """
+
+    _for_batches = PrioritizedBatchReplayBuffer
+
+    def __init__(self, capacity: int = 50_000, *, alpha: float = 0.6, beta: float = 0.4) -> None:
+        """An empty buffer.
+
+        Args:
+            capacity: in env steps, ≥ 1.
+            alpha: exponent of the priorities, ≥ 0.
+            beta: exponent of the weights, in [0, 1].
+
+        Raises:
+            ReplayError: a number is outside its range.
+        """
+        super().__init__(capacity)
+        self._alpha = _number("alpha", alpha, maximum=math.inf)
+        self._beta = _number("beta", beta, maximum=1.0)
+        self._largest = 1.0
+        self._make_trees()
+
+    def _make_trees(self) -> None:
+        self._sums = SumTree(self.capacity)
+        self._minima = ReduceTree(self.capacity, reduction=np.minimum, identity=math.inf)
+
+    def _on_added(self, rows: Array) -> None:
+        self._set_leaves(rows, self._largest**self.alpha)
+
+    def _set_leaves(self, rows: Array, values: Array | float) -> None:
+        # A copy, as callers may change theirs. Rows that held nothing become identities again.
+        rows = rows.copy()
+        sums = self._sums.leaves[rows]
+
+        def undo() -> None:
+            self._sums.set(rows, sums)
+            self._minima.set(rows, np.where(sums > 0, sums, math.inf))
+
+        self._ring.remember(undo)
+        self._sums.set(rows, values)
+        self._minima.set(rows, values)
+
+    def _draw(self, num_items: int, rng: np.random.Generator) -> Array:
+        # One from each of B equal shares of the total priority.
+        return self._sums.find((np.arange(num_items) + rng.random(num_items)) / num_items)
+
+    @property
+    def alpha(self) -> float:
+        """How much priorities count (0 is uniform); fixed: stored ones follow from it."""
+        return self._alpha
+
+    @property
+    def beta(self) -> float:
+        """How much the weights correct, in [0, 1]; the default of `sample`, and fixed."""
+        return self._beta
+
+    def _weights_of(self, rows: Array, beta: float | None) -> Array:
+        exponent = self.beta if beta is None else beta
+        # (N·P)^-β divided by its largest value: N and the total cancel out.
+        weights = (self._sums.leaves[rows] / self._minima.root()) ** -exponent
+        return weights.astype(np.float32)
+
+    def update_priorities(self, rows: Array, td_errors: Array) -> None:
+        """Sets the priorities of steps that were learnt from.
+
+        Args:
+            rows: `Transitions.rows`, or those of `Sequences` where its mask is true; int64 [B]. Of
+                a row named twice, the last error counts.
+            td_errors: finite, [B]; the sign does not matter.
+
+        Raises:
+            ReplayError: an error is not finite, or a row holds no step; nothing is changed then.
+        """
+        rows = np.asarray(rows)
+        if np.shape(td_errors) != rows.shape:
+            raise ReplayError(
+                f"{rows.shape} rows were given with TD errors of shape {np.shape(td_errors)}: "
+                "expected one error per row."
+            )
+        if rows.size == 0:
+            return
+        if rows.min() < 0 or rows.max() >= len(self):
+            raise ReplayError(
+                f"Rows from {rows.min()} to {rows.max()} were given, but steps are stored in rows "
+                f"0 to {len(self) - 1}. Give the rows of a sample from this buffer."
+            )
+        priorities = np.abs(td_errors).astype(np.float64) + SMALLEST_PRIORITY
+        largest = float(priorities.max())
+        if not math.isfinite(largest):
+            raise ReplayError(
+                f"A TD error is {largest}; priorities must be finite. Lower `lr`, or check the "
+                "rewards."
+            )
+        self._set_leaves(rows, priorities**self.alpha)
+        self._set_largest(max(self._largest, largest))
+
+    def _set_largest(self, value: float) -> None:
+        before = self._largest
+
+        def undo() -> None:
+            self._largest = before
+
+        self._ring.remember(undo)
+        self._largest = value
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """See `ReplayBuffer`."""
+        return (), {"capacity": self.capacity, "alpha": self.alpha, "beta": self.beta}
+
+    def _own_state(self) -> State:
+        """See `ReplayBuffer.get_state`; `priorities` are p^α."""
+        return {
+            **super()._own_state(),
+            "alpha": self.alpha,
+            "priorities": state_array(self._sums.leaves[: len(self)]),
+            "largest_priority": self._largest,
+        }
+
+    def set_state(self, state: State) -> None:
+        """See `ReplayBuffer.set_state`.
+
+        Raises:
+            ReplayError: type, capacity or alpha differ; nothing is changed.
+        """
+        refuse_other_type(state, type(self).__name__)
+        if state["alpha"] != self.alpha:
+            raise ReplayError(
+                f"The saved replay buffer has alpha={state['alpha']}, this one {self.alpha}. Build "
+                "the algorithm with the alpha that was saved: "
+                f'replay_buffer_config={{"alpha": {state["alpha"]}}}.'
+            )
+        priorities = np.asarray(state["priorities"], np.float64)
+        largest = float(state["largest_priority"])
+        before = self._sums, self._minima
+
+        def undo() -> None:
+            self._sums, self._minima = before
+
+        super().set_state(state)
+        self._ring.remember(undo)
+        self._make_trees()
+        rows = np.arange(len(self))
+        self._sums.set(rows, priorities)
+        self._minima.set(rows, priorities)
+        self._set_largest(largest)
+
+
+def _number(name: str, value: Any, *, maximum: float) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and 0 <= value <= maximum):
+        limits = "of at least 0" if maximum == math.inf else f"in [0, {maximum:g}]"
+        raise ReplayError(f"{name}={value!r}: expected a number {limits}.")
+    return float(value)

@@ -1,4 +1,14 @@
-"""Steps of many episodes in preallocated arrays; the newest overwrite the oldest."""
+"""Steps of many episodes in preallocated arrays; the newest overwrite the oldest.
+
+Nested observations and actions as flat columns, and back.
+A Dict or Tuple space becomes one column per part, named as Python would reach it: `obs['camera']`,
+`obs[0]`. So no two parts ever share a name, whatever characters the keys have. A *template* is the
+nesting without its arrays: None stands for an array.
+
+Room for the columns of a replay buffer that is being restored, filled by whoever reads a file.
+A column is longer than what was saved of it: it has room for every step to come. If the reader's
+arrays are the beginnings of such columns, nothing needs to be copied.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +23,150 @@ import numpy as np
 from checkpoints import NewArray, state_array
 from checkpoints.arguments import shown
 from trainer.errors import ReplayError
-from trainer.replay.column_rooms import ColumnRooms
-from trainer.replay.nesting import plain_array
 from trainer.types import Array, State
+
+# ---- nesting
+
+
+def parts_of(name: str, tree: Any) -> Iterator[tuple[str, Array]]:
+    """Column name and array of every part of a nested batch, in order."""
+    if isinstance(tree, dict):
+        for key, part in tree.items():
+            yield from parts_of(f"{name}[{key!r}]", part)
+    elif isinstance(tree, tuple):
+        for index, part in enumerate(tree):
+            yield from parts_of(f"{name}[{index}]", part)
+    else:
+        yield name, tree
+
+
+def template_of(tree: Any) -> Any:
+    """The nesting of a batch."""
+    if isinstance(tree, dict):
+        return {key: template_of(part) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(template_of(part) for part in tree)
+    return None
+
+
+def gathered(name: str, template: Any, columns: Mapping[str, Array], rows: Array) -> Any:
+    """Rows of the columns of `name`, nested as the template is; a copy.
+
+    Args:
+        name: of the whole, such as "obs".
+        template: its nesting.
+        columns: name → [N, …].
+        rows: int64, of any shape S.
+
+    Returns:
+        Arrays [S…, …].
+    """
+    if template is None:
+        return columns[name].take(rows, axis=0)
+    if isinstance(template, dict):
+        return {
+            key: gathered(f"{name}[{key!r}]", part, columns, rows) for key, part in template.items()
+        }
+    return tuple(
+        gathered(f"{name}[{index}]", part, columns, rows) for index, part in enumerate(template)
+    )
+
+
+def plain_template(template: Any) -> Any:
+    """A template as MessagePack can hold it, which knows no tuples and no keys but strings."""
+    if isinstance(template, dict):
+        return {"dict": [[key, plain_template(part)] for key, part in template.items()]}
+    if isinstance(template, tuple):
+        return {"tuple": [plain_template(part) for part in template]}
+    return None
+
+
+def template_from(plain: Any) -> Any:
+    """The template that `plain_template` described."""
+    if plain is None:
+        return None
+    if "dict" in plain:
+        return {key: template_from(part) for key, part in plain["dict"]}
+    return tuple(template_from(part) for part in plain["tuple"])
+
+
+def plain_array(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """An array of a saved state, which is nested lists if MessagePack has brought it back.
+
+    Args:
+        values: [N, …].
+        dtype: of the result.
+        shape: of one row.
+    """
+    return np.asarray(values, dtype).reshape(len(values), *shape)
+
+
+# ---- column rooms
+
+
+class ColumnRooms:
+    """Columns that were made and not taken yet. Its life:
+
+    `with rooms.opened() as make_array:` the reader fills what `make_array` gives, and the ring
+    takes from `whole_column` what it was given. What nobody took is gone after the block.
+    """  # noqa: D415 - the first line announces the list
+
+    def __init__(self, num_rows: int) -> None:
+        """Nothing is made yet.
+
+        Args:
+            num_rows: of a column.
+        """
+        self._num_rows = num_rows
+        self._made: list[Array] = []
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[NewArray]:
+        """Within, columns are made; gives the function that makes them."""
+        try:
+            yield self._make
+        finally:
+            self._made = []
+
+    def whole_column(self, rows: Array, num_rows: int) -> Array:
+        """A column that begins with these rows: a copy, or the room that they are in.
+
+        Args:
+            rows: [num_rows, …].
+            num_rows: of them.
+
+        Raises:
+            ValueError: there are more or fewer rows.
+        """
+        for index, room in enumerate(self._made):
+            if rows.base is room and _begins_with(room, rows, num_rows):
+                return self._made.pop(index)
+        column: Array = np.zeros((self._num_rows, *rows.shape[1:]), rows.dtype)
+        column[:num_rows] = rows
+        return column
+
+    def _make(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | None:
+        if not shape or shape[0] > self._num_rows:
+            return None
+        try:
+            room: Array = np.zeros((self._num_rows, *shape[1:]), dtype)
+        except (MemoryError, ValueError):
+            return None  # it is no column of ours
+        self._made.append(room)
+        return room[: shape[0]]
+
+
+def _begins_with(room: Array, rows: Array, num_rows: int) -> bool:
+    """Whether the rows are just the first ones of the room, as they were made."""
+    first = room[:num_rows]
+    return (rows.dtype, rows.shape, rows.strides) == (
+        first.dtype,
+        first.shape,
+        first.strides,
+    ) and rows.ctypes.data == first.ctypes.data
+
+
+# ---- step ring
 
 NO_ROW: Final = -1
 """Where nothing follows. As an index it is the row behind the last one, which is all zeros and

@@ -13,8 +13,7 @@ import numpy as np
 
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
-from trainer.replay.nesting import parts_of
-from trainer.replay.step_ring import Layout
+from trainer.replay.step_ring import Layout, parts_of
 from trainer.types import Array
 
 OBS: Final = "obs"

@@ -6,7 +6,7 @@ from typing import Final
 
 
 class SampleBatchNames:
-    """Adds the constants to a batch; the names are those of `trainer.episodes.columns`."""
+    """Adds the constants to a batch; the names are those of `trainer.episodes.episode_columns`."""
 
     OBS: Final = "obs"
     CUR_OBS: Final = "obs"

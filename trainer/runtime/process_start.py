@@ -1,32 +1,290 @@
-"""How worker processes start: which way, with what preloaded, without the user's main module."""
+"""How worker processes start: which way, with what preloaded, without the user's main module.
+
+Where worker processes import from: where the main process did, whatever the user's folder holds.
+multiprocessing starts processes as `python -c …`, and such a Python looks into the current folder
+before everything else: a `random.py` there would break it, a `trainer.py` would be taken for this
+library. So a process starts with a path of its own choosing, imports us, and only then gets the
+path of the main process, with which it finds the user's modules.
+
+Python 3.10 always looks into the current folder. There it helps to preload nothing, and what still
+fails is told with the file that is in the way (`describe_shadows`).
+
+Names of semaphores, given back as soon as nobody needs them any more.
+multiprocessing gives each of its locks a name in the file system, by which a child opens it, and
+removes the name when the lock is collected. Where Python ends without that (SIGTERM, SIGKILL), its
+resource tracker removes the names, and complains of leaked semaphores. Without a name there is
+nothing to leak, and the lock works on: like an open file that was removed.
+
+The fork server, from which workers are copied: it may hang, or belong to another process.
+multiprocessing keeps one per process. It waits without limit for a server that is stopped or hangs:
+where a worker is started, and where the exit code of one is awaited. `ForkServerWatch` ends such a
+server, and its workers end with it: all of that is noticed and repaired like the death of any
+worker, and the next start makes another server.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.machinery
+import logging
 import multiprocessing
 import os
 import resource
 import signal
 import sys
+import sysconfig
 import threading
+import time
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import process, util
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver, process, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 from trainer.errors import ConfigError
-from trainer.runtime.deferred_signals import FOR_MAIN_PROCESS
-from trainer.runtime.fork_server import ForkServerWatch, forget_fork_server
-from trainer.runtime.import_path import (
-    may_preload,
-    path_for_starting,
-    set_variables,
-    variables_for_starting,
-)
+from trainer.runtime.signals import FOR_MAIN_PROCESS
+
+# ---- fork server
+
+_LOGGER = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 0.1
+"""How often a server that something waits for is looked at."""
+STOPPED_LIMIT_S = 1.0
+"""How long a stopped server is waited for, in seconds."""
+ANSWER_LIMIT_S = 60.0
+"""How long one that runs is waited for: a new one imports modules first, which takes some time."""
+
+
+def fork_server_pid() -> int | None:
+    """The process id of the fork server that this process started; None if it has none."""
+    # There is no public way. Where this one is gone, nobody watches.
+    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    return pid if isinstance(pid, int) else None
+
+
+def end_stopped_fork_server() -> bool:
+    """Ends the fork server if it is stopped; returns whether it was."""
+    pid = fork_server_pid()
+    if pid is None or not _is_stopped(pid):
+        return False
+    _end(pid, "is stopped (SIGSTOP)")
+    return True
+
+
+class ForkServerWatch:
+    """Ends a fork server that does not answer while something waits for it.
+
+        with ForkServerWatch():         # from a thread
+            process.start()             # raises EOFError or OSError if the server was ended
+
+    Who waits bit by bit needs no thread, and calls `look` every `LOOK_EVERY_S` instead.
+    """
+
+    def __init__(self) -> None:
+        self._begun_at = self._stopped_at = time.monotonic()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._watch, name="watch of the fork server", daemon=True
+        )
+
+    def __enter__(self) -> None:
+        # Without a thread (there are too many) the wait has no limit: better than no wait.
+        with contextlib.suppress(RuntimeError):
+            self._thread.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(LOOK_EVERY_S):
+            self.look()
+
+    def look(self) -> None:
+        """Ends the fork server if it has not answered for too long."""
+        pid, now = fork_server_pid(), time.monotonic()
+        if pid is None:
+            return
+        if not _is_stopped(pid):
+            self._stopped_at = now
+        if now - self._stopped_at >= STOPPED_LIMIT_S:
+            _end(pid, "is stopped (SIGSTOP)")
+        elif now - self._begun_at >= ANSWER_LIMIT_S:
+            _end(pid, f"has not answered for {ANSWER_LIMIT_S:g} s")
+        else:
+            return
+        self._begun_at = self._stopped_at = now
+
+
+def _is_stopped(pid: int) -> bool:
+    if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # it has ended
+        return False
+
+
+def _end(pid: int, why: str) -> None:
+    _LOGGER.warning(
+        "The fork server, from which worker processes are started (process %d), %s. It is ended, "
+        "and the workers that it has started with it; another one is started.",
+        pid,
+        why,
+    )
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def forget_fork_server() -> None:
+    """The next worker gets another server; this one is not, or no longer, a child of this process.
+
+    So it is in a forked copy of the process that started it. A fork server ends when nobody holds
+    its pipe any more, so such a copy must not; and multiprocessing asks for the state of the server
+    as of a child.
+    """
+    if fork_server_pid() is None:
+        return
+    server: object = getattr(forkserver, "_forkserver", None)
+    alive_fd = getattr(server, "_forkserver_alive_fd", None)
+    vars(server).update(
+        _forkserver_address=None,
+        _forkserver_alive_fd=None,
+        _forkserver_pid=None,
+        _lock=threading.Lock(),
+    )
+    if isinstance(alive_fd, int):
+        with contextlib.suppress(OSError):
+            os.close(alive_fd)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_fork_server)
+
+
+# ---- process start
+
+# ---- import path
+
+PATH_VARIABLES: Final = ("PYTHONPATH", "PYTHONSAFEPATH")
+"""Environment variables that decide where a new Python imports from."""
+
+_OUR_PACKAGES: Final = ("trainer", "callbacks", "checkpoints")
+_LOOKS_INTO_CURRENT_FOLDER: Final = sys.version_info < (3, 11)
+"""Whether `PYTHONSAFEPATH` is not known yet."""
+
+
+@dataclass(frozen=True)
+class ImportPath:
+    """What a worker gets back once it has imported this library.
+
+    Attributes:
+        entries: of `sys.path`.
+        variables: `PATH_VARIABLES` and their values; None where one is not set.
+    """
+
+    entries: tuple[str, ...]
+    variables: dict[str, str | None]
+
+    @classmethod
+    def of_this_process(cls) -> ImportPath:
+        """The path of this process, in a form that means the same in another one."""
+        # multiprocessing's own rule for the entry '', the folder that is current at any moment.
+        start = getattr(process, "ORIGINAL_DIR", None) or ""
+        return cls(
+            tuple(entry or start for entry in sys.path),
+            {name: os.environ.get(name) for name in PATH_VARIABLES},
+        )
+
+    def take_over(self) -> None:
+        """Makes this process import from here from now on."""
+        sys.path[:] = self.entries
+        set_variables(self.variables)
+
+
+def set_variables(variables: Mapping[str, str | None]) -> None:
+    """Sets environment variables; removes those that are None."""
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def path_for_starting(entries: Sequence[str]) -> list[str]:
+    """The entries without those that would give another `trainer`, `callbacks` or `checkpoints`."""
+    return [entry for entry in entries if not any(_hides(name, entry) for name in _OUR_PACKAGES)]
+
+
+def variables_for_starting(entries: Sequence[str]) -> dict[str, str]:
+    """Environment variables with which a new Python imports from these entries.
+
+    Python's own library comes first: while a process starts, nothing may take its place.
+    """
+    own = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    own |= {str(Path(folder) / "lib-dynload") for folder in own}
+    usable = [entry for entry in entries if entry and os.pathsep not in entry]
+    ordered = sorted(usable, key=lambda entry: entry not in own)
+    return {"PYTHONPATH": os.pathsep.join(ordered), "PYTHONSAFEPATH": "1"}
+
+
+def may_preload() -> bool:
+    """Whether a fork server would import what we import."""
+    return next(_shadows(), None) is None
+
+
+def describe_shadows() -> str:
+    """A sentence on files of the current folder that hide modules from new processes, or ''."""
+    found = sorted(_shadows())
+    if not found:
+        return ""
+    names = ", ".join(map(repr, found[:5]))
+    return (
+        f" The current folder {str(Path.cwd())!r} holds {names}, of the same name as modules that "
+        "a new process needs, which may be why. Rename them, or start Python from another folder."
+    )
+
+
+def _shadows() -> Iterator[str]:
+    """File names in the current folder that hide modules which this process has from elsewhere."""
+    if not _LOOKS_INTO_CURRENT_FOLDER:
+        return
+    try:
+        entries = list(Path.cwd().iterdir())
+    except OSError:  # the folder was removed
+        return
+    for entry in entries:
+        name = entry.stem if entry.suffix == ".py" else entry.name
+        module = sys.modules.get(name)
+        origin = getattr(module, "__file__", None)
+        if origin and name != "__main__" and _hides(name, str(entry.parent)):
+            yield entry.name
+
+
+def _hides(name: str, folder: str) -> bool:
+    """Whether an import from the folder gives another module of that name than we have."""
+    spec = importlib.machinery.PathFinder.find_spec(name, [folder])
+    ours: str | None = getattr(sys.modules.get(name), "__file__", None)
+    # A folder without __init__.py has no origin: it hides nothing.
+    if spec is None or spec.origin is None or ours is None:
+        return False
+    return os.path.realpath(spec.origin) != os.path.realpath(ours)
+
+
+# ---- process start
 
 START_METHOD_VARIABLE: Final = "LOCAL_TRAINER_START_METHOD"
 """Environment variable that forces "forkserver" or "spawn"."""
@@ -270,3 +528,45 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_after_fork
     )
+
+
+# ---- semaphores
+
+_KINDS: Final = ("Lock", "BoundedSemaphore")
+"""What the queues of an executor are made of."""
+
+
+class NamedSemaphores:
+    """The names of the locks that a context makes, until `unlink` removes them."""
+
+    def __init__(self, context: BaseContext) -> None:
+        """Notes the names of what the context makes from now on."""
+        self._names: set[str] = set()
+        for kind in _KINDS:
+            setattr(context, kind, self._noting(getattr(context, kind)))
+
+    def _noting(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        def make_and_note(*args: Any, **kwargs: Any) -> Any:
+            made = make(*args, **kwargs)
+            # There is no public way to a name. Where this one is gone, Python complains as before.
+            name = getattr(getattr(made, "_semlock", None), "name", None)
+            if isinstance(name, str):
+                self._names.add(name)
+            return made
+
+        return make_and_note
+
+    def unlink(self) -> None:
+        """Removes the names; only for when the child has opened the semaphores."""
+        if not self._names:
+            return
+        names, self._names = self._names, set()
+        for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
+            # A finalizer that is running just now, in another thread, has no arguments any more.
+            if not names.isdisjoint(_texts(getattr(finalizer, "_args", None) or ())):
+                with contextlib.suppress(OSError):  # somebody else has removed it
+                    finalizer()
+
+
+def _texts(values: Iterable[object]) -> list[str]:
+    return [value for value in values if isinstance(value, str)]

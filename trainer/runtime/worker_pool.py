@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from trainer.runtime.deferred_signals import signals_deferred
-from trainer.runtime.fork_server import end_stopped_fork_server
-from trainer.runtime.outcomes import Outcome
-from trainer.runtime.process_start import choose_start_method, preload
-from trainer.runtime.unpacking import refuse_while_unpacking
-from trainer.runtime.worker_slot import WorkerSlot
+from trainer.runtime.messages import Outcome
+from trainer.runtime.process_start import choose_start_method, end_stopped_fork_server, preload
+from trainer.runtime.signals import signals_deferred
+from trainer.runtime.worker import refuse_while_unpacking
+from trainer.runtime.worker_slot import Inherit, WorkerSlot, nothing
 
 _LONGEST_POLL_S: Final = 0.5
 SUSPICIOUS_S = 5.0
@@ -29,19 +28,30 @@ SUSPICIOUS_S = 5.0
 class WorkerPool:
     """Worker slots with the numbers 1 … n; number 0 is the main process and has no slot."""
 
-    def __init__(self, names: Sequence[str], *, preload_modules: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        preload_modules: Sequence[str] = (),
+        inherit: Inherit = nothing,
+    ) -> None:
         """Makes empty slots, one per name.
 
         Args:
             names: what the workers are called in messages.
             preload_modules: modules that a fork server imports once for all workers to come.
+            inherit: called whenever a worker is started; the function that it returns is sent along
+                and is the first one that the worker calls. So rooms above this one bring along what
+                a process must know, such as where actors are found.
         """
         refuse_while_unpacking("Workers")
         start_method = choose_start_method()
         preload(preload_modules, start_method)
         self._arrivals: SimpleQueue[object] = SimpleQueue()
         self.slots: dict[int, WorkerSlot] = {
-            index: WorkerSlot(name, start_method=start_method, arrivals=self._arrivals)
+            index: WorkerSlot(
+                name, start_method=start_method, arrivals=self._arrivals, inherit=inherit
+            )
             for index, name in enumerate(names, start=1)
         }
         # An algorithm that is dropped without stop() must not leave processes behind.

@@ -13,6 +13,8 @@ only.
 
 An interrupt may come at any moment. It is put off while the executor is at work for us, whose locks
 and threads could not bear it; and we wait for answers without its locks.
+
+How often the kernel ended a process for lack of memory: evidence for what a SIGKILL means.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import process as executors
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import util
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -39,21 +42,67 @@ import cloudpickle
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from trainer.errors import RunnerError, SerializationError
-from trainer.runtime import worker_main
-from trainer.runtime.actor_registry import ActorRegistry, registry_of_this_process
-from trainer.runtime.deferred_signals import signals_deferred
-from trainer.runtime.fork_server import LOOK_EVERY_S, ForkServerWatch
-from trainer.runtime.import_path import ImportPath
-from trainer.runtime.messages import Failure, Reply, describe_failure
-from trainer.runtime.oom_kills import num_oom_kills
-from trainer.runtime.outcomes import Failed, Lost, Outcome, Success
+from trainer.runtime import worker as worker_main
+from trainer.runtime.messages import (
+    Failed,
+    Failure,
+    Lost,
+    Outcome,
+    Reply,
+    Success,
+    describe_failure,
+)
 from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
-from trainer.runtime.process_start import describe_start_error, make_context, starting
-from trainer.runtime.semaphores import NamedSemaphores
+from trainer.runtime.process_start import (
+    LOOK_EVERY_S,
+    ForkServerWatch,
+    ImportPath,
+    NamedSemaphores,
+    describe_start_error,
+    make_context,
+    starting,
+)
+from trainer.runtime.signals import signals_deferred
+from trainer.runtime.worker import TakeOver
+
+# ---- oom kills
+
+_COUNTERS: Final = Path("/proc/vmstat")
+
+
+def num_oom_kills(counters: Path = _COUNTERS) -> int | None:
+    """Processes of this machine that were ended so since it was started.
+
+    The kernel counts before it sends the signal, so whoever sees a process dead sees the count.
+    Processes that exceed the limit of a container count as well.
+
+    Args:
+        counters: Linux' file of them.
+
+    Returns:
+        None where there is no such count.
+    """
+    try:
+        lines = counters.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
+    return int(found[0]) if found and found[0].isdigit() else None
+
+
+# ---- worker slot
 
 _LOGGER = logging.getLogger(__name__)
 _REAP_TIMEOUT_S: Final = 2.0
 _NOTHING: Final = (0,) * worker_main.NUM_NOTES
+
+
+Inherit = Callable[[], TakeOver | None]
+"""Called at each start of a worker; gives what the worker calls first, or None."""
+
+
+def nothing() -> None:
+    """Workers bring nothing along."""
 
 
 class WorkerSlot:
@@ -69,7 +118,12 @@ class WorkerSlot:
     """
 
     def __init__(
-        self, name: str, *, start_method: str, arrivals: SimpleQueue[object] | None = None
+        self,
+        name: str,
+        *,
+        start_method: str,
+        arrivals: SimpleQueue[object] | None = None,
+        inherit: Inherit = nothing,
     ) -> None:
         """Makes an empty place.
 
@@ -77,8 +131,10 @@ class WorkerSlot:
             name: what messages call it.
             start_method: "forkserver" or "spawn".
             arrivals: gets an item whenever an answer has come in.
+            inherit: see `WorkerPool`.
         """
         self.name = name
+        self._inherit = inherit
         self._arrivals: SimpleQueue[object] = SimpleQueue() if arrivals is None else arrivals
         self.pending: Future[bytes] | None = None
         self.is_busy = False
@@ -157,7 +213,7 @@ class WorkerSlot:
             max_workers=1,
             mp_context=self._context,
             initializer=_initialize,
-            initargs=(self._signals, has_forkserver, path, registry_of_this_process()),
+            initargs=(self._signals, has_forkserver, path, self._inherit()),
         )
         future = self._executor.submit(worker_main.construct, packed_factory)
         _leave_pipes_to_worker(self._executor)
@@ -446,14 +502,14 @@ def _broken(error: BrokenProcessPool) -> Future[bytes]:
 
 
 def _initialize(
-    signals: Any, has_forkserver: bool, import_path: ImportPath, actor_registry: ActorRegistry
+    signals: Any, has_forkserver: bool, import_path: ImportPath, take_over: TakeOver | None
 ) -> None:
     # The executor gives an initializer's arguments by position.
     worker_main.initialize(
         signals,
         has_forkserver=has_forkserver,
         import_path=import_path,
-        actor_registry=actor_registry,
+        take_over=take_over,
     )
 
 

@@ -1,6 +1,5 @@
 """Deep Q-learning."""
 
-from trainer.algorithms.dqn.algorithm import DQN
-from trainer.algorithms.dqn.config import DQNConfig
+from trainer.algorithms.dqn.algorithm import DQN, DQNConfig
 
 __all__ = ["DQN", "DQNConfig"]

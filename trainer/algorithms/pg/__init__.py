@@ -1,6 +1,5 @@
 """Policy gradient without a value function (REINFORCE)."""
 
-from trainer.algorithms.pg.algorithm import PG
-from trainer.algorithms.pg.config import PGConfig
+from trainer.algorithms.pg.algorithm import PG, PGConfig
 
 __all__ = ["PG", "PGConfig"]

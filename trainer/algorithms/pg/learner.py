@@ -1,4 +1,13 @@
-"""PG's learner: returns, and one gradient step over the whole batch."""
+"""PG's learner: returns, and one gradient step over the whole batch.
+
+The policy gradient loss and its gradients, on arrays only.
+With G the return that followed an action, and B rows:
+
+    L = -1/B Σ log π(a|s) G        Williams 1992, sections 4 and 5; Sutton et al. 2000, theorem 1
+
+Its gradient is minus the sample mean of ∇ log π(a|s) G. G is a number here: no gradient flows
+through it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from checkpoints.arguments import checked_methods
-from trainer.algorithms.pg.loss import PGLoss, pg_loss
 from trainer.connectors import Chunks, discounted_returns
-from trainer.episodes.columns import (
+from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
     ACTIONS,
@@ -18,8 +26,43 @@ from trainer.episodes.columns import (
     OBS,
 )
 from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
-from trainer.nn import ScheduleSetting
+from trainer.nn import DistributionTerms, ScheduleSetting
 from trainer.types import Array
+
+# ---- loss
+
+
+@dataclass(frozen=True)
+class PGLoss:
+    """The loss of one batch and its gradients.
+
+    Attributes:
+        policy_loss: L.
+        entropy: mean entropy of the policy in nats; not part of the loss.
+        d_action_dist_inputs: derivative of L, [B, K].
+    """
+
+    policy_loss: float
+    entropy: float
+    d_action_dist_inputs: Array
+
+
+def pg_loss(returns: Array, *, terms: DistributionTerms) -> PGLoss:
+    """Loss and gradients of one batch.
+
+    Args:
+        returns: G, or whatever else is to take its place, [B].
+        terms: π at the batch's observations and actions, B rows.
+    """
+    num_rows = len(returns)
+    return PGLoss(
+        policy_loss=-float(terms.logp @ returns) / num_rows,
+        entropy=float(terms.entropy.mean()),
+        d_action_dist_inputs=terms.backward(d_logp=returns * (-1.0 / num_rows)),
+    )
+
+
+# ---- learner
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Proximal Policy Optimization."""
 
-from trainer.algorithms.ppo.algorithm import PPO
-from trainer.algorithms.ppo.config import PPOConfig
+from trainer.algorithms.ppo.algorithm import PPO, PPOConfig
 
 __all__ = ["PPO", "PPOConfig"]

@@ -1,4 +1,19 @@
-"""PPO's learner: values, advantages, and several passes of minibatches over one batch."""
+"""PPO's learner: values, advantages, and several passes of minibatches over one batch.
+
+The PPO loss and its gradients, on arrays only.
+With r the probability ratio, A the advantage, V the value, y its target, H the entropy, π_old the
+policy that acted:
+
+    r      = exp(log π(a|s) - log π_old(a|s))        Schulman et al. 2017, section 3
+    L_clip = mean min(r A, clip(r, 1-ε, 1+ε) A)      ibid., equation 7
+    L_vf   = mean min((V - y)², c)                   ibid., equation 9, with RLlib's limit c
+    KL     = mean KL(π_old(·|s) ‖ π(·|s))            ibid., equation 8
+    total  = -L_clip + c_v L_vf - c_h mean H + β KL  ibid., equations 8 and 9
+
+Equation 8 penalises KL *instead of* clipping; RLlib, and we, add both. `vf_clip_param` c limits the
+*squared error*, so where (V - y)² > c the value gets no gradient at all: set it to infinity if
+returns are much larger than √c.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +26,6 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from checkpoints.arguments import checked_methods, require_keys
-from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
 from trainer.connectors import (
     AdvantageEstimate,
     Chunks,
@@ -19,7 +33,7 @@ from trainer.connectors import (
     explained_variance,
     standardize,
 )
-from trainer.episodes.columns import (
+from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
     ACTIONS,
@@ -36,10 +50,143 @@ from trainer.learners import (
     minibatches,
     num_minibatches,
 )
-from trainer.learners.settings import is_positive, schedule_problems
+from trainer.learners.learner import is_positive, schedule_problems
 from trainer.modules import RLModuleSpec
-from trainer.nn import Schedule, ScheduleSetting
+from trainer.nn import DistributionTerms, Schedule, ScheduleSetting
 from trainer.types import Array, State
+
+# ---- loss
+
+
+@dataclass(frozen=True)
+class PPOCoefficients:
+    """The weights of the loss's parts in one update.
+
+    Attributes:
+        clip_param: ε, > 0.
+        vf_clip_param: c, > 0; infinity switches the limit off.
+        vf_loss_coeff: c_v, ≥ 0; 0 without a critic.
+        entropy_coeff: c_h, ≥ 0.
+        kl_coeff: β, ≥ 0; 0 without the KL penalty.
+    """
+
+    clip_param: float
+    vf_clip_param: float
+    vf_loss_coeff: float
+    entropy_coeff: float
+    kl_coeff: float
+
+
+@dataclass(frozen=True)
+class PPOTargets:
+    """What was measured when acting, and what follows from it; all [B].
+
+    Attributes:
+        action_logp: log π_old(a|s).
+        advantages: A.
+        value_targets: y.
+    """
+
+    action_logp: Array
+    advantages: Array
+    value_targets: Array
+
+
+@dataclass(frozen=True)
+class PPOLoss:
+    """The loss of one minibatch, its parts, and its gradients.
+
+    Attributes:
+        policy_loss: -L_clip.
+        vf_loss: L_vf.
+        vf_loss_unclipped: mean (V - y)².
+        entropy: mean H in nats.
+        mean_kl_loss: mean KL in nats.
+        total_loss: the value that is minimised.
+        d_action_dist_inputs: derivative of the total, [B, K].
+        d_vf_preds: derivative of the total, [B].
+    """
+
+    policy_loss: float
+    vf_loss: float
+    vf_loss_unclipped: float
+    entropy: float
+    mean_kl_loss: float
+    total_loss: float
+    d_action_dist_inputs: Array
+    d_vf_preds: Array
+
+
+def ppo_loss(
+    targets: PPOTargets, *, terms: DistributionTerms, values: Array, coefficients: PPOCoefficients
+) -> PPOLoss:
+    """Loss and gradients of one minibatch, in the dtype of `values`.
+
+    Args:
+        targets: the minibatch, [B].
+        terms: π at the minibatch's observations and actions, with π_old as its reference.
+        values: V, [B].
+        coefficients: the weights of the parts.
+    """
+    c, num_rows = coefficients, len(values)
+    parts = np.empty((5, num_rows), values.dtype)
+    surrogates, squared_errors_clipped, squared_errors, entropies, divergences = parts
+
+    d_logp = _clipped_surrogates(
+        terms.logp - targets.action_logp,
+        targets.advantages,
+        clip_param=c.clip_param,
+        out=surrogates,
+    )
+    d_logp *= -1.0 / num_rows
+
+    errors = values - targets.value_targets
+    np.multiply(errors, errors, squared_errors)
+    np.minimum(squared_errors, c.vf_clip_param, out=squared_errors_clipped)
+    d_values = np.where(squared_errors <= c.vf_clip_param, errors, 0.0)
+    d_values *= 2.0 * c.vf_loss_coeff / num_rows
+
+    entropies[:] = terms.entropy
+    divergences[:] = 0.0 if terms.kl is None else terms.kl
+    means = np.add.reduce(parts, axis=1).tolist()
+    surrogate, vf_loss, vf_loss_unclipped, entropy, kl = (total / num_rows for total in means)
+    total_loss = -surrogate - c.entropy_coeff * entropy
+    if c.vf_loss_coeff:
+        total_loss += c.vf_loss_coeff * vf_loss
+    if c.kl_coeff:
+        total_loss += c.kl_coeff * kl
+    return PPOLoss(
+        policy_loss=-surrogate,
+        vf_loss=vf_loss,
+        vf_loss_unclipped=vf_loss_unclipped,
+        entropy=entropy,
+        mean_kl_loss=kl,
+        total_loss=total_loss,
+        d_action_dist_inputs=terms.backward(
+            d_logp=d_logp, d_entropy=-c.entropy_coeff / num_rows, d_kl=c.kl_coeff / num_rows
+        ),
+        d_vf_preds=d_values,
+    )
+
+
+def _clipped_surrogates(
+    log_ratio: Array, advantages: Array, *, clip_param: float, out: Array
+) -> Array:
+    """Writes min(r A, clip(r, 1-ε, 1+ε) A) of equation 7; returns its derivative for log π, [B].
+
+    d(r A)/d log π = r A where the minimum is the unclipped part, and 0 elsewhere.
+    """
+    ratio = np.exp(log_ratio)
+    unclipped = ratio * advantages
+    clipped = np.minimum(np.maximum(ratio, 1.0 - clip_param), 1.0 + clip_param)
+    clipped *= advantages
+    np.minimum(unclipped, clipped, out=out)
+    # `where`, not a product: an infinite ratio that is clipped has gradient 0, not 0 times
+    # infinity.
+    return np.where(unclipped <= clipped, unclipped, 0.0)
+
+
+# ---- learner
 
 _LOSS_METRICS: Final = (
     "policy_loss",

@@ -1,6 +1,5 @@
 """Soft actor-critic."""
 
-from trainer.algorithms.sac.algorithm import SAC
-from trainer.algorithms.sac.config import SACConfig
+from trainer.algorithms.sac.algorithm import SAC, SACConfig
 
 __all__ = ["SAC", "SACConfig"]

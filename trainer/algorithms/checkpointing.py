@@ -1,0 +1,470 @@
+"""What a checkpoint of an algorithm says of it, which states fit it, and which class restores it.
+
+What is in a checkpoint, and in which order, is in `state`.
+
+The config that an algorithm is built with when it is restored.
+
+Whether a checkpoint is of another network although its weights have the same shapes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from checkpoints import (
+    CheckpointContents,
+    CheckpointMismatchError,
+    CodeNotAllowedError,
+    Manifest,
+    PathLike,
+    StateError,
+    check_shape,
+    pack_code,
+    read_checkpoint,
+    read_code,
+    read_manifest,
+)
+from checkpoints.code import large_globals
+from checkpoints.component_paths import nearest
+from checkpoints.components import failed_component, naming_component
+from checkpoints.file_system import regular_file_size
+from trainer.algorithms.registry import algorithm_class, is_registered
+from trainer.algorithms.state import CONFIG
+from trainer.config import AlgorithmConfig
+from trainer.errors import ConfigError
+from trainer.modules.model_config import DefaultModelConfig
+from trainer.types import State
+
+# ---- model difference
+
+_OF_FIRST_WEIGHTS: Final = ("initializer", "initial_alpha")
+_OF_FIRST_WEIGHTS_TOO: Final = ("_initializer", "_initializer_kwargs")
+
+
+def plain_model_config(model_config: Any) -> Any:
+    """A `model_config` as it comes back from JSON; None if it holds more than plain data."""
+    if isinstance(model_config, DefaultModelConfig):
+        model_config = asdict(model_config)
+    try:
+        return json.loads(json.dumps(model_config or {}))
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_of_first_weights(name: str) -> bool:
+    return name in _OF_FIRST_WEIGHTS or name.endswith(_OF_FIRST_WEIGHTS_TOO)
+
+
+def model_difference(saved: Any, own: Any) -> str:
+    """Says in which settings two networks differ, and how; "" for none.
+
+    Args:
+        saved: what `plain_model_config` gave for the one; None if nobody knows.
+        own: for the other.
+    """
+    if not isinstance(saved, dict) or not isinstance(own, dict):
+        return ""
+    defaults = plain_model_config(DefaultModelConfig())
+    saved, own = {**defaults, **saved}, {**defaults, **own}
+    parts = [
+        f"{name}: the checkpoint has {saved.get(name)!r}, this algorithm {own.get(name)!r}"
+        for name in sorted(saved.keys() | own.keys())
+        if saved.get(name) != own.get(name) and not _is_of_first_weights(name)
+    ]
+    return f"model_config: {', '.join(parts)}" if parts else ""
+
+
+# ---- checkpointing
+
+_LOGGER = logging.getLogger(__name__)
+
+_LARGE_CODE_BYTES: Final = 5_000_000
+
+_DECIDED_BY: Final = MappingProxyType(
+    {
+        "connectors": ("observation_filter", "normalize_rewards"),
+        "exploration": ("exploration_config",),
+    }
+)
+"""Components that are not always there, and the settings that decide it."""
+
+
+_SPACES: Final = ("observation_space", "action_space")
+_FACTS: Final = ("algorithm", *_SPACES, "module", "num_parameters")
+"""Of the manifest: what must be the same here."""
+
+_FACTS_OF: Final[Mapping[str | None, tuple[str, ...]]] = MappingProxyType(
+    {"replay_buffer": _SPACES, "env_runners": _SPACES, "counters": (), "metrics": ()}
+)
+"""The same of components that say nothing of a network, if they are restored alone."""
+
+
+def metadata_of_state(state: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, if a state of another time is saved."""
+    counters = state["counters"]
+    return {
+        **metadata,
+        "root_seed": state["config"]["root_seed"],
+        "training_iteration": counters["training_iteration"],
+        "num_env_steps_sampled_lifetime": counters["num_env_steps_sampled"],
+        "num_episodes_lifetime": counters["num_episodes"],
+        "episode_return_mean": None,  # of another time
+    }
+
+
+class ConfigCode:
+    """The settings of a config that are code, for the checkpoints of an algorithm."""
+
+    def __init__(self, config: AlgorithmConfig) -> None:
+        self._config = config
+        self._has_told_size = False
+
+    def pack(self) -> bytes | None:
+        """The settings, pickled; None if there are none, or if they cannot be."""
+        code = {name: self._config[name] for name in self._config.names_of_code()}
+        if not code:
+            return None
+        try:
+            packed = pack_code(code)
+        except StateError as error:
+            _LOGGER.warning(
+                "The checkpoint is written without the settings %s, which cannot be pickled (%s). "
+                "To restore it, build an algorithm with the same config and call "
+                "restore_from_path().",
+                sorted(code),
+                error,
+            )
+            return None
+        self._tell_size(code, len(packed))
+        return packed
+
+    def _tell_size(self, code: Mapping[str, Any], num_bytes: int) -> None:
+        if num_bytes < _LARGE_CODE_BYTES or self._has_told_size:
+            return
+        self._has_told_size = True
+        data = large_globals(code, at_least_bytes=_LARGE_CODE_BYTES // 10)
+        names = ", ".join(f"`{name}` ({size / 1e6:,.1f} MB)" for name, size in data.items())
+        _LOGGER.warning(
+            "The code in every checkpoint has %.1f MB, because the settings %s are saved with the "
+            "data that they refer to%s. Read such data where it is used (in the `__init__` of the "
+            "env or callback, from a file), or put the code into a module that is imported.",
+            num_bytes / 1e6,
+            sorted(code),
+            f": the global {names}" if names else "",
+        )
+
+
+def class_of_checkpoint(given: type[Any], path: PathLike) -> type[Any]:
+    """The class of algorithm that a checkpoint is restored as.
+
+    Args:
+        given: the class whose `from_checkpoint` was called; `Algorithm` finds it by name.
+        path: the checkpoint.
+
+    Raises:
+        CheckpointMismatchError: it is of another class, or of one that is not known.
+    """
+    saved = read_manifest(path).metadata.get("algorithm", "")
+    if getattr(given, "__abstractmethods__", None):  # Algorithm itself: the checkpoint says which
+        if not is_registered(saved):
+            raise CheckpointMismatchError(
+                f"The checkpoint {path} is of the algorithm {saved!r}, which is none of those "
+                "that are found by name. If it is a class of yours, import it and call "
+                f"{saved or 'MyAlgorithm'}.from_checkpoint(path)."
+            )
+        return algorithm_class(saved)
+    if saved != given.__name__:
+        raise CheckpointMismatchError(
+            f"The checkpoint {path} is of the algorithm {saved!r}, which {given.__name__} cannot "
+            f"go on with. Call {saved or 'Algorithm'}.from_checkpoint()"
+            + (
+                ", or Algorithm.from_checkpoint(), which finds the class by itself."
+                if is_registered(saved)
+                else " of that class, after it was imported."
+            )
+        )
+    return given
+
+
+def check_facts(
+    manifest: Manifest, own: Mapping[str, Any], *, component: str | None, name: str
+) -> float:
+    """Checks that a checkpoint is of such an algorithm; returns the seconds it was trained.
+
+    Args:
+        manifest: of the checkpoint.
+        own: the same facts of the algorithm.
+        component: what alone is to be restored; None is everything.
+        name: of the algorithm, for messages.
+
+    Raises:
+        CheckpointMismatchError: it is of another env, network or algorithm.
+    """
+    facts = manifest.metadata
+    checked = _FACTS_OF.get(component, _FACTS)
+    different = [
+        f"{fact}: the checkpoint has {facts.get(fact)!r}, this algorithm {own[fact]!r}"
+        for fact in checked
+        if facts.get(fact) != own[fact]
+    ]
+    models = model_difference(facts.get("model_config"), own["model_config"])
+    models = models if checked is _FACTS else ""
+    if different:
+        different += [models] if models else []
+        raise CheckpointMismatchError(
+            f"The checkpoint is of env {facts.get('env')!r} and does not fit this "
+            f"{name} of env {own['env']!r}: {'; '.join(different)}. Nothing was "
+            "changed. Build the algorithm with the config that the checkpoint was saved with, "
+            "or use from_checkpoint()."
+        )
+    if models:
+        _LOGGER.warning(
+            "%s. The weights have the same shapes, but what the network makes of them may be "
+            "something else.",
+            models,
+        )
+    if facts.get("env") != own["env"]:
+        _LOGGER.warning(
+            "The checkpoint was saved with env %r; this algorithm has %r of the same spaces.",
+            facts.get("env"),
+            own["env"],
+        )
+    return float(facts.get("time_total_s") or 0.0)
+
+
+def check_given_state(
+    state: State,
+    *,
+    name: str,
+    known: Collection[str],
+    check_state: Callable[[State], None],
+    config: AlgorithmConfig,
+) -> None:
+    """Checks a state from the user, whole or in part, before anything is changed.
+
+    Args:
+        state: what was given.
+        name: of the algorithm, for messages.
+        known: its components.
+        check_state: raises unless the parts fit.
+        config: its settings.
+
+    Raises:
+        CheckpointMismatchError: a component is unknown or does not fit; nothing was changed.
+    """
+    if not isinstance(state, Mapping):
+        raise CheckpointMismatchError(
+            f"{name}.set_state() was given a {type(state).__name__}. Nothing was changed. Give "
+            "what get_state() returned: a dict by name of component."
+        )
+    if unknown := [f"{key!r}{nearest(str(key), known)}" for key in state if key not in known]:
+        raise CheckpointMismatchError(
+            f"{name}.set_state() was given the unknown {', '.join(unknown)}; the components of "
+            f"this {name} are {', '.join(known)}. Nothing was changed. Give what get_state() "
+            f"returned.{settings_behind(config, [str(key) for key in state])}"
+        )
+    try:
+        check_state(state)
+    except Exception as error:
+        raise CheckpointMismatchError(
+            f"{name}.set_state() was given a state whose component "
+            f"{failed_component(error) or list(state)!r} does not fit: {error}. Nothing was "
+            "changed. Give what get_state() of an algorithm with the same settings returned."
+        ) from error
+
+
+def settings_behind(config: AlgorithmConfig, components: Collection[str]) -> str:
+    """Names the settings that decide whether there are these components, with their values."""
+    settings = [
+        f"{name}={config[name]!r}"
+        for component in sorted(components)
+        for name in _DECIDED_BY.get(component, ())
+    ]
+    return f" Whether they are there depends on: {', '.join(settings)}." if settings else ""
+
+
+@functools.cache  # each look reads a file, and a save takes several
+def version_of(distribution: str) -> str:
+    """The version of an installed distribution, or "unknown"."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+# ---- restored config
+
+_OF_NETWORKS: Final = ("model_config", "policy_model_config", "q_model_config")
+_BYTES_OF_A_WEIGHT: Final = 4
+
+
+def restored_config(
+    path: PathLike,
+    algorithm: type[Any],
+    config: AlgorithmConfig | Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    *,
+    allow_code: bool,
+) -> AlgorithmConfig:
+    """The config to build with: the caller's, else the checkpoint's, changed by `settings`.
+
+    Args:
+        path: the checkpoint.
+        algorithm: the class to be built.
+        config: the caller's.
+        settings: changes, by name.
+        allow_code: unpickle settings that are code.
+    """
+    config_class: type[AlgorithmConfig] = algorithm.config_class
+    if isinstance(config, AlgorithmConfig):
+        return config.copy(copy_frozen=False).update_from_dict(settings)
+    if config is not None:
+        return config_class.from_dict(config).update_from_dict(settings)
+    contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
+    restored = config_from_state(
+        algorithm,
+        contents.components["config"],
+        settings,
+        find_code=lambda missing: _saved_code(path, missing, allow_code=allow_code),
+        allow_code=allow_code,
+    )
+    _refuse_larger_networks(restored, contents)
+    if not allow_code and "crash_dir" not in config_class.overrides(**settings):
+        _keep_crash_files_with_the_run(restored, contents.path)
+    return restored
+
+
+def config_from_state(
+    algorithm: type[Any],
+    state: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    find_code: Callable[[Collection[str]], Mapping[str, Any]] | None = None,
+    allow_code: bool = False,
+) -> AlgorithmConfig:
+    """The config of a state.
+
+    Args:
+        algorithm: the class to be built.
+        state: the component `config`.
+        settings: changes, by name.
+        find_code: gives the settings that are code and that nobody gave, by their names.
+        allow_code: import envs and strategies that the state names.
+
+    Raises:
+        CodeNotAllowedError: it names some, and that is not allowed.
+        CheckpointMismatchError: it is no state of a config.
+        ConfigError: settings are wrong, or missing because they are code.
+    """
+    config_class: type[AlgorithmConfig] = algorithm.config_class
+    with naming_component("config"):
+        check_shape(state, CONFIG)
+    given: dict[str, Any] = config_class.overrides(**settings)
+    code = {name: given[name] for name in state["code"] if name in given}
+    missing = sorted(set(state["code"]) - code.keys())
+    if missing and find_code is not None:
+        code = {**find_code(missing), **code}
+    # Dicts such as `model` are merged into those that were saved, as in a section of a config.
+    restored = config_class.from_state(state, code=code, changes=settings, allow_code=allow_code)
+    if restored.seed is None:
+        restored.seed = state["root_seed"]
+    return restored
+
+
+def _refuse_larger_networks(config: AlgorithmConfig, contents: CheckpointContents) -> None:
+    """Raises if the settings ask for networks that the weights in the checkpoint cannot fill.
+
+    Else a file of some kilobytes could take all memory and much time, before its weights are found
+    not to fit.
+    """
+    if config.rl_module_spec is not None:
+        return  # what the settings of somebody's own network mean is not known
+    sizes = [regular_file_size(contents.path / entry.file) for entry in contents.manifest.files]
+    num_bytes = sum(size or 0 for size in sizes)
+    for name in _OF_NETWORKS:
+        if name not in config:
+            continue
+        least = _least_parameters(config[name])
+        if least * _BYTES_OF_A_WEIGHT > num_bytes:
+            raise CheckpointMismatchError(
+                f"The saved `{name}` asks for a network of {least:,} weights or more, and the "
+                f"checkpoint has {num_bytes:,} bytes in all, so they are not in it. Nothing was "
+                f"made. If it is not damaged, give `{name}` as it was."
+            )
+
+
+def _keep_crash_files_with_the_run(config: AlgorithmConfig, checkpoint: Path) -> None:
+    """Takes away a saved `crash_dir` that lies elsewhere: a file does not say where to write."""
+    if config.crash_dir is None:
+        return
+    directory = Path(config.crash_dir).expanduser().resolve()
+    if directory.is_relative_to(checkpoint.parent.parent):
+        return
+    _LOGGER.warning(
+        "The checkpoint %s names the directory %s for crash files, which is not beside it. None "
+        "are written: a file does not say where to write. Give it yourself: "
+        "from_checkpoint(path, crash_dir=...).",
+        checkpoint,
+        directory,
+    )
+    config.crash_dir = None
+
+
+def _least_parameters(value: Any) -> int:
+    """How many weights a network has at least whose layers have the sizes that are in a value."""
+    if isinstance(value, Mapping):
+        return max(map(_least_parameters, value.values()), default=0)
+    if not isinstance(value, list | tuple):
+        return value if isinstance(value, int) else 0
+    widths = [entry for entry in value if isinstance(entry, int)]
+    return max(
+        *(first * second for first, second in pairwise(widths)),
+        *map(_least_parameters, value),
+        0,
+        0,
+    )
+
+
+def class_of_state(given: type[Any], state: Mapping[str, Any]) -> type[Any]:
+    """The class of the algorithm that a state is of.
+
+    Raises:
+        ConfigError: the state does not say it, or has no config; it is of another class.
+    """
+    wanted = ("config", "algorithm_class") if inspect.isabstract(given) else ("config",)
+    missing = [name for name in wanted if name not in state]
+    if missing:
+        raise ConfigError(
+            f"The state lacks {' and '.join(map(repr, missing))}, so that nobody knows what to "
+            "build. Give what `algo.__getstate__()` returned, or call from_state() of the class "
+            "itself with what `algo.get_state()` returned."
+        )
+    named = state.get("algorithm_class", given)
+    found = named if isinstance(named, type) else algorithm_class(str(named))
+    if not issubclass(found, given):
+        raise ConfigError(
+            f"The state is of {found.__name__}, which is no {given.__name__}. Call "
+            f"{found.__name__}.from_state()."
+        )
+    return found
+
+
+def _saved_code(path: PathLike, missing: Collection[str], *, allow_code: bool) -> Mapping[str, Any]:
+    try:
+        saved: Mapping[str, Any] = read_code(path, allow_code=allow_code)
+    except CodeNotAllowedError as error:
+        raise CodeNotAllowedError(
+            f"{error} It is enough to give what is code: "
+            f"from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
+        ) from error
+    return saved

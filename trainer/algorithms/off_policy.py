@@ -1,0 +1,370 @@
+"""What algorithms with replay share: settings, and rounds of sampling, storing and learning.
+
+What algorithms that learn from replay share: sample a little, store it, learn from all.
+
+The settings that all algorithms with replay share.
+
+What algorithms that learn from replay share.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, TypeVar
+
+from checkpoints import HasState, PathLike
+from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.building import batch_listener
+from trainer.algorithms.training_iteration import IterationResult
+from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
+from trainer.config.settings import (
+    Check,
+    Problem,
+    assignment,
+    boolean,
+    either,
+    integer,
+    mapping,
+    number,
+    optional,
+    same_value,
+)
+from trainer.config.validation import COMMON_RULES, Rule
+from trainer.errors import ReplayError
+from trainer.learners import ReplayLearner
+from trainer.replay import ReplayBuffer, make_replay_buffer
+from trainer.types import State
+
+# ---- config
+
+# Section methods only declare; the decorator `section` reads their arguments.
+# ruff: noqa: ARG002
+
+
+ConfigT = TypeVar("ConfigT", bound="OffPolicyConfig")
+
+
+def _is_range(value: Any) -> bool:
+    if not (isinstance(value, (tuple, list)) and len(value) == 2):
+        return False
+    return all(integer(1).accepts(bound) for bound in value) and value[0] <= value[1]
+
+
+_DRAWN: Final = (
+    "Leave it out: every update draws its own batch from the replay buffer. For more updates, set "
+    "`training_intensity`."
+)
+_STEPS: Final = either(integer(1), Check("a pair (lowest, highest) of ints ≥ 1", _is_range))
+
+
+def refused(advice: Mapping[str, str]) -> Rule:
+    """A rule that accepts settings of RLlib with values that ask for nothing, and no others.
+
+    Args:
+        advice: what to do instead, a sentence, by setting.
+    """
+
+    def ask_for_nothing(config: OffPolicyConfig) -> Iterator[Problem]:
+        for name, text in advice.items():
+            value = config.read_value(name)
+            if not same_value(value, getattr(type(config), name).default):
+                yield Problem(
+                    assignment(name, value), "not offered in this version.", text, (name,)
+                )
+
+    return Rule(tuple(advice), ask_for_nothing)
+
+
+def replay_buffer_can_be_made(config: OffPolicyConfig) -> Iterator[Problem]:
+    """The replay buffer's type exists and takes the settings."""
+    if config.in_evaluation:
+        return
+    try:
+        make_replay_buffer(config.replay_buffer_config)
+    except ReplayError as error:
+        yield Problem(
+            assignment("replay_buffer_config", config.replay_buffer_config),
+            str(error),
+            "Correct it.",
+            ("replay_buffer_config",),
+        )
+
+
+def fragment_reaches_n_steps(config: OffPolicyConfig) -> Iterator[Problem]:
+    """A fragment is at least as long as a transition over n steps."""
+    fragment, steps = config.rollout_fragment_length, config.max_n_step
+    if not isinstance(fragment, str) and fragment < steps and not config.in_evaluation:
+        yield Problem(
+            assignment("rollout_fragment_length", fragment),
+            f"a fragment is shorter than n_step={config.n_step}.",
+            f'Give rollout_fragment_length={steps} or more, or "auto".',
+            ("rollout_fragment_length", "n_step"),
+        )
+
+
+class OffPolicyConfig(AlgorithmConfig):
+    """What DQN and SAC have in common: they learn from a replay buffer, against target networks."""
+
+    changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            "num_env_runners": 0,
+            "rollout_fragment_length": "auto",
+            "evaluation_config": {"explore": False},
+        }
+    )
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *COMMON_RULES,
+        refused(dict.fromkeys(("num_epochs", "minibatch_size", "shuffle_batch_per_epoch"), _DRAWN)),
+        Rule(("replay_buffer_config",), replay_buffer_can_be_made),
+        Rule(("rollout_fragment_length", "n_step"), fragment_reaches_n_steps),
+    )
+
+    replay_buffer_config = Setting[dict[str, Any]](
+        {
+            "type": "PrioritizedEpisodeReplayBuffer",
+            "capacity": 50_000,
+            "alpha": 0.6,
+            "beta": 0.4,
+        },
+        mapping(),
+        # Not by type: another type keeps the capacity, and a uniform one ignores alpha and beta.
+        merge=Merge.DEEP,
+        keeps_default=True,
+    )
+    num_steps_sampled_before_learning_starts = Setting(1000, integer(0), unit="env steps")
+    training_intensity = Setting[float | None](None, optional(number(above=0)))
+    n_step = Setting[int | tuple[int, int]](1, _STEPS, unit="env steps")
+    tau = Setting[float](1.0, number(above=0, maximum=1))
+    target_network_update_freq = Setting(0, integer(0), unit="env steps")
+    store_buffer_in_checkpoints = Setting(True, boolean())
+
+    @section
+    def training(
+        self: ConfigT,
+        *,
+        replay_buffer_config: dict[str, Any] = NotProvided,
+        num_steps_sampled_before_learning_starts: int = NotProvided,
+        training_intensity: float | None = NotProvided,
+        n_step: int | tuple[int, int] = NotProvided,
+        tau: float = NotProvided,
+        target_network_update_freq: int = NotProvided,
+        store_buffer_in_checkpoints: bool = NotProvided,
+        **common_settings: Any,
+    ) -> ConfigT:
+        """Say how the algorithm learns from replay.
+
+        Args:
+            replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
+                such as `capacity`; merged into what is there.
+            num_steps_sampled_before_learning_starts: no update before so many env steps were
+                sampled.
+            training_intensity: rows learnt from per env step sampled: with 16, `train_batch_size`
+                64 and 4 steps per round there is one update per round. None makes one update per
+                round (a round samples `rollout_fragment_length` steps from every env).
+            n_step: env steps per transition; a pair draws a number for each, both ends included.
+                Shortened where an episode ends.
+            tau: target networks move by this share of the way to the learning ones.
+            target_network_update_freq: so many env steps after the last time; 0 after every update.
+            store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
+                restored run fills a new one before it learns on. RLlib's default.
+            **common_settings: arguments of `AlgorithmConfig.training`.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @property
+    def max_n_step(self) -> int:
+        """The longest transition, in env steps."""
+        steps = self.n_step
+        return int(steps[1]) if isinstance(steps, (tuple, list)) else int(steps)
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Env steps that each env owes per round: with "auto" as many as `n_step`."""
+        if self.rollout_fragment_length == "auto" and not self.in_evaluation:
+            return self.max_n_step
+        return super().get_rollout_fragment_length(worker_index)
+
+
+# ---- algorithm
+
+_LOGGER = logging.getLogger(__name__)
+_BUFFER: Final = "replay_buffer"
+
+
+class OffPolicyAlgorithm(Algorithm):
+    """A round: every env makes a fragment of steps, they are stored, then some updates follow.
+
+    Attributes:
+        local_replay_buffer: the last steps of all training episodes.
+    """
+
+    config: OffPolicyConfig
+    learner: ReplayLearner
+    local_replay_buffer: ReplayBuffer
+    # A buffer is too large to be copied in every iteration: it undoes its own changes.
+    _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
+    _buffer_was_restored = False
+
+    def _set_up(self) -> None:
+        self.local_replay_buffer = make_replay_buffer(self.config.replay_buffer_config)
+        super()._set_up()
+
+    def replay_settings(self) -> dict[str, Any]:
+        """The settings that all learners from replay have."""
+        config = self.config
+        return {
+            "gamma": config.gamma,
+            "grad_clip": config.grad_clip,
+            "grad_clip_by": config.grad_clip_by,
+            "train_batch_size": config.train_batch_size,
+            "n_step": config.n_step,
+            "tau": config.tau,
+            "target_network_update_freq": config.target_network_update_freq,
+        }
+
+    # ---- training
+
+    def training_step(self) -> None:
+        """One round."""
+        config = self.config
+        fragment = config.get_rollout_fragment_length()
+        sample = self.sample_env_steps(fragment * config.num_env_slots)
+        with self._iteration.time("replay_buffer_add_timer"):
+            episodes = self.normalization_statistics.with_clipped_rewards(sample.episodes)
+            self.local_replay_buffer.add(episodes)
+        if self._can_learn():
+            self.learn_from_replay(
+                self._num_updates_due(sample.num_env_steps), num_new_env_steps=sample.num_env_steps
+            )
+
+    def learn_from_replay(self, num_updates: int, *, num_new_env_steps: int = 0) -> None:
+        """Makes updates and hands the new weights to the runners.
+
+        Args:
+            num_updates: how many, ≥ 0.
+            num_new_env_steps: env steps that were sampled in this round; schedules are read
+                before them.
+        """
+        if num_updates == 0:
+            return
+        result, counters = self._iteration, self.counters
+        with result.time("learner_update_timer"):
+            metrics = self.learner.update_from(
+                self.local_replay_buffer,
+                num_updates=num_updates,
+                num_env_steps_sampled_lifetime=counters.num_env_steps_sampled,
+                num_env_steps_sampled_before=counters.num_env_steps_sampled - num_new_env_steps,
+                on_batch=batch_listener(self.callbacks),
+            )
+        num_rows = num_updates * self.config.train_batch_size
+        counters.num_env_steps_trained += num_rows
+        result.add_update(metrics, num_env_steps=num_rows)
+        with result.time("synch_weights"):
+            self._send_weights()
+
+    def _can_learn(self) -> bool:
+        """Whether enough was sampled, and enough of it is stored.
+
+        The second matters after a restore without the buffer: learning on from the first few fresh
+        steps would spoil what was learnt.
+        """
+        needed = max(1, self.config.num_steps_sampled_before_learning_starts)
+        buffer = self.local_replay_buffer
+        return self.counters.num_env_steps_sampled >= needed and len(buffer) >= min(
+            needed, buffer.capacity
+        )
+
+    def _num_updates_due(self, num_env_steps: int) -> int:
+        """Updates that the steps of this round pay for; what is left over is carried on."""
+        intensity = self.config.training_intensity
+        if intensity is None:
+            return 1
+        counters = self.counters
+        owed = counters.num_rows_owed + intensity * num_env_steps
+        num_updates, counters.num_rows_owed = divmod(owed, self.config.train_batch_size)
+        return int(num_updates)
+
+    def add_to_result(self, result: IterationResult) -> None:
+        """Adds what the replay buffer holds."""
+        buffer = self.local_replay_buffer
+        result.add_section(
+            _BUFFER,
+            {
+                "num_env_steps_stored": len(buffer),
+                "num_episodes_stored": buffer.get_num_episodes(),
+                "num_env_steps_added": result.num_env_steps_sampled,
+                "num_env_steps_added_lifetime": buffer.num_added,
+                "num_env_steps_evicted_lifetime": buffer.num_added - len(buffer),
+            },
+        )
+
+    def _mark(self, *, is_nested: bool) -> Callable[[], None]:
+        """See `Algorithm`; the buffer undoes what was added and which priorities were changed.
+
+        An `evaluate()` inside of a training iteration, called by a callback, changes nothing about
+        what the buffer has to undo if the iteration fails.
+        """
+        undo_the_rest = super()._mark(is_nested=is_nested)
+        if is_nested:
+            return undo_the_rest
+        self.local_replay_buffer.mark()
+
+        def undo() -> None:
+            undo_the_rest()
+            self.local_replay_buffer.rollback()
+
+        return undo
+
+    # ---- checkpoints
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        """The parts of every algorithm, and the replay buffer."""
+        return [*super().get_checkpointable_components(), (_BUFFER, self.local_replay_buffer)]
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+    ) -> State:
+        """See `Checkpointable`; the buffer is left out with `store_buffer_in_checkpoints=False`.
+
+        It is there nevertheless when it is asked for by name.
+        """
+        if components is None and not self.config.store_buffer_in_checkpoints:
+            left_out = [not_components] if isinstance(not_components, str) else not_components
+            not_components = [*(left_out or ()), _BUFFER]
+        return super().get_state(components, not_components=not_components)
+
+    def _checkpoint_metadata(self) -> dict[str, Any]:
+        is_stored = self.config.store_buffer_in_checkpoints
+        return {**super()._checkpoint_metadata(), "holds_replay_buffer": is_stored}
+
+    def _check_components(
+        self, *, expected: Collection[str], found: Collection[str], path: PathLike
+    ) -> None:
+        # A buffer may be restored by who would not save it, and may be missing where it was not
+        # saved.
+        self._buffer_was_restored = _BUFFER in found
+        others = [name for name in expected if name != _BUFFER]
+        super()._check_components(
+            expected=others, found=[name for name in found if name != _BUFFER], path=path
+        )
+
+    def _on_restored(self) -> None:
+        if self._restores_all and not self._buffer_was_restored:
+            self.local_replay_buffer = make_replay_buffer(self.config.replay_buffer_config)
+            _LOGGER.warning(
+                "The checkpoint holds no replay buffer (store_buffer_in_checkpoints=False when it "
+                "was saved). Learning goes on once %d env steps are stored again, so the run does "
+                "not go on exactly.",
+                max(1, self.config.num_steps_sampled_before_learning_starts),
+            )
+        super()._on_restored()
+
+
+# ----   init

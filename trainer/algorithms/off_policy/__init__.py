@@ -1,1 +1,0 @@
-"""What algorithms that learn from replay share."""

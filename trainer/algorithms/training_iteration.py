@@ -1,0 +1,463 @@
+"""One training iteration: sampling and learning, evaluation when due, and the result.
+
+The counts of a run.
+They are kept in the main process alone, and advanced from committed answers alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from callbacks import CallbackChain
+from checkpoints import check_shape
+from checkpoints.state_shapes import count, fields, number
+from trainer.algorithms.evaluations import Evaluations
+from trainer.config import AlgorithmConfig
+from trainer.env_runners.messages import PlayTimes
+from trainer.errors import TrainerError
+from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
+from trainer.metrics.result import overlaid
+from trainer.runner_group import EnvRunnerGroup, GroupSample
+from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, State
+
+# ---- counters
+
+
+@dataclass
+class Counters:
+    """Lifetime counts of one run.
+
+    Attributes:
+        training_iteration: results of `train()`.
+        num_training_steps: calls of `training_step()`.
+        num_env_steps_sampled: env steps that reached the learner.
+        num_env_steps_trained: env steps that updates were made from.
+        num_episodes: finished training episodes.
+        num_episodes_lost: running training episodes that had to be given up.
+        num_env_steps_lost: their env steps, which were reported and learnt from before.
+        num_actions_computed: actions drawn by `compute_single_action`: where its random numbers
+            stand.
+        num_rows_owed: rows that sampled steps have paid for and no update has used yet
+            (`training_intensity`), below one batch.
+    """
+
+    training_iteration: int = 0
+    num_training_steps: int = 0
+    num_env_steps_sampled: int = 0
+    num_env_steps_trained: int = 0
+    num_episodes: int = 0
+    num_episodes_lost: int = 0
+    num_env_steps_lost: int = 0
+    num_actions_computed: int = 0
+    num_rows_owed: float = 0.0
+
+    def get_state(self) -> State:
+        """All counts by name."""
+        return dataclasses.asdict(self)
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        whole = {field.name: count for field in dataclasses.fields(self)}
+        check_shape(state, fields({**whole, "num_rows_owed": number}))
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, state[field.name])
+
+
+# ---- training iteration
+
+AfterResult = Callable[[ResultDict], object]
+
+
+class _Algorithm(Protocol):
+    """What an iteration needs of the algorithm."""
+
+    @property
+    def config(self) -> AlgorithmConfig: ...
+    @property
+    def callbacks(self) -> CallbackChain: ...
+    @property
+    def metrics(self) -> MetricsLogger: ...
+    @property
+    def counters(self) -> Counters: ...
+    @property
+    def env_runner_group(self) -> EnvRunnerGroup: ...
+    @property
+    def episode_statistics(self) -> EpisodeStatistics: ...
+    def step(self) -> ResultDict: ...
+    def training_step(self) -> None: ...
+    def apply_normalization(self) -> None: ...
+    def add_to_result(self, result: IterationResult) -> None: ...
+
+
+class TrainingIterations:
+    """Makes the iterations of one algorithm, one at a time.
+
+    Attributes:
+        is_under_way: `train()` makes one now.
+        clock: wall-clock time of the run.
+    """
+
+    def __init__(self, algorithm: _Algorithm, evaluations: Evaluations) -> None:
+        """Begins before the first iteration.
+
+        Args:
+            algorithm: what is trained.
+            evaluations: of it; they are begun, looked after and ended within iterations.
+        """
+        self.is_under_way = False
+        self._result: IterationResult | None = None
+        self.clock = RunClock()
+        self._algorithm = algorithm
+        self._evaluations = evaluations
+        self._after_result: list[AfterResult] | None = None
+
+    @property
+    def result(self) -> IterationResult:
+        """What the iteration under way adds up to."""
+        if not self.is_under_way or self._result is None:
+            raise TrainerError(
+                f"A part of {type(self._algorithm).__name__}.train() was called by itself "
+                "(training_step(), sample_env_steps() or learn()): there is no iteration that it "
+                "belongs to. Call train(); to do something else in an iteration, override "
+                "training_step()."
+            )
+        return self._result
+
+    def refuse_nested(self) -> None:
+        """Raises a TrainerError if a callback calls `train()` while it runs."""
+        if self.is_under_way:
+            raise TrainerError(
+                "train() was called by a callback while train() runs; an iteration cannot be a "
+                "part of another one. Leave a note in the callback, and call it in your own loop."
+            )
+
+    def make(self) -> ResultDict:
+        """Makes one iteration; its caller undoes it if it raises."""
+        self.note(is_under_way=True)
+        before = self._algorithm.counters.training_iteration
+        result = self._checked(self._algorithm.step(), before)
+        self._set_tasks(result)
+        self._tell_result(result)
+        self.note(is_under_way=False)
+        return result
+
+    def _checked(self, result: Any, iteration_before: int) -> ResultDict:
+        """What `step()` returned, if a subclass left a whole iteration in it."""
+        name, iteration = (
+            type(self._algorithm).__name__,
+            self._algorithm.counters.training_iteration,
+        )
+        if iteration != iteration_before + 1:
+            raise TrainerError(
+                f"{name}.step() made {iteration - iteration_before} iterations; expected one. Call "
+                "super().step() once in it; what is sampled and learnt is changed in "
+                "training_step()."
+            )
+        if not isinstance(result, Mapping):
+            raise TrainerError(
+                f"{name}.step() returned {result!r:.80}; expected the result. Write `result = "
+                "super().step()`, add to it, and `return result`."
+            )
+        return result if isinstance(result, ResultDict) else ResultDict(result)
+
+    def note(self, *, is_under_way: bool) -> None:
+        """Notes whether an iteration is under way, here and in the group."""
+        self.is_under_way = self._algorithm.env_runner_group.is_training = is_under_way
+
+    def step(self) -> ResultDict:
+        """Makes the middle of an iteration; see `Algorithm.step`."""
+        if not self.is_under_way:
+            raise TrainerError(
+                f"{type(self._algorithm).__name__}.step() was called by itself. It is a part of an "
+                "iteration, which train() completes, and undoes if it fails. Call train()."
+            )
+        algorithm, evaluations, config = self._algorithm, self._evaluations, self._algorithm.config
+        counters, started_at = algorithm.counters, time.monotonic()
+        result = self._result = IterationResult(counters)
+        algorithm.episode_statistics.begin_iteration()
+        is_due = evaluations.is_due(counters.training_iteration + 1)
+        if evaluations.is_interrupted or (is_due and config.evaluation_parallel_to_training):
+            with result.time("evaluation_iteration"):
+                evaluations.begin_iteration(is_due=is_due)
+        while not _has_done_enough(config, result, time.monotonic() - started_at):
+            algorithm.training_step()
+            algorithm.apply_normalization()
+            evaluations.look_after()
+            result.num_training_steps += 1
+            counters.num_training_steps += 1
+        counters.training_iteration += 1
+        if is_due or evaluations.running is not None:
+            with result.time("evaluation_iteration"):
+                evaluations.end_iteration(is_due=is_due)
+        return self._compile(result, time.monotonic() - started_at)
+
+    def _set_tasks(self, result: ResultDict) -> None:
+        """Lets `env_task_fn` choose the task of each training env."""
+        function = self._algorithm.config.env_task_fn
+        if function is not None:
+            results = ResultDict({key: value for key, value in result.items() if key != "config"})
+            self._algorithm.env_runner_group.set_tasks_by(function, results, name="env_task_fn")
+
+    def _tell_result(self, result: ResultDict) -> None:
+        """Fires `on_train_result`, then calls those who wait for the complete result."""
+        algorithm, metrics = self._algorithm, self._algorithm.metrics
+        peeked = metrics.peek()
+        waiting = self._after_result = []
+        try:
+            algorithm.callbacks.fire(
+                "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
+            )
+            merge_late_values(result, before=peeked, after=metrics.compile())
+            for function in waiting:  # which grows while it is gone through
+                function(result)
+        finally:
+            self._after_result = None
+
+    def after_result(self, function: AfterResult) -> None:
+        """See `Algorithm.after_train_result`."""
+        if self._after_result is None:
+            raise TrainerError(
+                "after_train_result() was called while no on_train_result runs; no result is on "
+                "its way. Call it in on_train_result, or just call the function."
+            )
+        if not callable(function):
+            raise TrainerError(
+                f"after_train_result() got {function!r}; expected a function that takes the "
+                "result. Give the function itself, without calling it: "
+                "`algorithm.after_train_result(save)`."
+            )
+        self._after_result.append(function)
+
+    def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
+        algorithm = self._algorithm
+        self.clock.add(elapsed_s)
+        result.add_group(algorithm.env_runner_group)
+        algorithm.add_to_result(result)
+        return result.compile(
+            user_metrics=algorithm.metrics.peek(),
+            episodes=algorithm.episode_statistics.result(),
+            evaluation=self._evaluations.to_show(),
+            clock=self.clock,
+            config=algorithm.config,
+            elapsed_s=elapsed_s,
+        )
+
+
+def _has_done_enough(config: AlgorithmConfig, result: IterationResult, elapsed_s: float) -> bool:
+    return (
+        result.num_training_steps > 0
+        and elapsed_s >= (config.min_time_s_per_iteration or 0)
+        and result.num_env_steps_sampled >= (config.min_sample_timesteps_per_iteration or 0)
+        and result.num_env_steps_trained >= (config.min_train_timesteps_per_iteration or 0)
+    )
+
+
+class RunClock:
+    """Adds up the time of iterations.
+
+    Attributes:
+        total_s: seconds spent in iterations of the whole run, restored parts included.
+        since_restore_s: the same since this object was built or restored.
+        iterations_since_restore: iterations since then.
+    """
+
+    def __init__(self) -> None:
+        self.total_s = 0.0
+        self.since_restore_s = 0.0
+        self.iterations_since_restore = 0
+
+    def add(self, elapsed_s: float) -> None:
+        """Counts one iteration."""
+        self.total_s += elapsed_s
+        self.since_restore_s += elapsed_s
+        self.iterations_since_restore += 1
+
+    def restore(self, total_s: float) -> None:
+        """Goes on from the time that a checkpoint tells."""
+        self.total_s = total_s
+        self.since_restore_s = 0.0
+        self.iterations_since_restore = 0
+
+    def entries(self, elapsed_s: float) -> dict[str, Any]:
+        """What a result says about time and place.
+
+        Args:
+            elapsed_s: seconds of this iteration.
+        """
+        now = dt.datetime.now(dt.timezone.utc).astimezone()
+        return {
+            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
+            "timestamp": int(time.time()),
+            "time_this_iter_s": elapsed_s,
+            "time_total_s": self.total_s,
+            "time_since_restore": self.since_restore_s,
+            "iterations_since_restore": self.iterations_since_restore,
+            "pid": os.getpid(),
+            "hostname": socket.gethostname(),
+        }
+
+
+class IterationResult:
+    """One iteration's numbers, from its first sample to its result.
+
+    Attributes:
+        num_training_steps, num_env_steps_sampled, num_env_steps_trained: of this iteration.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self.num_training_steps = 0
+        self.num_env_steps_sampled = 0
+        self.num_env_steps_trained = 0
+        self._num_episodes_lost = 0
+        self._num_env_steps_lost = 0
+        self._repair_s = 0.0
+        self._times = PlayTimes()
+        self._learner: Mapping[str, Any] = {}
+        self._timers: dict[str, float] = {}
+        self._health: dict[str, int] = {}
+        self._sections: dict[str, Mapping[str, Any]] = {}
+
+    @contextlib.contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """Adds the seconds of the block to the timer of that name."""
+        started_at = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._timers[name] = self._timers.get(name, 0.0) + time.perf_counter() - started_at
+
+    def add_sample(self, sample: GroupSample) -> None:
+        """Counts what the runners played."""
+        self.num_env_steps_sampled += sample.num_env_steps
+        self._num_episodes_lost += sample.num_episodes_lost
+        self._num_env_steps_lost += sample.num_env_steps_lost
+        self._repair_s += sample.repair_s
+        self._times += sample.times
+
+    def add_update(self, metrics: Mapping[str, Any], *, num_env_steps: int) -> None:
+        """Keeps an update's metrics; those of the iteration's last update are shown."""
+        self.num_env_steps_trained += num_env_steps
+        self._learner = metrics
+
+    def add_section(self, name: str, values: Mapping[str, Any]) -> None:
+        """Adds a section of the algorithm's own to the result; a later one replaces it."""
+        self._sections[name] = values
+
+    def add_group(self, group: EnvRunnerGroup) -> None:
+        """Notes how the training runners are."""
+        self._health = {
+            "num_healthy_workers": group.num_healthy_remote_workers(),
+            "num_remote_worker_restarts": group.num_remote_worker_restarts(),
+            "num_sub_environment_restarts": group.num_sub_environment_restarts(),
+        }
+
+    def compile(
+        self,
+        *,
+        user_metrics: Mapping[str, Any],
+        episodes: Mapping[str, Any],
+        evaluation: Mapping[str, Any],
+        clock: RunClock,
+        config: AlgorithmConfig,
+        elapsed_s: float,
+    ) -> ResultDict:
+        """Puts the result together.
+
+        Args:
+            user_metrics: what callbacks logged, nested as it is to appear.
+            episodes: the statistics of finished episodes, for `env_runners`.
+            evaluation: the evaluation to show; empty for none.
+            clock: wall-clock times.
+            config: the settings.
+            elapsed_s: seconds of this iteration.
+        """
+        counters = self._counters
+        standard = {
+            "env_runners": {**episodes, **self._steps(elapsed_s), **self._times.entries()},
+            "learners": {
+                DEFAULT_MODULE_ID: dict(self._learner),
+                "__all_modules__": {
+                    "num_env_steps_trained": self.num_env_steps_trained,
+                    "num_env_steps_trained_lifetime": counters.num_env_steps_trained,
+                },
+            },
+            **self._sections,
+            **({"evaluation": evaluation} if evaluation else {}),
+            "fault_tolerance": {
+                **self._health,
+                "num_episodes_lost": self._num_episodes_lost,
+                "num_env_steps_lost": self._num_env_steps_lost,
+                "num_episodes_lost_lifetime": counters.num_episodes_lost,
+                "num_env_steps_lost_lifetime": counters.num_env_steps_lost,
+                "repair_time_s": self._repair_s,
+            },
+            "timers": {"training_iteration": elapsed_s, **self._timers},
+            "num_training_step_calls_per_iteration": self.num_training_steps,
+            "num_env_steps_sampled_lifetime": counters.num_env_steps_sampled,
+            "training_iteration": counters.training_iteration,
+            "done": False,
+            **clock.entries(elapsed_s),
+        }
+        result = ResultDict(overlaid(user_metrics, standard))
+        result["config"] = dict(config.items())
+        return result
+
+    def _steps(self, elapsed_s: float) -> dict[str, Any]:
+        steps, lifetime = self.num_env_steps_sampled, self._counters.num_env_steps_sampled
+        return {
+            "num_env_steps_sampled": steps,
+            "num_env_steps_sampled_lifetime": lifetime,
+            "num_env_steps_sampled_lifetime_throughput": steps / elapsed_s
+            if elapsed_s > 0
+            else 0.0,
+            "num_agent_steps_sampled": {DEFAULT_AGENT_ID: steps},
+            "num_agent_steps_sampled_lifetime": {DEFAULT_AGENT_ID: lifetime},
+            "num_module_steps_sampled": {DEFAULT_MODULE_ID: steps},
+            "num_module_steps_sampled_lifetime": {DEFAULT_MODULE_ID: lifetime},
+        }
+
+
+def merge_late_values(
+    result: dict[str, Any], *, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> None:
+    """Brings what was logged in `on_train_result` into the result of the same iteration.
+
+    Args:
+        result: what the callbacks were given; where they changed a value themselves, theirs stays.
+        before: the logger's values when the result was made.
+        after: its values after the callbacks.
+    """
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, Mapping):
+            section = result.setdefault(key, {})
+            if isinstance(section, dict):
+                merge_late_values(
+                    section, before=old if isinstance(old, Mapping) else {}, after=value
+                )
+        elif not dict.__contains__(result, key) or (
+            not _same(value, old) and _same(result[key], old)
+        ):
+            result[key] = value
+
+
+def _same(left: Any, right: Any) -> bool:
+    # NaN equals itself here; arrays are compared by identity, which is enough to see a new one.
+    if left is right:
+        return True
+    try:
+        return bool(left == right) or (left != left and right != right)
+    except ValueError:
+        return False

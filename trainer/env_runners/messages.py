@@ -1,0 +1,548 @@
+"""What env runners are told, what they answer, and where they are while at work.
+
+What env runners are told, and what they answer.
+All are frozen values, for they cross the process boundary.
+
+What was done about sub-envs that failed, as it is told to the main process.
+
+What an algorithm adds to trajectories before callbacks see them: the interface.
+
+The one remainder rule: slots of a runner, slots of a group and evaluation tickets follow it.
+
+Where a runner was: noted in shared memory, so that it is known even if its process dies.
+runner     `episode_begins` per episode, `doing` per reset and event; nothing per env step
+main       `last_words` of a process that was lost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from callbacks import CallbackSpec
+from checkpoints import decode, encode
+from trainer.connectors import ConnectorFactories, Normalization, SampleBatch
+from trainer.envs import EnvFactory
+from trainer.envs.tasks import TaskInForce, followed_by
+from trainer.episodes import SingleAgentEpisode, nested
+from trainer.exploration import ExplorationSpec
+from trainer.metrics import EpisodeRecord
+from trainer.modules import RLModule, RLModuleSpec
+from trainer.runtime.worker import CallSignals
+from trainer.seeding import Role
+from trainer.types import Array, FloatArray, State
+
+# ---- messages
+
+# ---- env restarts
+
+
+@dataclass(frozen=True)
+class EnvRestarts:
+    """Sub-envs that were made anew since the last answer, and what that cost.
+
+    Attributes:
+        count: how often one was made anew.
+        num_episodes_lost, num_env_steps_lost: of their running episodes that were given up.
+        repair_s: seconds spent on making envs and playing episodes again.
+        texts: one line per repair, and the traceback below it.
+    """
+
+    count: int = 0
+    num_episodes_lost: int = 0
+    num_env_steps_lost: int = 0
+    repair_s: float = 0.0
+    texts: tuple[str, ...] = ()
+
+
+# ---- trajectory postprocessing
+
+
+class TrajectoryPostprocessing(Protocol):
+    """What an algorithm adds to a trajectory before `on_postprocess_trajectory` shows it.
+
+    A small frozen value, for it travels to the runners. It is there for callbacks alone: the
+    learner computes what it learns from itself, except for what they rewrote.
+    """
+
+    @property
+    def needs_whole_module(self) -> bool:
+        """Whether runners need the parts of the module that acting does without."""
+
+    def add_columns(self, batch: SampleBatch, *, module: RLModule, obs: FloatArray) -> None:
+        """Adds columns, [T, ...] each; a function of its arguments alone.
+
+        Args:
+            batch: the T steps of one chunk.
+            module: the runner's module.
+            obs: encoded observations, [T + 1, D]: the last one follows the chunk.
+        """
+
+
+# ---- spec
+
+
+@dataclass(frozen=True)
+class EnvRunnerSpec:
+    """Everything that makes an env runner, except what changes while training (see `Sync`).
+
+    Attributes:
+        env_factory: makes the sub-envs.
+        module_spec: makes the network.
+        callbacks: classes and functions; each process makes its own objects of them.
+        config: the settings as plain mapping, for callbacks to read (`env_runner.config`).
+        root_seed: the seed of the run.
+        role: TRAINING or EVALUATION: which streams of randomness are used.
+        worker_index: 0 in the main process, 1 … n in processes.
+        num_workers: number of env runner processes of this group.
+        num_envs: sub-envs of this runner.
+        first_slot: number of the first sub-env among all of the group.
+        num_slots: number of sub-envs of the group.
+        explore: draw actions from the distribution; else take the most likely one.
+        normalize_actions, clip_actions: how actions become what the env gets
+            (`connectors.actions`).
+        lookback: steps kept in front of a continued chunk (`episode_lookback_horizon`).
+        episodes_to_numpy: give episodes out as arrays (else as lists).
+        checks_env: check the first answers of the env against the gymnasium contract.
+        exploration: the strategy that chooses actions.
+        postprocessing: what trajectories get before callbacks see them; None if the algorithm adds
+            nothing or nobody listens.
+        connectors: what makes the connector pieces beside each sub-env; None if there are none.
+        sub_env_tolerance: a sub-env that fails is made anew alone, after so many failures in a row
+            at most; None leaves it to the repair of its runner.
+        episode_limit_s: a request for whole episodes ends early, with those that have ended, when
+            none ended for so long; None waits.
+    """
+
+    env_factory: EnvFactory
+    module_spec: RLModuleSpec
+    callbacks: CallbackSpec
+    config: Mapping[str, Any]
+    root_seed: int
+    role: Role
+    worker_index: int
+    num_workers: int
+    num_envs: int
+    first_slot: int
+    num_slots: int
+    explore: bool = True
+    normalize_actions: bool = True
+    clip_actions: bool = False
+    lookback: int = 1
+    episodes_to_numpy: bool = True
+    checks_env: bool = True
+    exploration: ExplorationSpec = field(default_factory=ExplorationSpec)
+    postprocessing: TrajectoryPostprocessing | None = None
+    sub_env_tolerance: int | None = None
+    connectors: ConnectorFactories | None = None
+    episode_limit_s: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Which runner of which env it is, for messages."""
+        return f"env runner {self.worker_index} (env {self.env_factory.name!r})"
+
+    @property
+    def in_evaluation(self) -> bool:
+        """Whether this runner plays evaluation episodes."""
+        return self.role is Role.EVALUATION
+
+    def at_place(self, index: int, num_env_runners: int) -> EnvRunnerSpec:
+        """The spec of one runner of a group: 0 if there are no others, or 1 … n."""
+        return replace(
+            self,
+            worker_index=index,
+            num_workers=num_env_runners,
+            first_slot=max(0, index - 1) * self.num_envs,
+            num_slots=max(1, num_env_runners) * self.num_envs,
+        )
+
+
+@dataclass(frozen=True)
+class SlotPosition:
+    """Where an env slot stands between two requests.
+
+    Together with the seed and the weights it is all that the slot's future depends on.
+
+    Attributes:
+        episode_number: of the episode that runs, or else of the one to be started next.
+        env_seed: the seed of the running episode; None if none runs.
+        actions: the running episode's actions so far as its module gave them, a chunk each.
+        observation: its newest observation, to compare with after a replay.
+        episode: state of the chunk that continues it, with `custom_data` and everything else a
+            callback stored.
+        earlier_chunks: states of its finished chunks; kept only if a callback listens to
+            `on_episode_end`.
+        continues: in answers: `actions` and `earlier_chunks` hold only what came after the position
+            before, so that long episodes are not sent again and again.
+        tasks: which tasks were in force, in order: the first one before the episode's reset, the
+            last one now. If no episode runs, the one in force now. Empty if the env has no tasks,
+            or nobody knows them.
+        env_state: of the env, encoded, to go on from without a replay; also between two episodes,
+            for what an env carries over. None if it cannot be had, or the env was never reset.
+        carried_state: where the state of the env as a whole is not known: what its wrappers carried
+            over into the running episode, or carry if none runs, encoded. None if they carry
+            nothing yet.
+        connectors: what the connector pieces beside the env remembered before the running episode,
+            or now if none runs; None for nothing.
+        env_state_trouble: in answers: why the state of the env is used no longer; else empty.
+    """
+
+    episode_number: int = 0
+    env_seed: int | None = None
+    actions: tuple[Any, ...] = ()
+    observation: Any = None
+    episode: State | None = None
+    earlier_chunks: tuple[State, ...] = ()
+    continues: bool = False
+    tasks: tuple[TaskInForce, ...] = ()
+    env_state: bytes | None = None
+    carried_state: bytes | None = None
+    env_state_trouble: str = ""
+    connectors: State | None = None
+
+    def following(self, before: SlotPosition) -> SlotPosition:
+        """This position with all that it leaves out because `before` holds it."""
+        if not self.continues:
+            return self
+        return replace(
+            self,
+            actions=before.actions + self.actions,
+            earlier_chunks=before.earlier_chunks + self.earlier_chunks,
+            continues=False,
+        )
+
+    def to_state(self) -> State:
+        """Plain data, for a checkpoint, if the tasks are."""
+        tasks = [[entry.step, entry.task] for entry in self.tasks]
+        env_states = {"env_state": self.env_state, "carried_state": self.carried_state}
+        return {
+            "episode_number": self.episode_number,
+            "env_seed": self.env_seed,
+            "actions": list(self.actions),
+            "observation": self.observation,
+            "episode": self.episode,
+            "earlier_chunks": list(self.earlier_chunks),
+            **({"tasks": tasks} if tasks else {}),
+            **({} if self.connectors is None else {"connectors": self.connectors}),
+            **{key: decode(saved) for key, saved in env_states.items() if saved is not None},
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> SlotPosition:
+        """The position that `to_state` was called on."""
+        env_states = {
+            key: encode(state[key])
+            for key in ("env_state", "carried_state")
+            if state.get(key) is not None
+        }
+        return cls(
+            **{
+                **state,
+                "actions": tuple(state["actions"]),
+                "earlier_chunks": tuple(state["earlier_chunks"]),
+                "tasks": tuple(TaskInForce(step, task) for step, task in state.get("tasks", ())),
+                **env_states,
+            }
+        )
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the running episode so far."""
+        return sum(nested.batch_length(chunk) for chunk in self.actions)
+
+    def restarted(self, skip: int = 1) -> SlotPosition:
+        """The position after giving up the running episode.
+
+        Args:
+            skip: how much further on the number of the next episode is.
+        """
+        return SlotPosition(
+            self.episode_number + skip,
+            tasks=self.task_now,
+            carried_state=self.carried_state,
+            connectors=self.connectors,
+        )
+
+    @property
+    def task_now(self) -> tuple[TaskInForce, ...]:
+        """The task in force now, for an episode to come; empty if nobody knows it."""
+        return tuple(replace(entry, step=0) for entry in self.tasks[-1:])
+
+    def without_tasks(self) -> SlotPosition:
+        """The position in an env that knows no tasks."""
+        return replace(self, tasks=())
+
+    def with_task(self, task: Any) -> SlotPosition:
+        """The position after another task was set there."""
+        if self.env_seed is None:
+            return replace(self, tasks=(TaskInForce(0, task),))
+        return replace(self, tasks=followed_by(self.tasks, task, step=self.num_steps))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A module's weights and their version, as they are sent to runners.
+
+    Attributes:
+        version: number of updates made; 0 is the first weights.
+        state: the module's arrays by name.
+        exploration: what the runners' strategies must know of that of the main process.
+        timestep: env steps sampled in the whole run when they were sent.
+        connectors: what the connector pieces of the first training slot remember, for evaluation.
+    """
+
+    version: int
+    state: Mapping[str, Array]
+    exploration: Mapping[str, Any] = field(default_factory=dict)
+    timestep: int = 0
+    connectors: State | None = None
+
+
+@dataclass(frozen=True)
+class Sync:
+    """What a runner is brought up to date with, before it does what it is asked.
+
+    None leaves a part as it is. The same value starts a runner and puts one back: there is no
+    second way to set a part.
+
+    Attributes:
+        weights: the newest weights.
+        positions: one per sub-env; running episodes are played again up to there.
+        callbacks: state of the callback objects.
+        normalization: what is done to observations and rewards.
+        evaluation: the stream of randomness of what evaluation runners play on their own.
+        tasks: one per sub-env, to be set where the sub-env stands; None leaves its task. Positions
+            hold their tasks already, so they never come together.
+    """
+
+    weights: Weights | None = None
+    positions: tuple[SlotPosition, ...] | None = None
+    callbacks: State | None = None
+    normalization: Normalization | None = None
+    evaluation: int = 0
+    tasks: tuple[TaskInForce | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one slot is to play.
+
+    Attributes:
+        stream: first half of the episodes' position: the slot (training) or the number of the
+            evaluation.
+        ticket: evaluation: number of the first episode; None goes on with the slot's own numbers.
+        stride: what is added to an episode's number for the next one, so that tickets do not meet.
+        num_env_steps: play so many steps; None if episodes are counted.
+        num_episodes: play so many episodes; None if steps are counted.
+        whole_episodes: after `num_env_steps`, go on to the end of the running episode.
+    """
+
+    stream: int
+    ticket: int | None = None
+    stride: int = 1
+    num_env_steps: int | None = None
+    num_episodes: int | None = None
+    whole_episodes: bool = False
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """One request to one runner.
+
+    Attributes:
+        assignments: training: one per slot, in order; evaluation: tickets that free slots take in
+            order.
+        explore: overrides the runner's setting; None keeps it.
+        random_actions: draw actions uniformly, without the network.
+        force_reset: give up running episodes first.
+        timestep: env steps sampled in the whole run before; what schedules of exploration follow.
+        steps_per_chunk: play the assignments in chunks of so many env steps over all slots, least
+            and most, one after the other until the main process tells it to end.
+        returns_episodes: hand the episodes out; without, their records alone.
+    """
+
+    assignments: tuple[Assignment, ...]
+    explore: bool | None = None
+    random_actions: bool = False
+    force_reset: bool = False
+    timestep: int = 0
+    steps_per_chunk: tuple[int, int] | None = None
+    returns_episodes: bool = True
+
+
+@dataclass(frozen=True)
+class PlayTimes:
+    """Where the time of a request went, in seconds.
+
+    Attributes:
+        env_step: in steps of the sub-envs, recording them included.
+        env_reset: in their resets.
+        inference: in choosing actions: the network's forward pass and what is around it.
+        callbacks: in events of the runner.
+    """
+
+    env_step: float = 0.0
+    env_reset: float = 0.0
+    inference: float = 0.0
+    callbacks: float = 0.0
+
+    def __add__(self, other: PlayTimes) -> PlayTimes:
+        return PlayTimes(
+            self.env_step + other.env_step,
+            self.env_reset + other.env_reset,
+            self.inference + other.inference,
+            self.callbacks + other.callbacks,
+        )
+
+    def entries(self) -> dict[str, float]:
+        """The entries of a result, under RLlib's names where it has them."""
+        return {
+            "env_step_timer": self.env_step,
+            "env_reset_timer": self.env_reset,
+            "rlmodule_inference_timer": self.inference,
+            "callbacks_timer": self.callbacks,
+        }
+
+
+@dataclass(frozen=True)
+class SampleReply:
+    """The answer: what the main process commits when it has arrived, and nothing it had before.
+
+    Attributes:
+        episodes: finished episodes and chunks, ordered by slot, then time.
+        records: one per finished episode, ordered by slot, then time.
+        numbers: the episode numbers of the records.
+        metrics: what was logged since the last answer, for `MetricsLogger.aggregate`.
+        positions: where the slots stand now.
+        callbacks: state of the callback objects; None if they have none.
+        num_env_steps: env steps made.
+        weights_version: of the weights that acted.
+        num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
+            answer, or were given up with their sub-env.
+        restarts: what was done about sub-envs that failed since then.
+        times: where the time went.
+    """
+
+    episodes: tuple[SingleAgentEpisode, ...]
+    records: tuple[EpisodeRecord, ...]
+    numbers: tuple[int, ...]
+    metrics: Any
+    positions: tuple[SlotPosition, ...]
+    callbacks: State | None
+    num_env_steps: int
+    weights_version: int
+    num_episodes_lost: int = 0
+    num_env_steps_lost: int = 0
+    restarts: EnvRestarts = field(default_factory=EnvRestarts)
+    times: PlayTimes = field(default_factory=PlayTimes)
+
+
+@dataclass(frozen=True)
+class RunnerReport:
+    """What a runner says after it was made.
+
+    Attributes:
+        module_spec: what its module was made from, with the spaces of its envs filled in.
+        lost: sub-envs (index in the runner → steps) whose running episode could not be put back.
+        callbacks: state of its callback objects; None if they have none.
+        metrics: what was logged while it was made.
+        tasks: of its sub-envs as they were made, before anything was put back; None if they cannot
+            be given tasks.
+        why_no_tasks: what they lack for it.
+        silent_wrappers: of its sub-envs: those of which nobody knows what they carry from episode
+            to episode.
+        why_no_env_state: what keeps the state of its sub-envs from being used; empty if it is used,
+            or if they say nothing about it.
+    """
+
+    module_spec: RLModuleSpec
+    metrics: Any
+    lost: Mapping[int, int] = field(default_factory=dict)
+    callbacks: State | None = None
+    tasks: tuple[TaskInForce, ...] | None = None
+    why_no_tasks: str = ""
+    why_no_env_state: str = ""
+    silent_wrappers: tuple[str, ...] = ()
+
+
+# ---- shares
+
+
+def share_out(total: int, num_shares: int) -> list[int]:
+    """Splits a number of steps or episodes as evenly as whole numbers allow.
+
+    Everyone gets the whole part, the first ones one of the remainder each: 10 in 4 shares is
+    [3, 3, 2, 2].
+
+    Args:
+        total: what to split, ≥ 0.
+        num_shares: into how many parts, ≥ 1.
+    """
+    whole, remainder = divmod(total, num_shares)
+    return [whole + (index < remainder) for index in range(num_shares)]
+
+
+# ---- whereabouts
+
+NOTHING: Final = ""
+STEPPING: Final = "step()"
+RESETTING: Final = "reset()"
+MAKING: Final = "making its envs"
+PUTTING_BACK: Final = "putting its episodes back"
+MENDING: Final = "making a sub-env anew"
+
+DOINGS: Final = (
+    NOTHING,
+    STEPPING,
+    RESETTING,
+    MAKING,
+    PUTTING_BACK,
+    MENDING,
+    "on_episode_created",
+    "on_episode_start",
+    "on_episode_step",
+    "on_episode_end",
+    "on_postprocess_trajectory",
+    "on_sample_end",
+)
+_CODES: Final = {doing: code for code, doing in enumerate(DOINGS)}
+
+# What the numbers in `CallSignals.notes` mean.
+DOING, ENV_INDEX, STREAM, EPISODE, SEED, SIGNS = range(6)
+
+
+def is_putting_back(notes: Sequence[int]) -> bool:
+    """Whether a runner was last putting its episodes back, as `CallSignals.notes` say."""
+    return notes[DOING] == _CODES[PUTTING_BACK]
+
+
+class Whereabouts:
+    """Notes what a runner does.
+
+    Attributes:
+        last: what it did last, for the errors that it raises itself.
+    """
+
+    def __init__(self, signals: CallSignals | None) -> None:
+        """Args: signals: shared with the main process; None in the main process itself."""
+        self._signals = signals
+        self.last = ""
+
+    def doing(self, what: str) -> None:
+        """Notes what begins now, one of the names above or of an event."""
+        self.last = what
+        if self._signals is not None:
+            self._signals.notes[DOING] = _CODES[what]
+
+    def episode_begins(self, env_index: int, *, stream: int, number: int, seed: int) -> None:
+        """Notes the episode that a sub-env is about to be reset for."""
+        signals = self._signals
+        if signals is not None:
+            notes = signals.notes
+            # One more, because 0 is what is there before anything is noted.
+            notes[ENV_INDEX] = env_index + 1
+            notes[STREAM], notes[EPISODE], notes[SEED] = stream, number, seed
+            notes[SIGNS] = signals.num_signs
+        self.doing(RESETTING)

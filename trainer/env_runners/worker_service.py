@@ -1,0 +1,216 @@
+"""The env runner inside a worker process: made from one value, asked through a few methods."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from callbacks import PackingError
+from callbacks.packing import pack_object
+from trainer.env_runners.env_runner import at_work
+from trainer.env_runners.messages import (
+    EnvRunnerSpec,
+    RunnerReport,
+    SampleReply,
+    SampleRequest,
+    SlotPosition,
+    Sync,
+)
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.envs import (
+    packed_registrations,
+    silent_wrappers,
+    take_over_registrations,
+    why_no_env_state,
+)
+from trainer.envs.tasks import why_no_tasks
+from trainer.errors import ConfigError, SerializationError
+from trainer.metrics import EpisodeRecord
+from trainer.runtime.worker import CallSignals
+from trainer.seeding import Role, position_rng
+from trainer.types import State
+
+
+@dataclass(frozen=True)
+class RunnerBootstrap:
+    """All that makes a runner, the first time and every time after: calling it gives the servant.
+
+    Attributes:
+        spec: what to make.
+        sync: where to start from.
+        is_recreated: whether it replaces a runner that failed or was interrupted.
+        number: how many runners were made in this place before.
+        registrations: what is registered with gymnasium in the main process; empty if the runner is
+            made there.
+    """
+
+    spec: EnvRunnerSpec
+    sync: Sync
+    is_recreated: bool = False
+    number: int = 0
+    registrations: bytes = b""
+
+    def packed(self) -> bytes:
+        """The bootstrap as bytes for a worker process.
+
+        Raises:
+            SerializationError: something in it cannot be pickled; names it by its place in the
+                config.
+        """
+        try:
+            travelling = replace(self, registrations=packed_registrations())
+            return pack_object(travelling, name="the env runner's bootstrap")
+        except PackingError as error:
+            raise self._named(error) from error
+
+    def _named(self, error: PackingError) -> SerializationError:
+        """The error that names the culprit as the user wrote it in the config."""
+        spec = self.spec
+        parts = {
+            "callbacks": spec.callbacks,
+            "config.env": spec.env_factory.create,
+            "config.env_config": dict(spec.env_factory.env_config),
+            "config.rl_module_spec": spec.module_spec,
+            "config": dict(spec.config),
+        }
+        try:
+            for name, part in parts.items():
+                pack_object(part, name=name)
+        except PackingError as found:
+            error = found
+        return SerializationError(
+            f"Env runner {spec.worker_index} is to run in a process of its own, and {error} "
+            "With num_env_runners=0 nothing has to travel."
+        )
+
+    def _seed_global_generators(self) -> None:
+        """Gives each process random numbers of its own, for envs that use the global generators.
+
+        Processes are copies of one fork server, which would otherwise all draw the same.
+        """
+        spec = self.spec
+        rng = position_rng(spec.root_seed, Role.WORKER, spec.role, spec.worker_index, self.number)
+        random.seed(int(rng.integers(2**63)))
+        np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002 - it is the one that others use
+
+    def make_runner(self, signals: CallSignals | None = None) -> SingleAgentEnvRunner:
+        """Makes the runner, in this process."""
+        return SingleAgentEnvRunner(
+            self.spec,
+            sync=self.sync,
+            is_recreated=self.is_recreated,
+            signals=signals,
+        )
+
+    def __call__(self, signals: CallSignals | None) -> RunnerServant:
+        """Makes the servant that a worker process keeps."""
+        if self.registrations:  # none in the process that has them itself
+            take_over_registrations(self.registrations)
+        self._seed_global_generators()
+        return RunnerServant(self.make_runner(signals))
+
+
+@dataclass(frozen=True)
+class ApplyReply:
+    """What a user's function returned, and what it changed that must be committed.
+
+    Attributes:
+        value: what the function returned.
+        metrics: what was logged meanwhile, for `MetricsLogger.aggregate`.
+        positions: where the slots stand, if the function made the runner play or set
+            tasks; else None.
+        callbacks: state of the callback objects; None if they have none.
+        records: evaluation runners: the episodes that the function let them play to the end.
+    """
+
+    value: Any
+    metrics: Any
+    positions: tuple[SlotPosition, ...] | None
+    callbacks: State | None
+    records: tuple[EpisodeRecord, ...] = ()
+
+
+class RunnerServant:
+    """Answers the calls that arrive at a worker process."""
+
+    def __init__(self, runner: SingleAgentEnvRunner) -> None:
+        self._runner = runner
+
+    def report(self) -> RunnerReport:
+        """What the main process wants to know of a fresh runner."""
+        return report_of(self._runner)
+
+    def sample(self, sync: Sync, request: SampleRequest) -> SampleReply:
+        """Plays what is asked."""
+        self._runner.synchronize(sync)
+        return self._runner.answer(request)
+
+    def apply(
+        self, sync: Sync, function: Callable[..., Any] | str, arguments: dict[str, Any]
+    ) -> ApplyReply:
+        """Calls `function(runner, **arguments)`, or the runner's method of that name."""
+        return apply_to_runner(self._runner, sync, function, arguments)
+
+    def failure_context(self) -> dict[str, Any]:
+        """Where the runner was when something raised."""
+        return self._runner.failure_context()
+
+    def close(self) -> None:
+        """Closes the envs."""
+        self._runner.stop()
+
+
+def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
+    """What the main process wants to know of a fresh runner, in whichever process it lives."""
+    return RunnerReport(
+        module_spec=runner.module_spec,
+        metrics=runner.metrics.drain(),
+        lost=runner.take_lost(),
+        callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
+        tasks=runner.first_tasks,
+        why_no_tasks=why_no_tasks(runner.env.envs[0]),
+        why_no_env_state=why_no_env_state(runner.env.envs[0]),
+        silent_wrappers=silent_wrappers(runner.env.envs[0]),
+    )
+
+
+def apply_to_runner(
+    runner: SingleAgentEnvRunner,
+    sync: Sync,
+    function: Callable[..., Any] | str,
+    arguments: dict[str, Any],
+) -> ApplyReply:
+    """Calls a user's function with a runner, in whichever process the runner lives.
+
+    Episodes that it makes the runner play are its own: they never reach the learner and do not
+    count as sampled. What it logs, and what callbacks log in such episodes, goes along at once: a
+    runner that dies afterwards has nothing left to lose.
+    """
+    runner.synchronize(sync)
+    with at_work(runner):
+        called = _method_of(runner, function) if isinstance(function, str) else function
+        value = called(**arguments) if isinstance(function, str) else called(runner, **arguments)
+    has_played = runner.has_played
+    has_moved = runner.notice_tasks() or has_played
+    records = runner.take_records() if has_played else []
+    return ApplyReply(
+        value=value,
+        metrics=runner.metrics.drain(),
+        positions=runner.take_positions() if has_moved else None,
+        callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
+        records=tuple(records) if runner.spec.in_evaluation else (),
+    )
+
+
+def _method_of(runner: SingleAgentEnvRunner, name: str) -> Callable[..., Any]:
+    method = getattr(runner, name, None)
+    if not callable(method):
+        raise ConfigError(
+            f"An env runner has no method {name!r}; expected the name of one, such as 'sample', or "
+            "a function that takes the runner. Give that as `func`."
+        )
+    return cast("Callable[..., Any]", method)

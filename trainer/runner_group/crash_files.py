@@ -1,0 +1,360 @@
+"""Files from which a request that failed can be played again, in this process (`replay`).
+
+`answer` of a runner is pure, so what it was given is all that is needed: positions, weights and the
+request. It is plain data; the code of the env comes from the config of who replays. The actions of
+the steps that were lost with a process need not be known: the same runner chooses them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from callbacks.chain import CHAIN_STATE
+from checkpoints import (
+    CheckpointCorruptError,
+    CheckpointMismatchError,
+    StateError,
+    check_shape,
+    decode,
+    encode,
+)
+from checkpoints.arguments import require_keys
+from checkpoints.state_shapes import (
+    FLAG,
+    NOTHING,
+    TEXT,
+    ShapeCheck,
+    anything,
+    array,
+    count,
+    dict_of,
+    fields,
+    list_of,
+    number,
+    of_type,
+    one_of,
+    seed,
+    tuple_of,
+)
+from trainer.connectors import Normalization
+from trainer.connectors.observations import ObservationNormalizer, RewardTransform
+from trainer.env_runners.messages import (
+    Assignment,
+    EnvRunnerSpec,
+    SampleReply,
+    SampleRequest,
+    SlotPosition,
+    Sync,
+    Weights,
+)
+from trainer.env_runners.worker_service import RunnerBootstrap
+from trainer.errors import ConfigError
+from trainer.modules import RLModuleSpec
+from trainer.runner_group.records import RunnerPlace
+from trainer.runner_group.slot_states import slots_of
+from trainer.runtime.messages import describe_failure
+from trainer.runtime.threads import single_threaded_blas
+from trainer.runtime.worker_slot import warn_of_close
+from trainer.seeding import Role
+from trainer.types import State
+
+_LOGGER = logging.getLogger(__name__)
+
+SUFFIX: Final = ".crash"
+_FORMAT: Final = 1
+_MOST_FILES: Final = 20
+_PLACE: Final = (
+    "root_seed",
+    "worker_index",
+    "num_workers",
+    "num_envs",
+    "first_slot",
+    "num_slots",
+)
+
+
+_NORMALIZATION: Final = fields(
+    {
+        "observations": one_of(
+            fields({name: array() for name in ("mean", "factors", "limits")}), NOTHING
+        ),
+        "rewards": one_of(
+            fields({"clip": one_of(number, FLAG, NOTHING), "factor": one_of(number, NOTHING)}),
+            NOTHING,
+        ),
+    }
+)
+_ASSIGNMENT: Final = fields(
+    {
+        "stream": count,
+        "ticket": one_of(count, NOTHING),
+        "stride": count,
+        "num_env_steps": one_of(count, NOTHING),
+        "num_episodes": one_of(count, NOTHING),
+        "whole_episodes": FLAG,
+    }
+)
+_REQUEST: Final = fields(
+    {
+        "assignments": tuple_of(_ASSIGNMENT),
+        "explore": one_of(FLAG, NOTHING),
+        "random_actions": FLAG,
+        "force_reset": FLAG,
+        "timestep": count,
+        "steps_per_chunk": NOTHING,
+        "returns_episodes": FLAG,
+    }
+)
+_WEIGHTS: Final = fields(
+    {"version": count, "state": dict_of(array()), "exploration": of_type(dict), "timestep": count},
+    optional={"connectors": anything},  # of somebody's own connectors
+)
+_RECORD: Final = fields(
+    {
+        "format_version": count,
+        "why": TEXT,
+        "env": TEXT,
+        "role": TEXT,
+        "place": fields({name: seed if name == "root_seed" else count for name in _PLACE}),
+        "is_recreated": FLAG,
+        "number": count,
+        "positions": list_of(of_type(dict)),
+        "callbacks": one_of(CHAIN_STATE, NOTHING),
+        "evaluation": count,
+        "weights": one_of(_WEIGHTS, NOTHING),
+        "normalization": one_of(_NORMALIZATION, NOTHING),
+        "request": one_of(_REQUEST, NOTHING),
+    },
+    optional={
+        "algorithm": TEXT,
+        "config": fields(
+            {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT)},
+            optional={"root_seed": seed},
+        ),
+    },
+)
+
+
+class CrashFiles:
+    """Writes what failed into a directory, as far as there is one.
+
+    At most 20 files are written in a run, because an env that fails again and again tells the same.
+    """
+
+    def __init__(
+        self, directory: str | None = None, *, about: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+            directory: where to; None writes nothing at all.
+            about: plain data that says which algorithm and config it is.
+        """
+        self._directory = None if directory is None else Path(directory).expanduser().absolute()
+        self._about = dict(about or {})
+        self._num_written = 0
+
+    def write(
+        self,
+        place: RunnerPlace,
+        weights: Weights | None,
+        request: SampleRequest | None,
+        *,
+        why: str,
+    ) -> str:
+        """Keeps what a runner was asked when it failed.
+
+        Args:
+            place: the runner's, before anything about it was changed.
+            weights: what it acted with.
+            request: what it was asked; None if it failed while it was made or put back.
+            why: what happened.
+
+        Returns:
+            a sentence that says what can be done with it; empty if nothing was written. Whatever
+            prevents that is a warning: the failure itself matters more.
+        """
+        if self._directory is None or self._num_written >= _MOST_FILES:
+            return ""
+        if request is not None and request.steps_per_chunk is not None:
+            return ""  # how much it plays depends on the clock
+        try:
+            record = {**self._about, **record_of(place, weights, request, why=why)}
+            path = self._save(encode(record, name="what a runner was asked"), place)
+        except (OSError, StateError) as error:
+            _LOGGER.warning("What %s was asked could not be kept: %s", place.name, error)
+            return ""
+        self._num_written += 1
+        return f" What it was asked is in {path}; `local-trainer replay-episode` plays it again."
+
+    def _save(self, data: bytes, place: RunnerPlace) -> Path:
+        directory = self._directory or Path()
+        directory.mkdir(parents=True, exist_ok=True)
+        stem = f"{place.spec.role.name.lower()}-runner-{place.spec.worker_index}"
+        number = 1
+        while (path := directory / f"{stem}-{number}{SUFFIX}").exists():
+            number += 1
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+        return path
+
+
+def record_of(
+    place: RunnerPlace, weights: Weights | None, request: SampleRequest | None, *, why: str
+) -> State:
+    """What a runner started from when it was asked, as plain data."""
+    spec, normalization = place.spec, place.normalization
+    return {
+        "format_version": _FORMAT,
+        "why": why,
+        "env": spec.env_factory.name,
+        "role": spec.role.name,
+        "place": {name: getattr(spec, name) for name in _PLACE},
+        "is_recreated": place.num_starts > 1,
+        "number": max(0, place.num_starts - 1),
+        "positions": [position.to_state() for position in place.positions],
+        "callbacks": place.callbacks,
+        "evaluation": place.evaluation,
+        "weights": None if weights is None else _fields(weights),
+        "normalization": None if normalization is None else asdict(normalization),
+        "request": None if request is None else asdict(request),
+    }
+
+
+def _fields(weights: Weights) -> State:
+    # Not asdict, which would copy the arrays.
+    return {field.name: getattr(weights, field.name) for field in dataclasses.fields(weights)} | {
+        "state": dict(weights.state),
+        "exploration": dict(weights.exploration),
+    }
+
+
+def read_crash(path: str | Path) -> State:
+    """What a file holds.
+
+    Raises:
+        ConfigError: there is no such file, or it is of another version.
+        CheckpointCorruptError: it is damaged, or something else.
+    """
+    try:
+        data = Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{str(path)!r} cannot be read: {error.strerror}. Give a file that a run with "
+            "config.fault_tolerance(crash_dir=…) has written; its log names it."
+        ) from error
+    record = decode(data)
+    version = record.get("format_version") if isinstance(record, dict) else None
+    if version != _FORMAT:
+        raise ConfigError(
+            f"{str(path)!r} has the format version {version!r}; this is version {_FORMAT}. Replay "
+            "it with the version of the library that wrote it."
+        )
+    _check(record, _RECORD, source=str(path))
+    if record["role"] not in Role.__members__:
+        raise CheckpointCorruptError(
+            f"{str(path)!r} is of a runner of the role {record['role']!r}; there are "
+            f"{', '.join(Role.__members__)}. No run has written it."
+        )
+    return record  # type: ignore[no-any-return]
+
+
+def _check(value: Any, shape: ShapeCheck, *, source: str) -> None:
+    try:
+        check_shape(value, shape)
+    except CheckpointMismatchError as error:
+        raise CheckpointCorruptError(
+            f"{source!r} does not hold what a run writes when a request fails: {error}. Nothing "
+            "was played."
+        ) from error
+
+
+def replay(record: State, spec: EnvRunnerSpec, module_spec: RLModuleSpec) -> SampleReply | None:
+    """Plays again in this process what a runner was asked, so that a debugger can be used.
+
+    Sub-envs are not made anew here: what raised then raises now, and what crashed crashes.
+
+    Args:
+        record: from `read_crash`.
+        spec: of any runner of the same config; the record says which one it was.
+        module_spec: knows the spaces of the envs.
+
+    Returns:
+        its answer, if nothing failed this time; None if it was only made and put back.
+
+    Raises:
+        Exception: what the user's code raised.
+    """
+    parts = ("place", "role", "positions", "weights", "callbacks", "normalization", "evaluation")
+    require_keys("replay()", "record", record, parts)
+    _check(record["positions"], slots_of(module_spec), source="The crash file")
+    _check(
+        record["positions"],
+        list_of(anything, length=record["place"]["num_envs"]),
+        source="The crash file",
+    )
+    spec = replace(spec, **record["place"], role=Role[record["role"]], sub_env_tolerance=None)
+    positions = tuple(map(SlotPosition.from_state, record["positions"]))
+    weights = None if record["weights"] is None else Weights(**record["weights"])
+    sync = Sync(
+        weights,
+        positions,
+        record["callbacks"],
+        _normalization(record["normalization"]),
+        record["evaluation"],
+    )
+    bootstrap = RunnerBootstrap(
+        spec, sync, is_recreated=record["is_recreated"], number=record["number"]
+    )
+    # As in a worker process: the same number of BLAS threads gives the same bytes, and the global
+    # generators are seeded.
+    with single_threaded_blas(), _global_generators_kept():
+        servant = bootstrap(None)
+        try:
+            if record["request"] is None:
+                return None
+            evaluation = Sync(evaluation=record["evaluation"])
+            return servant.sample(evaluation, _request(record["request"]))
+        finally:
+            try:
+                servant.close()
+            except Exception as error:  # noqa: BLE001 - told; what was raised before matters more
+                warn_of_close("the replayed env runner", describe_failure(error))
+
+
+@contextlib.contextmanager
+def _global_generators_kept() -> Iterator[None]:
+    """Afterwards the random numbers of this process go on as if nothing had been played."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+def _request(state: State) -> SampleRequest:
+    assignments = tuple(Assignment(**assignment) for assignment in state["assignments"])
+    return SampleRequest(**{**state, "assignments": assignments, "returns_episodes": True})
+
+
+def _normalization(state: State | None) -> Normalization | None:
+    if state is None:
+        return None
+    observations, rewards = state["observations"], state["rewards"]
+    return Normalization(
+        None
+        if observations is None
+        else ObservationNormalizer(**{name: np.array(rows) for name, rows in observations.items()}),
+        None if rewards is None else RewardTransform(**rewards),
+    )

@@ -1,0 +1,767 @@
+"""The env runners of one purpose: asks them, commits their answers, keeps them alive.
+
+    group.start()                           every runner is made; a wrong env shows here
+    sample = group.sample_env_steps(2048)   one request to each; repaired until all have answered
+    group.set_weights(weights)              sent along with the next request of each runner
+    group.foreach_env_runner(function)      the user's own code in every runner
+    group.stop()
+
+With no remote runners, the one local runner lives in the main process and runs the same program.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from checkpoints import check_shape
+from checkpoints.arguments import checked_methods, integer, takes
+from trainer.connectors import Normalization
+from trainer.env_runners.direct_runners import DirectRunners
+from trainer.env_runners.messages import (
+    Assignment,
+    EnvRunnerSpec,
+    SampleReply,
+    SampleRequest,
+    Weights,
+    share_out,
+)
+from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.envs.tasks import TaskFunction
+from trainer.errors import ConfigError, TrainerError
+from trainer.metrics import EpisodeRecord
+from trainer.modules import RLModuleSpec
+from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
+from trainer.runner_group.asking import Asking
+from trainer.runner_group.crash_files import CrashFiles, replay
+from trainer.runner_group.plays import GroupSample, TicketPlay
+from trainer.runner_group.records import RunnerPlace, RunnerRecords
+from trainer.runner_group.rounds import Ask, OnRecreated
+from trainer.runner_group.slot_states import SlotStates, group_state
+from trainer.runner_group.user_calls import EnvTasks, OnMetrics, UserCalls, WithNumber
+from trainer.runtime.restart_policy import RestartPolicy
+from trainer.types import DEFAULT_MODULE_ID, State
+
+_LOGGER = logging.getLogger(__name__)
+
+_MOST_WORKERS: Final = 4096
+"""More processes than any machine runs."""
+
+
+@checked_methods()
+class EnvRunnerGroup(EnvRunnerGroupNames):
+    """The env runners of one purpose.
+
+    Attributes:
+        num_sub_env_restarts: sub-envs that were made anew alone so far.
+        is_training: an iteration is under way, which may have to be undone.
+    """
+
+    def __init__(
+        self,
+        spec: EnvRunnerSpec | None = None,
+        *,
+        config: Any = None,
+        num_env_runners: int | None = None,
+        policy: RestartPolicy | None = None,
+        stall_limit_s: float | None = None,
+        start_limit_s: float | None = None,
+        crash_files: CrashFiles | None = None,
+        on_recreated: OnRecreated = lambda _: None,
+        on_metrics: OnMetrics = lambda _: None,
+        setup: bool = True,
+        **rllib_arguments: Any,
+    ) -> None:
+        """Prepares the places; `start` makes the runners.
+
+        Args:
+            spec: of any runner; indices and slots are filled in for each. None makes what a config
+                asks for.
+            config: an `AlgorithmConfig`, instead of a spec and all that follows: for a group of the
+                user's own, apart from any algorithm. It is started at once.
+            num_env_runners: remote runners, ≥ 0; None with a config: as configured.
+            policy: what to do about failures; None replaces runners as by default.
+            stall_limit_s: a runner without an env step for so long is replaced; None waits.
+            start_limit_s: the same while a runner is made and put to its position.
+            crash_files: where requests that failed are kept; None keeps none.
+            on_recreated: called after a request with the numbers of the runners that were replaced.
+            on_metrics: called with what the functions of `foreach_env_runner` logged.
+            setup: with a config: False leaves it to `start()` to make the runners.
+            rllib_arguments: further arguments of RLlib's, with a config.
+
+        Raises:
+            ConfigError: the config is wrong.
+        """
+        is_direct = spec is None
+        if spec is None:
+            rllib_arguments["num_env_runners"] = num_env_runners
+            direct = DirectRunners.of(config, rllib_arguments)
+            spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
+            stall_limit_s, start_limit_s = direct.stall_limit_s, direct.start_limit_s
+        self.num_sub_env_restarts = 0
+        self.is_training = False
+        self._records = RunnerRecords(spec, num_env_runners or 0)
+        self._asking = Asking(
+            self._records,
+            policy=policy or RestartPolicy(),
+            stall_limit_s=stall_limit_s,
+            start_limit_s=start_limit_s,
+            crash_files=crash_files or CrashFiles(),
+            on_recreated=on_recreated,
+        )
+        self._calls = UserCalls(self._records, self._asking, on_metrics)
+        self._states = SlotStates(self._records)
+        self._tasks = EnvTasks(self._records)
+        if is_direct and setup:
+            self.start()
+
+    @property
+    def module_spec(self) -> RLModuleSpec:
+        """What the runners' modules are made from; complete once they were made."""
+        return self._asking.module_spec
+
+    @property
+    def num_restarts(self) -> int:
+        """Runners that were replaced after failures so far."""
+        return self._asking.num_restarts
+
+    @property
+    def num_slots(self) -> int:
+        """Sub-envs of all runners together."""
+        return self._records.num_slots
+
+    # ---- life
+
+    def start(self) -> None:
+        """Makes every runner and waits until all are there.
+
+        Raises:
+            EnvCreationError, EnvContractError: the env could not be made or breaks the contract.
+            SerializationError: something of the config cannot be sent to a process.
+            RunnerLostError: none came up, and failures are ignored.
+        """
+        self._asking.run(dict.fromkeys(self._records.places))
+        self._records.healthy_or_raise()
+
+    def stop(self) -> None:
+        """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards.
+
+        A runner whose envs take longer than 2 s to close, or than the limit for a runner without
+        progress if that is shorter, is ended without.
+        """
+        self._asking.stop()
+
+    def kill(self) -> None:
+        """Ends all processes at once; like `stop`, but no env is closed."""
+        self._asking.kill()
+
+    # ---- sampling
+
+    @takes(num_env_steps=integer(0, 2**53))
+    def sample_env_steps(
+        self, num_env_steps: int, *, whole_episodes: bool = False, **options: Any
+    ) -> GroupSample:
+        """Plays env steps, shared out over all slots; running episodes go on.
+
+        Args:
+            num_env_steps: exactly so many, or with `whole_episodes` at least so many.
+            whole_episodes: every slot ends its last episode.
+            options: explore, random_actions, force_reset, timestep (see `SampleRequest`).
+        """
+        shares = share_out(num_env_steps, self._records.num_slots)
+        slots = [
+            Assignment(slot, num_env_steps=share, whole_episodes=whole_episodes)
+            for slot, share in enumerate(shares)
+        ]
+        requests = {
+            index: SampleRequest(
+                tuple(slots[place.spec.first_slot : place.spec.first_slot + place.spec.num_envs]),
+                **options,
+            )
+            for index, place in self._records.places.items()
+        }
+        sample = self._sample(requests, max_new_episodes=max(shares))
+        self._records.healthy_or_raise()
+        return sample
+
+    def begin_evaluation(self, stream: int) -> None:
+        """Says which episodes runners play that are asked to `sample()` by users' functions.
+
+        Args:
+            stream: the first half of their positions; see `Assignment`.
+        """
+        self._asking.finish()
+        self._calls.begin_evaluation()
+        self._records.begin_evaluation(stream)
+
+    def begin_play(
+        self,
+        tickets: Sequence[Assignment],
+        *,
+        waits_for_all: bool = True,
+        steps_per_chunk: tuple[int, int] | None = None,
+    ) -> TicketPlay:
+        """Lets the runners play evaluation tickets while the main process does something else.
+
+        Whatever else the group is asked meanwhile waits until the play is over.
+
+        Args:
+            tickets: what to play; runner k of n gets the tickets k, k + n, …
+            waits_for_all: see `TicketPlay`.
+            steps_per_chunk: go on in chunks of so many env steps, least and most, until the play is
+                told to end.
+        """
+        asking = self._asking
+        round_ = asking.new_round()
+        play = TicketPlay(
+            round_,
+            self._records.places,
+            self._records.healthy_or_raise,
+            asking.take_over,
+            tickets=tickets,
+            request=SampleRequest(
+                (),
+                force_reset=True,
+                timestep=asking.weights.timestep if asking.weights is not None else 0,
+                steps_per_chunk=steps_per_chunk,
+                returns_episodes=False,
+            ),
+            stall_limit_s=asking.stall_limit_s,
+            limited_by=asking.limited_by,
+            waits_for_all=waits_for_all,
+        )
+        asking.under_way = play
+        return play
+
+    def is_playing(self, play: TicketPlay) -> bool:
+        """Whether the runners were asked for nothing else since this play began."""
+        return self._asking.under_way is play
+
+    def end_play(self, play: TicketPlay) -> GroupSample:
+        """What was played by a play that is over."""
+        if self._asking.under_way is play:
+            self._asking.under_way = None
+        self._asking.tell_recreated()
+        return self._with_losses(play.sample())
+
+    def abandon_play(self, *, but: TicketPlay | None = None) -> None:
+        """Ends the play that is under way, if there is one; nothing comes of it.
+
+        Args:
+            but: one that may go on.
+        """
+        under_way = self._asking.under_way
+        if isinstance(under_way, TicketPlay) and under_way is not but:
+            self._asking.abandon()
+
+    def _sample(
+        self,
+        requests: Mapping[int, SampleRequest],
+        *,
+        max_new_episodes: int,
+    ) -> GroupSample:
+        asks = {
+            index: Ask(
+                "sample",
+                (request,),
+                max_new_episodes,
+                stall_limit_s=self._asking.stall_limit_s,
+                limited_by=self._asking.limited_by,
+            )
+            for index, request in requests.items()
+        }
+        result = self._asking.run(asks)
+        creation_metrics = []
+        replies = [reply for _, reply in sorted(result.answers.items())]
+        for index, reply in sorted(result.answers.items()):
+            if reply.restarts.num_episodes_lost:
+                self._keep_lost(self._records.places[index], requests[index], reply)
+            creation_metrics += self._records.places[index].take_creation_metrics()
+            self._records.places[index].commit_reply(reply)
+        sample = GroupSample.of(replies, repair_s=result.repair_s)
+        self._asking.tell_recreated()
+        return self._with_losses(replace(sample, metrics=creation_metrics + sample.metrics))
+
+    def _keep_lost(self, place: RunnerPlace, request: SampleRequest, reply: SampleReply) -> None:
+        """Keeps a request in which episodes were given up with their sub-env."""
+        why = "\n".join(reply.restarts.texts)
+        kept = self._asking.crash_files.write(place, self._asking.weights, request, why=why)
+        if kept:
+            _LOGGER.warning("%s gave episodes up.%s", place.name.capitalize(), kept)
+
+    def _with_losses(self, sample: GroupSample) -> GroupSample:
+        """The sample, with what was lost since the last one."""
+        self.num_sub_env_restarts += sample.num_sub_env_restarts
+        num_episodes, num_env_steps = self._records.take_losses()
+        self._states.tell_drop()
+        return replace(
+            sample,
+            num_episodes_lost=sample.num_episodes_lost + num_episodes,
+            num_env_steps_lost=sample.num_env_steps_lost + num_env_steps,
+        )
+
+    def replay(self, record: State) -> SampleReply | None:
+        """Plays again in this process what a runner of such a group was asked; see `crash_files`.
+
+        The group itself is not touched.
+        """
+        return replay(record, self._records.spec, self.module_spec)
+
+    # ---- the user's own code in the runners
+
+    def foreach_env_runner(
+        self,
+        func: Callable[..., Any] | str | Sequence[Callable[..., Any]],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        local_env_runner: bool = True,
+        healthy_only: bool = True,  # noqa: ARG002 - RLlib's signature; the others cannot be asked
+        remote_worker_ids: Sequence[int] | None = None,
+        timeout_seconds: float | None = None,
+        return_obj_refs: bool = False,
+        mark_healthy: bool = False,  # noqa: ARG002 - whoever answers is healthy
+    ) -> list[Any]:
+        """Calls a function with every runner, in the process where the runner lives.
+
+        What it logs in `env_runner.metrics` is reported at once, also if it raises in another
+        runner.
+
+        Args:
+            func: `func(env_runner, **kwargs)`; or the name of a runner's method; or a list, one
+                function per runner.
+            kwargs: keyword arguments of the call.
+            local_env_runner: include the runner of the main process, if there is one.
+            healthy_only: no effect.
+            remote_worker_ids: numbers of the remote runners to ask; None asks all, an empty list
+                none.
+            timeout_seconds: a remote runner that makes no env step for so long is replaced, and its
+                result is None. 0 waits for no answer of remote runners, except to calls before
+                this one: what they return is dropped. None waits.
+            return_obj_refs: must be False; `foreach_env_runner_async` is there for answers to come.
+            mark_healthy: no effect.
+
+        Returns:
+            the results in the order of the runners' numbers; a runner that was given up or did not
+            answer in time holds its place with None.
+
+        Raises:
+            Exception: what the function raised in the first runner in which it did, with the
+                runner's number as cause. It has run in all the others; no runner is replaced.
+            RunnerLostError: a process died twice while it ran the function.
+            ConfigError: a runner number does not exist, or a list of functions has another length.
+        """
+        if return_obj_refs:
+            raise ConfigError(
+                "foreach_env_runner(return_obj_refs=True): there are no references to answers "
+                "here. Use foreach_env_runner_async() and fetch_ready_async_reqs()."
+            )
+        indices = self._calls.chosen(
+            local_env_runner=local_env_runner, remote_worker_ids=remote_worker_ids
+        )
+        if timeout_seconds == 0 and self._records.is_remote:
+            self._calls.begin(func, indices, kwargs=kwargs, keeps_answers=False)
+            return []
+        return self._calls.run(func, indices, kwargs=kwargs, timeout_s=timeout_seconds or None)
+
+    def foreach_env_runner_with_id(
+        self, func: Callable[[int, Any], Any], **options: Any
+    ) -> list[Any]:
+        """Like `foreach_env_runner`, with `func(number, env_runner)`."""
+        indices = self._calls.chosen(
+            local_env_runner=options.get("local_env_runner", True),
+            remote_worker_ids=options.get("remote_worker_ids"),
+        )
+        return self.foreach_env_runner([WithNumber(func, index) for index in indices], **options)
+
+    def foreach_env_runner_async(
+        self,
+        func: Callable[..., Any] | str | Sequence[Callable[..., Any]],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        healthy_only: bool = True,  # noqa: ARG002 - RLlib's signature; the others cannot be asked
+        remote_worker_ids: Sequence[int] | None = None,
+    ) -> int:
+        """Lets every remote runner call a function, and waits for none of them.
+
+        A runner has one such call at a time: one that is still at work is left out. In a group
+        without remote runners the local one is called when the answers are fetched.
+
+        Args:
+            func: as in `foreach_env_runner`.
+            kwargs: keyword arguments of the call.
+            healthy_only: no effect.
+            remote_worker_ids: numbers of the remote runners to ask; None asks all.
+
+        Returns:
+            how many runners took the call.
+        """
+        indices = self._calls.chosen(local_env_runner=True, remote_worker_ids=remote_worker_ids)
+        return self._calls.begin(func, indices, kwargs=kwargs)
+
+    def fetch_ready_async_reqs(
+        self,
+        *,
+        timeout_seconds: float | None = 0.0,
+        return_obj_refs: bool = False,  # noqa: ARG002 - answers are values here
+        mark_healthy: bool = False,  # noqa: ARG002 - whoever answers is healthy
+    ) -> list[tuple[int, Any]]:
+        """The answers to `foreach_env_runner_async` that have come in and were not fetched.
+
+        Args:
+            timeout_seconds: how long to wait until all calls are answered; None waits for all.
+            return_obj_refs: no effect.
+            mark_healthy: no effect.
+
+        Returns:
+            (runner number, what the function returned) in the order in which they came.
+
+        Raises:
+            Exception: what a function raised, with the runner's number as cause; once, when all
+                calls have ended. The answers of the others can be fetched afterwards.
+        """
+        return self._calls.fetch(timeout_seconds)
+
+    def num_in_flight_async_reqs(self) -> int:
+        """How many calls of `foreach_env_runner_async` have no answer yet."""
+        return self._calls.under_way.num_under_way if self._calls.under_way is not None else 0
+
+    @property
+    def num_recorded(self) -> int:
+        """Episodes that users' functions let evaluation runners play, in this evaluation."""
+        return self._calls.num_recorded
+
+    def take_records(self) -> list[EpisodeRecord]:
+        """The episodes that users' functions let evaluation runners play, since last asked.
+
+        They are ordered by call, then runner, then slot, then time.
+        """
+        return self._calls.take_episodes()
+
+    # ---- tasks
+
+    def set_task(self, task: Any) -> None:
+        """Gives all sub-envs of all runners a task, where they stand.
+
+        It is sent along with the next thing that a runner is asked; runners whose envs have it
+        already are sent nothing. Runners that are replaced start with it.
+
+        Args:
+            task: whatever `set_task` of the env takes.
+
+        Raises:
+            TaskError: the env cannot be given tasks. If its `set_task` refuses this one, that
+                error comes with the next request.
+            SerializationError: the task cannot travel to the runners.
+        """
+        self.set_tasks([task] * self._records.num_slots)
+
+    def set_tasks(self, tasks: Sequence[Any]) -> None:
+        """Like `set_task`, with a task for each sub-env.
+
+        Args:
+            tasks: one per env slot: those of the first runner, then those of the second, …
+
+        Raises:
+            ConfigError: their number is not that of the slots.
+        """
+        self._asking.finish()
+        self._tasks.set(tasks)
+
+    def get_tasks(self) -> list[Any]:
+        """The tasks of all sub-envs, by env slot; None where there is none.
+
+        As of the last answer of their runner, and what was set since.
+        """
+        return self._tasks.get()
+
+    def get_task_positions(self) -> list[State]:
+        """The tasks as slots of a state without running episodes; empty if there are none."""
+        return self._tasks.positions()
+
+    def set_tasks_by(
+        self, function: Callable[..., Any], results: Mapping[str, Any], *, name: str
+    ) -> None:
+        """Lets a function choose the task of each sub-env, in the processes where they live.
+
+        Args:
+            function: `function(results, env, env_context) -> task`.
+            results: what it is given; it must be possible to send it.
+            name: what messages call the function.
+
+        Raises:
+            TaskError: the function raised, or `set_task` did; names the runner and the sub-env.
+        """
+        self.require_tasks(name)
+        chosen = TaskFunction(function, results)
+        self._calls.run(chosen, list(self._records.places), doing=f"asked {name}")
+
+    def require_tasks(self, what_for: str) -> None:
+        """Makes sure that the envs can be given tasks.
+
+        Args:
+            what_for: what needs them, for the message.
+
+        Raises:
+            TaskError: they cannot; says what they lack.
+        """
+        self._tasks.require(what_for)
+
+    def check_tasks_can_be_saved(self) -> None:
+        """Makes sure that all tasks are plain data.
+
+        Raises:
+            StateError: one is not; names the env and the task.
+        """
+        self._tasks.check_can_be_saved()
+
+    # ---- state
+
+    def get_state(self) -> State:
+        """Where all slots stand, and the state of every runner's callbacks: plain data.
+
+        Calls of users' functions that nobody waits for are waited for: what they change belongs to
+        it.
+        """
+        self._calls.finish()
+        return self._states.get_state()
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        check_shape(state, group_state(self.module_spec))
+
+    def set_state(self, state: State) -> None:
+        """Puts all slots where they stood, with the next request; see `SlotStates.set_state`.
+
+        Calls of users' functions that nobody waits for are ended: they are no part of the state.
+        """
+        if not {"slots", "callbacks", "is_continued"} <= state.keys():
+            self.check_state(state)
+        self._calls.abandon()
+        self._states.set_state(state)
+
+    def ways_back(self) -> list[str | None]:
+        """How each slot's running episode would be put back; None where none runs."""
+        return self._states.ways_back()
+
+    def get_callback_states(self) -> State:
+        """The state of every runner's callbacks, by the runner's number; 1 for a local one."""
+        return self._states.get_callback_states()
+
+    # ---- what runners hold
+
+    def set_weights(self, weights: Weights) -> None:
+        """Gives every runner new weights, with the next thing it is asked."""
+        self._calls.finish()  # calls to come would have those that these began with
+        self._asking.weights = weights
+
+    def has_weights(self, weights: Weights) -> bool:
+        """Whether runners have the same numbers, or get them with the next thing they are asked."""
+        known = {} if self._asking.weights is None else self._asking.weights.state
+        return known.keys() == weights.state.keys() and all(
+            np.array_equal(known[name], array) for name, array in weights.state.items()
+        )
+
+    def connector_state(self) -> State | None:
+        """What the connector pieces of the first slot remember; None for nothing."""
+        return self._records.positions()[0].connectors
+
+    def set_normalization(self, normalization: Normalization) -> None:
+        """Says what is done to observations and rewards from the next request on.
+
+        Within one request it never changes, so that it makes no difference how slots are spread.
+        """
+        for place in self._records:
+            place.normalization = normalization
+
+    def sync_weights(
+        self,
+        policies: Collection[str] | None = None,
+        from_worker_or_learner_group: Any = None,
+        to_worker_indices: Collection[int] | None = None,
+        **_: Any,
+    ) -> None:
+        """Brings runners up to the group's weights at once.
+
+        Training does so by itself: every request brings the newest weights along. This undoes what
+        `env_runner.set_weights` changed in a runner, or gives other weights to all.
+
+        Args:
+            policies: ids of modules; there is one.
+            from_worker_or_learner_group: a learner, runner or module whose weights to take; None
+                sends those that the group holds. The next training step sends the learner's again.
+            to_worker_indices: numbers of the runners; None is all of them.
+            _: RLlib's further arguments, which mean nothing here.
+
+        Raises:
+            ConfigError: there is no such module, or nothing to take weights from.
+        """
+        if policies is not None and DEFAULT_MODULE_ID not in policies:
+            raise ConfigError(
+                f"sync_weights(policies={list(policies)!r}): there is only {DEFAULT_MODULE_ID!r}."
+            )
+        if from_worker_or_learner_group is not None:
+            self._asking.finish()
+            self.set_weights(self._weights_of(from_worker_or_learner_group))
+        places = self._records.places
+        indices = places if to_worker_indices is None else to_worker_indices
+        chosen = [index for index in indices if index in places]
+        for index in chosen:
+            places[index].weights = None
+        self._bring_up_to_date(chosen)
+
+    def bring_up_to_date(self) -> None:
+        """Lets every runner hold at once what it is to hold: weights, normalisation, positions."""
+        self._bring_up_to_date(self._records.places)
+
+    def _bring_up_to_date(self, indices: Collection[int]) -> None:
+        self._calls.commit(self._asking.bring_up_to_date(indices))
+        self._asking.tell_recreated()
+
+    def _weights_of(self, source: Any) -> Weights:
+        module = getattr(source, "module", source)
+        if not hasattr(module, "get_state") or not hasattr(module, "forward_inference"):
+            raise ConfigError(
+                f"sync_weights() got {source!r:.80}; expected a learner, an env runner or a module."
+            )
+        before = self._asking.weights or Weights(0, {})
+        names = before.state.keys()
+        state = module.get_state()
+        return replace(before, state={name: state[name] for name in names} if names else state)
+
+    def sync_env_runner_states(self, *_: Any, **__: Any) -> None:
+        """Brings runners up to what the main process holds, at once.
+
+        Statistics of connectors are always merged in the main process and sent along with every
+        request, so there is nothing to merge.
+        """
+        self.sync_weights()
+
+    def probe_unhealthy_env_runners(self) -> list[int]:
+        """Makes runners again that were given up; returns the numbers of those that came back.
+
+        Raises:
+            Exception: what kept one from being made, if failures are not ignored.
+        """
+        places = self._records.places
+        given_up = [index for index, place in places.items() if place.is_given_up]
+        for index in given_up:
+            places[index].is_given_up = False
+        self._asking.run(dict.fromkeys(given_up))
+        self._asking.tell_recreated()
+        return [index for index in given_up if not places[index].is_given_up]
+
+    @takes(num_workers=integer(maximum=_MOST_WORKERS))
+    def add_workers(self, num_workers: int, **_: Any) -> None:
+        """Adds runners, as processes; the running episodes of the others go on.
+
+        All runners are made anew, as after a restore into another number of them: episodes that
+        begin from now on have other seeds than they would have had.
+
+        Args:
+            num_workers: how many, ≥ 0.
+            _: RLlib's further arguments, which mean nothing here.
+
+        Raises:
+            ConfigError: the number is negative.
+            TrainerError: an iteration is under way.
+        """
+        self._refuse_while_training("add_workers")
+        if num_workers < 0:
+            raise ConfigError(f"add_workers({num_workers}): expected a number from 0 on.")
+        self._make_anew(self.num_remote_env_runners() + num_workers)
+
+    def reset(self, *_: Any) -> None:
+        """Makes all runners anew; their running episodes go on.
+
+        Raises:
+            TrainerError: an iteration is under way.
+        """
+        self._refuse_while_training("reset")
+        self._make_anew(self.num_remote_env_runners())
+
+    def _refuse_while_training(self, what: str) -> None:
+        if self.is_training:
+            raise TrainerError(
+                f"{what}() was called while train() runs. An iteration that fails is undone, and "
+                "processes cannot be. Call it between two calls of train()."
+            )
+
+    def _make_anew(self, num_env_runners: int) -> None:
+        self._asking.finish()
+        state, first = self.get_state(), next(iter(self._records))
+        self._asking.make_anew(num_env_runners)
+        self.set_state(state)
+        for place in self._records:
+            place.normalization, place.evaluation = first.normalization, first.evaluation
+        self._asking.run(dict.fromkeys(self._records.places))
+
+    def set_root_seed(self, root_seed: int) -> None:
+        """Changes the seed of all randomness; runners with another one are made anew.
+
+        What they are at is ended, and nothing comes of it.
+        """
+        for index, place in self._records.places.items():
+            if place.spec.root_seed == root_seed:
+                continue
+            self._asking.abandon()
+            place.spec = replace(place.spec, root_seed=root_seed)
+            place.had_runner = False  # the next one does not replace it: nothing failed
+            self._asking.end_runner(index)
+
+    # ---- what there is, and what of it is well
+
+    @property
+    def local_env_runner(self) -> SingleAgentEnvRunner | None:
+        """The runner of the main process; None if the runners are remote, or were stopped.
+
+        It holds the newest weights and positions: what it would get with the next request, such as
+        a restored state, it gets here. A runner that a restore closed is made anew.
+        """
+        place = self._records.places.get(0)
+        if place is None:
+            return None
+        if place.lacks_something(self._asking.weights) and not self._asking.is_stopped:
+            self._bring_up_to_date([0])
+        return place.runner
+
+    def healthy_env_runner_ids(self) -> list[int]:
+        """Numbers of the runners that can be asked; 0 is the local one."""
+        return self._records.healthy()
+
+    def num_remote_env_runners(self) -> int:
+        """How many remote runners there are, healthy or not."""
+        return len(self._records.places) if self._records.is_remote else 0
+
+    def num_healthy_env_runners(self) -> int:
+        """How many runners can be asked, the local one included."""
+        return len(self.healthy_env_runner_ids())
+
+    def num_healthy_remote_workers(self) -> int:
+        """How many remote runners can be asked."""
+        return len(self._records.healthy()) if self._records.is_remote else 0
+
+    def num_remote_worker_restarts(self) -> int:
+        """How many remote runners were replaced so far."""
+        return self.num_restarts
+
+    def num_sub_environment_restarts(self) -> int:
+        """How many sub-envs were made anew alone so far (`restart_failed_sub_environments`)."""
+        return self.num_sub_env_restarts
+
+    @property
+    def env_name(self) -> str:
+        """What messages call the env."""
+        return self._records.spec.env_factory.name
+
+    def env_runner_pids(self) -> dict[int, int]:
+        """Process ids of the remote runners that have a process, by number."""
+        return self._asking.pids()
+
+    def is_policy_to_train(self, policy_id: str = DEFAULT_MODULE_ID, batch: object = None) -> bool:
+        """Whether the module of that id learns: the one that there is does."""
+        del batch
+        return policy_id == DEFAULT_MODULE_ID

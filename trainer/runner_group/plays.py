@@ -1,0 +1,382 @@
+"""Evaluation tickets on their way through the runners of a group.
+
+shares   of a runner: tickets k, k + n, … ; its sub-envs take them in turn
+taken    by the first who answers; a ticket fixes its episodes, so it makes no difference who
+handed   on if a runner is given up, and, where nobody is to be waited for, if it is stuck
+divided  into single tickets if runners fail again and again, so that what was played stays
+
+The answers of all runners to one request, put together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from trainer.env_runners.messages import (
+    Assignment,
+    PlayTimes,
+    SampleReply,
+    SampleRequest,
+    SlotPosition,
+)
+from trainer.episodes import SingleAgentEpisode
+from trainer.metrics import EpisodeRecord
+from trainer.runner_group.records import RunnerPlace
+from trainer.runner_group.rounds import Ask, RequestRound, Round, RoundResult
+from trainer.runtime.restart_policy import Attempts
+
+# ---- group sample
+
+
+@dataclass(frozen=True)
+class GroupSample:
+    """What a group of runners played, in the order of the runners and never of their arrival.
+
+    Attributes:
+        episodes: finished episodes and chunks, ordered by env slot, then time.
+        records: of finished episodes, ordered by slot, then time.
+        numbers: the episode numbers of the records.
+        metrics: what callbacks logged, one entry per runner.
+        num_env_steps: env steps made.
+        num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
+        repair_s: seconds spent on replacing runners and sub-envs.
+        num_sub_env_restarts: sub-envs that were made anew because they failed.
+        times: where the time of the runners went, summed over them.
+    """
+
+    episodes: list[SingleAgentEpisode]
+    records: list[EpisodeRecord]
+    numbers: list[int]
+    metrics: list[Any]
+    num_env_steps: int
+    num_episodes_lost: int = 0
+    num_env_steps_lost: int = 0
+    repair_s: float = 0.0
+    num_sub_env_restarts: int = 0
+    times: PlayTimes = field(default_factory=PlayTimes)
+
+    @classmethod
+    def of(cls, replies: Sequence[SampleReply], *, repair_s: float) -> GroupSample:
+        """The sample that some replies make up, in that order."""
+        return cls(
+            episodes=[episode for reply in replies for episode in reply.episodes],
+            records=[record for reply in replies for record in reply.records],
+            numbers=[number for reply in replies for number in reply.numbers],
+            metrics=[reply.metrics for reply in replies],
+            num_env_steps=sum(reply.num_env_steps for reply in replies),
+            num_episodes_lost=sum(reply.num_episodes_lost for reply in replies),
+            num_env_steps_lost=sum(reply.num_env_steps_lost for reply in replies),
+            repair_s=repair_s + sum(reply.restarts.repair_s for reply in replies),
+            num_sub_env_restarts=sum(reply.restarts.count for reply in replies),
+            times=sum((reply.times for reply in replies), PlayTimes()),
+        )
+
+
+# ---- ticket play
+
+_LOGGER = logging.getLogger(__name__)
+
+_STUCK_AFTER_S: Final = 1.0
+_STUCK_AT_THE_END_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.1
+_MOST_HOLDERS: Final = 2
+_TRIES_WITHOUT_PROGRESS: Final = 2
+_MOST_FAILURES: Final = 20
+
+# Single tickets find what all together find, but for callbacks: those hear of them one by one.
+_FAILURES_BEFORE_DIVIDING: Final = 3
+_FAILURES_BEFORE_DIVIDING_FOR_CALLBACKS: Final = 10
+
+Healthy = Callable[[], list[int]]
+"""The numbers of the runners that can be asked; raises if there are none."""
+
+OnOver = Callable[[RoundResult], None]
+"""Told, once, what came out of the round in which the tickets were played."""
+
+
+@dataclass(eq=False)
+class _Share:
+    """Tickets that one request asks for.
+
+    Attributes:
+        tickets: at least one.
+        tries: how often they were asked for.
+        failed: the attempts that failed.
+        num_holders: runners that play them now.
+        is_done: somebody has answered.
+    """
+
+    tickets: tuple[Assignment, ...]
+    tries: int = 0
+    failed: Attempts = field(default_factory=Attempts)
+    num_holders: int = 0
+    is_done: bool = False
+
+    @property
+    def may_be_tried_again(self) -> bool:
+        """Whether it is worth another try where nobody waits for it."""
+        failed = self.failed
+        return (
+            failed.num_without_progress < _TRIES_WITHOUT_PROGRESS
+            and failed.num_failures < _MOST_FAILURES
+        )
+
+
+class TicketPlay:
+    """Plays tickets until each has an answer, at once (`finish`) or bit by bit (`advance`).
+
+    Attributes:
+        tickets: all of them.
+        missing: tickets that nobody could play; only where not all are waited for.
+        is_abandoned: it was ended, or an error ended it; there is no outcome.
+    """
+
+    def __init__(
+        self,
+        round_: Round,
+        places: Mapping[int, RunnerPlace],
+        healthy: Healthy,
+        on_over: OnOver,
+        *,
+        tickets: Sequence[Assignment],
+        request: SampleRequest,
+        stall_limit_s: float | None,
+        limited_by: str,
+        waits_for_all: bool,
+    ) -> None:
+        """Asks every runner for its share of the tickets.
+
+        Args:
+            round_: the round in which they are asked.
+            places: those of the runners, by number.
+            healthy: says whom to ask.
+            on_over: told when all is over.
+            tickets: what to play.
+            request: what to ask, tickets aside.
+            stall_limit_s: a runner without progress for so long is replaced; None waits.
+            limited_by: the setting that says so.
+            waits_for_all: every ticket is played, whatever it takes, or an error is raised. Else
+                the share of a runner that is stuck or has failed is handed to an idle one, and a
+                ticket that fails there as well is missing.
+        """
+        self.tickets = tuple(tickets)
+        self.missing: list[Assignment] = []
+        self.is_abandoned = False
+        self._is_told_to_end = False
+        self._round = round_
+        self._places = places
+        self._healthy = healthy
+        self._on_over = on_over
+        self._request = request
+        self._stall_limit_s, self._limited_by = stall_limit_s, limited_by
+        self._waits_for_all = waits_for_all
+        self._waiting: deque[_Share] = deque()
+        self._hands: dict[int, _Share] = {}
+        # By runner and first ticket, in the order in which they came.
+        self._replies: list[tuple[int, int, SampleReply]] = []
+        self._creation_metrics: dict[int, list[Any]] = {}
+        self._result: RoundResult | None = None
+        indices = healthy()
+        if request.steps_per_chunk is not None:  # a ticket for each sub-env that there is
+            tickets = tickets[: sum(places[index].spec.num_envs for index in indices)]
+        shares = [tuple(tickets[number :: len(indices)]) for number in range(len(indices))]
+        self._waiting.extend(_Share(share) for share in shares if share)
+        round_.begin({})
+        try:
+            self._hand_out()
+        except BaseException:
+            self.abandon()
+            raise
+
+    # ---- playing
+
+    def finish(self) -> None:
+        """Waits until it is over; an interrupt ends it."""
+        try:
+            while not self.advance(_LOOK_EVERY_S):
+                pass
+        except BaseException:
+            self.abandon()
+            raise
+
+    def advance(self, timeout_s: float = 0.0) -> bool:
+        """Takes the answers that are there and hands out what is left to play.
+
+        Args:
+            timeout_s: how long to wait if there is none.
+
+        Returns:
+            whether it is over.
+        """
+        if self._result is not None or self.is_abandoned:
+            return True
+        try:
+            self._round.advance(timeout_s)
+            self._take_answers()
+            self._take_failures()
+            self._drop_who_does_not_end()
+            self._hand_out()
+        except BaseException:
+            self.abandon()
+            raise
+        if self._waiting or any(not share.is_done for share in self._hands.values()):
+            return False
+        if self._hands:
+            self._round.abandon()  # whoever still plays what others have played
+        self._result = self._round.end()
+        self._on_over(self._result)
+        return True
+
+    def tell_to_end(self) -> None:
+        """Tells requests that go on until they are told that it is time."""
+        self._is_told_to_end = True
+        if isinstance(self._round, RequestRound):
+            self._round.tell_to_end()
+
+    @property
+    def num_answers(self) -> int:
+        """How many requests were answered."""
+        return len(self._replies)
+
+    def commit_again(self, *, since: int) -> None:
+        """Takes over where runners stood after answers, when the places were put back to before.
+
+        Those answers are there, whatever else is undone: nobody will play these tickets again.
+
+        Args:
+            since: how many had been answered then.
+        """
+        if self.is_abandoned:
+            return
+        for index, _, reply in self._replies[since:]:
+            place = self._places[index]
+            place.commit(reply.positions, reply.callbacks)
+            place.has_answered = place.is_continued = place.is_ahead = True
+
+    def abandon(self) -> None:
+        """Ends whoever plays; nothing more will come of it."""
+        self.is_abandoned = True
+        self._round.abandon()
+
+    # ---- handing out
+
+    def _hand_out(self) -> None:
+        for index in self._healthy():
+            if index in self._hands:
+                continue
+            share = self._next_share()
+            if share is None:
+                return
+            self._ask(index, share)
+
+    def _next_share(self) -> _Share | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._waits_for_all or not isinstance(self._round, RequestRound):
+            return None
+        for index, share in self._hands.items():
+            is_free = not share.is_done and share.num_holders == 1 and share.tries < _MOST_HOLDERS
+            if is_free and self._round.is_stuck(index, for_s=_STUCK_AFTER_S):
+                return share
+        return None
+
+    def _ask(self, index: int, share: _Share) -> None:
+        place = self._places[index]
+        place.positions = tuple(
+            SlotPosition(tasks=position.task_now) for position in place.positions
+        )
+        share.tries += 1
+        share.num_holders += 1
+        self._hands[index] = share
+        self._round.ask(
+            index,
+            Ask(
+                "sample",
+                (replace(self._request, assignments=share.tickets),),
+                stall_limit_s=self._stall_limit_s,
+                limited_by=self._limited_by,
+                must_be_played=self._waits_for_all,
+                handed_back_after=self._failures_before_hand_back(place, share),
+            ),
+        )
+
+    def _failures_before_hand_back(self, place: RunnerPlace, share: _Share) -> int | None:
+        if not self._waits_for_all:
+            return 1
+        if len(share.tickets) == 1 or self._request.steps_per_chunk is not None:
+            return None
+        callbacks = place.spec.callbacks
+        if callbacks.classes or callbacks.functions:
+            return _FAILURES_BEFORE_DIVIDING_FOR_CALLBACKS
+        return _FAILURES_BEFORE_DIVIDING
+
+    # ---- taking
+
+    def _take_answers(self) -> None:
+        for index, reply in self._round.take_answers().items():
+            share = self._hands.pop(index)
+            share.num_holders -= 1
+            if share.is_done:
+                continue  # not committed: the runner is put back before it is asked again
+            share.is_done = True
+            place = self._places[index]
+            self._creation_metrics.setdefault(index, place.take_creation_metrics())
+            place.commit_reply(reply)
+            self._replies.append((index, share.tickets[0].ticket or 0, reply))
+
+    def _take_failures(self) -> None:
+        for index, attempt in self._round.take_handed_back().items():
+            share = self._hands.pop(index)
+            share.failed.add(attempt)
+            self._give_back(share)
+        for index in [index for index in self._hands if self._places[index].is_given_up]:
+            share = self._hands.pop(index)
+            if self._waits_for_all:
+                self._waiting.append(share)
+            else:
+                self._give_back(share)
+
+    def _drop_who_does_not_end(self) -> None:
+        """Waits for nobody who hangs when an evaluation without fixed length is to end."""
+        if not self._is_told_to_end or not isinstance(self._round, RequestRound):
+            return
+        for index, share in self._hands.items():
+            if not share.is_done and self._round.is_stuck(index, for_s=_STUCK_AT_THE_END_S):
+                share.is_done = True
+                self.missing += share.tickets
+                _LOGGER.warning(
+                    "%s hangs at the end of an evaluation; what it played is left out.",
+                    self._places[index].name.capitalize(),
+                )
+
+    def _give_back(self, share: _Share) -> None:
+        """Lets others try what a runner could not play, ticket by ticket."""
+        share.num_holders -= 1
+        if share.is_done or share.num_holders:
+            return
+        if self._request.steps_per_chunk is not None:
+            self.missing += share.tickets  # it is not owed
+        elif len(share.tickets) > 1:
+            # One of them is to blame: the others get as many tries as they need.
+            self._waiting.extend(_Share((ticket,)) for ticket in share.tickets)
+        elif share.may_be_tried_again:
+            self._waiting.append(share)
+        else:
+            self.missing.append(share.tickets[0])
+
+    # ---- what came out
+
+    def sample(self) -> GroupSample:
+        """What was played, in the order of the tickets."""
+        if self._result is None:
+            raise RuntimeError("The tickets are still being played.")
+        replies = [reply for *_, reply in sorted(self._replies, key=lambda answer: answer[1])]
+        sample = GroupSample.of(replies, repair_s=self._result.repair_s)
+        created = [
+            metrics for _, made in sorted(self._creation_metrics.items()) for metrics in made
+        ]
+        return replace(sample, metrics=created + sample.metrics)

@@ -1,0 +1,376 @@
+"""The worker's side: what runs inside a worker process, and what it prints.
+
+The worker's side: what runs inside a worker process.
+A worker holds one *servant*, an object that a packed factory makes, and calls its methods as it is
+told:
+
+    initialize(...)           the executor's initializer: signal handlers, parent watch, BLAS
+    construct(factory)        unpacks the factory, calls it, keeps the servant
+    call(method, arguments)   calls a method of the servant, answers with a packed Reply
+    end_in_order()            closes the servant, runs the `atexit` handlers of the user's code
+
+No error leaves this module by itself: all come back as `Failure`, because an error that the
+executor cannot pickle would break the pool.
+
+What workers print: whole lines, although several processes write to one place.
+Python collects what is printed into a pipe or file and writes it in blocks, whose borders are in
+the middle of lines; those of two processes then end up in each other. The operating system keeps a
+write to a pipe in one piece if it is small (`PIPE_BUF`, 4096 bytes on Linux).
+
+No processes from processes without end.
+A class or function of a module travels as the module's name, and the receiving process imports the
+module. If that very import trains, the process starts processes of its own, which import it, too.
+The program itself is safe from that (`process_start`): what it defines travels by value.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import io
+import logging
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from multiprocessing import forkserver, util
+from typing import Any, BinaryIO, Final, cast
+
+import cloudpickle
+
+from trainer.errors import DebuggerError, RunnerError
+from trainer.runtime.messages import Reply, describe_failure, pack
+from trainer.runtime.process_groups import lead_group
+from trainer.runtime.process_start import ImportPath
+from trainer.runtime.signals import FOR_MAIN_PROCESS
+from trainer.runtime.threads import set_blas_threads
+
+# ---- worker output
+
+_ONE_PIECE_BYTES: Final[int] = getattr(select, "PIPE_BUF", 512)
+
+
+class WholeLines(io.BufferedIOBase):
+    """Keeps the beginning of a line until its end comes, then writes it.
+
+    Several lines at once are written in pieces that end with a line, except within a line that is
+    longer than a piece can be. `flush()` writes what there is.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Writes to an open file; closing this object does not close that."""
+        self._descriptor = descriptor
+        self._beginning = b""
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def isatty(self) -> bool:
+        """Whether it writes to a terminal."""
+        return os.isatty(self._descriptor)
+
+    def fileno(self) -> int:
+        """The number of the open file."""
+        return self._descriptor
+
+    def write(self, data: Any) -> int:
+        """Takes bytes; returns how many, which is all of them."""
+        everything = self._beginning + bytes(data)
+        end = everything.rfind(b"\n") + 1
+        if len(everything) - end > _ONE_PIECE_BYTES:
+            end = len(everything)
+        self._beginning = everything[end:]
+        self._write_out(everything[:end])
+        return len(data)
+
+    def flush(self) -> None:
+        """Writes the line that has no end yet."""
+        rest, self._beginning = self._beginning, b""
+        self._write_out(rest)
+
+    def _write_out(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._descriptor, data[: _end_of_piece(data)]) :]
+
+
+def _end_of_piece(data: bytes) -> int:
+    if len(data) <= _ONE_PIECE_BYTES:
+        return len(data)
+    return data.rfind(b"\n", 0, _ONE_PIECE_BYTES) + 1 or _ONE_PIECE_BYTES
+
+
+def print_whole_lines() -> None:
+    """Lets what this process prints appear line by line, each in one piece."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        # It may be missing or closed, or an object of its own kind without a file.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            lines = io.TextIOWrapper(
+                cast(BinaryIO, WholeLines(stream.fileno())),
+                encoding=stream.encoding,
+                errors=stream.errors,
+                write_through=True,  # line by line is our business
+            )
+            setattr(sys, name, lines)
+
+
+def flush_output() -> None:
+    """Lets a line that is not finished yet appear now, and not be lost later."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the stream may be closed or missing
+            stream.flush()
+
+
+# ---- unpacking
+
+
+class _Unpacking:
+    """What this process is doing; global because a process is one thing."""
+
+    is_unpacking = False
+
+
+def unpack(packed: bytes) -> Any:
+    """Unpickles what came from another process; the user's modules are imported by that."""
+    _Unpacking.is_unpacking = True
+    try:
+        return cloudpickle.loads(packed)
+    finally:
+        _Unpacking.is_unpacking = False
+
+
+def refuse_while_unpacking(what: str) -> None:
+    """Raises a RunnerError while `unpack` runs.
+
+    Args:
+        what: the processes that were to be started.
+    """
+    if _Unpacking.is_unpacking:
+        raise RunnerError(
+            f"{what} were to be started while one of your modules was imported by a process that "
+            "needs a class or function of it; each would start further ones, without end. Build "
+            'and train in a function, or under `if __name__ == "__main__":`, so that importing the '
+            "module starts nothing; or run the module itself as the program."
+        )
+
+
+# ---- worker main
+
+NO_DEBUGGER_HERE: Final = (
+    "in a process of its own, which has no terminal. To debug an env or a callback, let runners "
+    "live in the main process: config.env_runners(num_env_runners=0), and "
+    "evaluation_num_env_runners=0 for evaluation. Both play the same episodes there."
+)
+_PR_SET_PDEATHSIG = 1
+NUM_NOTES: Final = 6
+
+
+class CallSignals(ctypes.Structure):
+    """What both sides tell each other, in shared memory, while a call is under way.
+
+    Attributes:
+        num_signs: raised by the servant while it makes progress.
+        must_end: set by the main process: a call without an end of its own is to end now.
+        notes: what the servant would like to have known if its process dies; what the numbers mean
+            is the servant's own.
+    """
+
+    num_signs: int
+    must_end: bool
+    notes: Any
+    _fields_ = (
+        ("num_signs", ctypes.c_uint64),
+        ("must_end", ctypes.c_bool),
+        ("notes", ctypes.c_int64 * NUM_NOTES),
+    )
+
+
+TakeOver = Callable[[], object]
+"""What a new process calls first: it brings something of the main process along."""
+
+
+class _Process:
+    """All that a worker process remembers between calls.
+
+    The one object that is global, because calls are functions.
+    """
+
+    servant: Any = None
+    signals: CallSignals | None = None
+
+
+def initialize(
+    signals: CallSignals,
+    *,
+    has_forkserver: bool,
+    import_path: ImportPath,
+    take_over: TakeOver | None,
+) -> None:
+    """Prepares a fresh process.
+
+    Args:
+        signals: those of this worker's place.
+        has_forkserver: whether the operating system's parent of this process is a fork server.
+        import_path: where the user's modules are found; this library is imported already.
+        take_over: called once the user's modules can be found; see `WorkerPool`.
+    """
+    prepare_process(import_path, take_over)
+    _Process.signals = signals
+    die_with_parent(has_forkserver=has_forkserver)
+
+
+def prepare_process(import_path: ImportPath, take_over: TakeOver | None) -> None:
+    """What every process of ours does first; it does not yet end with its parent."""
+    lead_group()
+    _forget_inherited_ends()
+    if sys.breakpointhook is sys.__breakpointhook__:
+        sys.breakpointhook = _refuse_breakpoint
+    import_path.take_over()
+    if take_over is not None:
+        take_over()
+    print_whole_lines()
+    # They reach the whole process group; the main process alone decides what they mean.
+    for number in FOR_MAIN_PROCESS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_MAIN_PROCESS)  # see `process_start.starting`
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # stderr may be closed or replaced by an object without a file.
+    with contextlib.suppress(Exception):
+        faulthandler.enable()
+    set_blas_threads(1)
+
+
+def _forget_inherited_ends() -> None:
+    """From here on, what is registered for the end of the process is the user's code's own.
+
+    A process that is copied from a fork server has what modules registered there, such as folders
+    to be removed. They are the server's.
+    """
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+        finalizer.atexit = False
+    clear = getattr(atexit, "_clear", None)
+    if clear is None:
+        return
+    clear()
+    # Python's own, which do for this process what they would do for any.
+    run_finalizers = getattr(weakref.finalize, "_exitfunc", None)
+    end_multiprocessing = getattr(util, "_exit_function", None)
+    for function in (logging.shutdown, run_finalizers, end_multiprocessing):
+        if function is not None:
+            atexit.register(function)
+
+
+def _refuse_breakpoint(*arguments: Any, **settings: Any) -> Any:
+    """What `breakpoint()` does here, unless PYTHONBREAKPOINT says something else than pdb."""
+    if os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace"):
+        return sys.__breakpointhook__(*arguments, **settings)  # noqa: T100 - as the user said
+    caller = sys._getframe(1)
+    raise DebuggerError(
+        f"breakpoint() was called at {caller.f_code.co_filename}:{caller.f_lineno}, "
+        f"{NO_DEBUGGER_HERE}"
+    )
+
+
+def die_with_parent(*, has_forkserver: bool) -> None:
+    """Ends this process when the one that asked for it has ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def watch() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    if has_forkserver and sys.platform == "linux":
+        # The thread above cannot run while C code holds the interpreter lock. The kernel can: the
+        # fork server ends with the main process, and takes its children along. (Not with spawn:
+        # there the "parent" is the *thread* that started us, which may end long before the main
+        # process.)
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _let_forkserver_end()
+
+
+def _let_forkserver_end() -> None:
+    """Closes our copy of the pipe by which the fork server notices that the main process is gone.
+
+    Each worker inherits the pipe's writing end, so that the fork server would outlive the main
+    process as long as one worker does. There is no public way to it; without this, only workers
+    that hold the interpreter lock at that moment stay behind.
+    """
+    server = getattr(forkserver, "_forkserver", None)
+    alive_fd = getattr(server, "_forkserver_alive_fd", None)
+    if server is not None and isinstance(alive_fd, int):
+        server._forkserver_alive_fd = None
+        os.close(alive_fd)
+
+
+def construct(packed_factory: bytes) -> bytes:
+    """Makes the servant by calling the factory with the shared signals.
+
+    Returns:
+        a packed `Reply` with the servant's `report()`.
+    """
+    try:
+        factory: Callable[[CallSignals | None], Any] = unpack(packed_factory)
+        servant = factory(_Process.signals)
+        _Process.servant = servant
+        return _packed_reply(servant.report())
+    except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
+        return pack(Reply(failure=describe_failure(error)))
+    finally:
+        flush_output()
+
+
+def call(method: str, packed_arguments: bytes) -> bytes:
+    """Calls `servant.method(*arguments)`.
+
+    Returns:
+        a packed `Reply`; the servant's `failure_context()` is added to what the method raises.
+    """
+    servant = _Process.servant
+    try:
+        arguments = unpack(packed_arguments)
+        return _packed_reply(getattr(servant, method)(*arguments))
+    except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
+        return pack(
+            Reply(failure=describe_failure(error, servant.failure_context() if servant else None))
+        )
+    finally:
+        flush_output()
+
+
+def end_in_order() -> bytes:
+    """Closes the servant, then does what Python does at the end of a program.
+
+    The process itself is ended by its parent, which waits for this no longer than it likes.
+
+    Returns:
+        what `call("close")` returns.
+    """
+    reply = call("close", pack(()))
+    # multiprocessing ends its processes without them, and there is no public way.
+    run_handlers = getattr(atexit, "_run_exitfuncs", None)
+    if run_handlers is not None:
+        run_handlers()
+    flush_output()
+    return reply
+
+
+def _packed_reply(value: object) -> bytes:
+    try:
+        return pack(Reply(value=value))
+    except Exception as error:  # noqa: BLE001 - told to the main process, which raises it
+        return pack(Reply(failure=describe_failure(error)))
+
+
+def process_id() -> int:
+    """The worker's process id: the smallest call there is, used to see that a process answers."""
+    return os.getpid()

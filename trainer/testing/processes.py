@@ -1,0 +1,306 @@
+"""Processes in tests: killing them, waiting for them, and whether any is left behind.
+
+Kills processes from outside, at moments that follow from a seed.
+
+Whether a piece of code leaves nothing behind: processes, threads, open files, shared memory.
+
+Waiting for what other processes do, in tests.
+By looking again until a deadline, never by sleeping and hoping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import numpy as np
+
+from trainer.actors.registry import registry_of_this_process
+from trainer.runtime.process_groups import reaper_pid, reaper_pipe
+
+# ---- killer
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One signal that was sent.
+
+    Attributes:
+        at_s: when, in seconds since the killer began.
+        pid: to which process.
+        signal_number: which signal.
+    """
+
+    at_s: float
+    pid: int
+    signal_number: int
+
+
+class RandomKiller:
+    """Sends signals to some of the given processes again and again, while its block lasts.
+
+        pids = lambda: algo.env_runner_group.env_runner_pids().values()
+        with RandomKiller(pids, seed=1, mean_delay_s=0.05) as killer:
+            algo.train()
+        print(killer.kills)
+
+    The delays and the choices follow from the seed: delays are drawn from an exponential
+    distribution, and each time the positions, in what `pids` gives, of one or more processes. What
+    they hit depends on how fast the others are, of course; `kills` says what was hit, one that was
+    about to end anyway included.
+
+    Attributes:
+        kills: what was done so far, in order of time.
+    """
+
+    def __init__(
+        self,
+        pids: Callable[[], Iterable[int]],
+        *,
+        seed: int,
+        mean_delay_s: float = 0.05,
+        most_kills: int | None = None,
+        most_at_once: int = 1,
+        signals: Sequence[int] = (signal.SIGKILL,),
+    ) -> None:
+        """Prepares a killer; it begins with its block.
+
+        Args:
+            pids: gives the processes that live now; called from a thread of the killer.
+            seed: of delays and choices.
+            mean_delay_s: between two strikes, on average.
+            most_kills: it ends after so many signals; None goes on until its block ends.
+            most_at_once: how many processes one strike may hit.
+            signals: what to send; one of them is drawn each time.
+        """
+        self.kills: list[Kill] = []
+        self._pids = pids
+        self._rng = np.random.default_rng(seed)
+        self._mean_delay_s = mean_delay_s
+        self._most_kills = most_kills
+        self._most_at_once = most_at_once
+        self._signals = tuple(signals)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name="random-killer", daemon=True)
+
+    def __enter__(self) -> RandomKiller:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _go_on(self) -> None:
+        begun = time.monotonic()
+        while not self._is_over.wait(self._rng.exponential(self._mean_delay_s)):
+            # Drawn before anybody is looked at, so that what happens does not change what follows.
+            count = int(self._rng.integers(1, self._most_at_once + 1))
+            shares = self._rng.random(count)
+            number = self._signals[int(self._rng.integers(len(self._signals)))]
+            pids = list(self._pids())
+            for pid in {pids[int(share * len(pids))] for share in shares if pids}:
+                if self._most_kills is not None and len(self.kills) >= self._most_kills:
+                    return
+                try:
+                    os.kill(pid, number)
+                except ProcessLookupError:
+                    continue  # it has ended a moment ago
+                self.kills.append(Kill(time.monotonic() - begun, pid, number))
+
+
+# ---- waiting
+
+_PATIENCE_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 0.005
+
+
+def wait_until(condition: Callable[[], bool], *, within_s: float = _PATIENCE_S) -> bool:
+    """Looks again and again until the condition holds.
+
+    Args:
+        condition: called about 200 times per second.
+        within_s: seconds until it gives up.
+
+    Returns:
+        whether the condition held in time.
+    """
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_AGAIN_S)
+    return True
+
+
+def is_process_alive(pid: int) -> bool:
+    """Whether a process exists and has not ended.
+
+    One that has ended but was not collected by its parent counts as ended.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    state = subprocess.run(  # noqa: S603 - a fixed program and a number
+        ["ps", "-o", "stat=", "-p", str(pid)],  # noqa: S607 - its folder differs between systems
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return bool(state.stdout.strip()) and not state.stdout.strip().startswith("Z")
+
+
+# ---- leaks
+
+_HAS_PROC: Final = Path("/proc/self/fd").is_dir()
+_DESCRIPTORS: Final = Path("/proc/self/fd" if _HAS_PROC else "/dev/fd")
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the place of shared memory, not of files
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What a process has, each by a key of its own and with a text that says what it is.
+
+    Attributes:
+        processes: its children and theirs, without the helpers that multiprocessing keeps.
+        threads: its threads.
+        files: its open file descriptors, likewise.
+        shared_memory: named blocks of shared memory of this user, on Linux.
+    """
+
+    processes: dict[object, str]
+    threads: dict[object, str]
+    files: dict[object, str]
+    shared_memory: dict[object, str]
+
+    @classmethod
+    def now(cls) -> Belongings:
+        """What this process has now."""
+        return cls(
+            _descendants(),
+            {thread: thread.name for thread in threading.enumerate()},
+            _open_files(),
+            _shared_blocks(),
+        )
+
+    def beyond(self, before: Belongings) -> list[str]:
+        """What is here and was not before, a line each."""
+        kinds = ("processes", "threads", "files", "shared_memory")
+        return [
+            f"{kind}: {text}"
+            for kind in kinds
+            for key, text in getattr(self, kind).items()
+            if key not in getattr(before, kind)
+        ]
+
+
+@contextlib.contextmanager
+def no_leaks(*, within_s: float = 5.0) -> Iterator[None]:
+    """Fails if more is there after the block than before it.
+
+    What a process keeps for the next use is no leak: the fork server, the resource tracker and the
+    shared pages of multiprocessing, the reaper (`trainer.runtime.process_groups`), and the folder
+    in which actors are found.
+
+    Args:
+        within_s: how long after the block things may take to end.
+
+    Raises:
+        AssertionError: names every process, thread, file and block of shared memory left behind.
+    """
+    registry_of_this_process()
+    before = Belongings.now()
+    yield
+    gc.collect()
+    if not wait_until(lambda: not Belongings.now().beyond(before), within_s=within_s):
+        left = Belongings.now().beyond(before)
+        raise AssertionError("Something is left behind:\n  " + "\n  ".join(left))
+
+
+def _descendants() -> dict[object, str]:
+    told = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,stat=,comm="],  # noqa: S607 - its folder differs
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    lines = [line.split(None, 3) for line in told.splitlines()]
+    helpers = _helper_pids()
+    found: dict[object, str] = {}
+    parents = {os.getpid()}
+    while parents:
+        children = {int(line[0]) for line in lines if int(line[1]) in parents}
+        for pid, _, state, name in lines:
+            # The `ps` that tells it is a child as well, and has ended by now.
+            is_told = int(pid) in children and int(pid) not in helpers and name.strip() != "ps"
+            if is_told and not state.startswith("Z"):
+                found[int(pid)] = f"{pid} ({name.strip()})"
+        parents = children
+    return found
+
+
+def _helper_pids() -> set[int]:
+    """The processes that are kept for the next use; multiprocessing has no public way to its."""
+    helpers = (
+        reaper_pid(),
+        getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None),
+        getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None),
+    )
+    return {pid for pid in helpers if pid is not None}
+
+
+def _open_files() -> dict[object, str]:
+    helpers = (
+        reaper_pipe(),
+        getattr(getattr(forkserver, "_forkserver", None), "_forkserver_alive_fd", None),
+        getattr(getattr(resource_tracker, "_resource_tracker", None), "_fd", None),
+    )
+    found: dict[object, str] = {}
+    for path in _DESCRIPTORS.iterdir():
+        if int(path.name) in helpers:
+            continue
+        try:
+            target = str(path.readlink())
+        except OSError:
+            if _HAS_PROC:
+                continue  # it was open for this listing only
+            target = ""  # elsewhere these are no links
+        if not Path(target).name.startswith("pym-"):
+            found[path.name, target] = f"{path.name} {target}".strip()
+    return found
+
+
+def _shared_blocks() -> dict[object, str]:
+    """Blocks that this process has mapped, and those by name that have no owner to be asked."""
+    if not (_HAS_PROC and _SHARED_MEMORY.is_dir()):
+        return {}
+    found: dict[object, str] = {}
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        *_, path = line.split(None, 5)
+        if path.startswith(f"{_SHARED_MEMORY}/"):
+            found[path] = path
+    for file in _SHARED_MEMORY.iterdir():
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            # Semaphores of other programs come and go here all the time.
+            if file.stat().st_uid == os.getuid() and not file.name.startswith("sem."):
+                found[str(file)] = str(file)
+    return {key: text for key, text in found.items() if "/pym-" not in text}
