@@ -30,7 +30,7 @@ from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
 from trainer.tune.stoppers import StopCriteria
 
-RowMaker = Callable[[Mapping[str, Any], float, int], tuple[float, float] | None | Exception]
+RowMaker = Callable[[Mapping[str, Any], float, int], tuple[float, float] | Exception | None]
 """(config, state before, row number) -> (new state, score); None: returned; or its error."""
 
 

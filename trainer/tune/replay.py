@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.config.values import same_value
+from trainer.config.settings import same_value
 from trainer.errors import JournalError
 from trainer.tune.journal_entries import (
     AmendEntry,

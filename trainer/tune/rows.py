@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from trainer.metrics import ResultDict
-from trainer.metrics.paths import nearest
-from trainer.metrics.rllib_keys import OLD_KEYS
+from trainer.metrics.options import nearest
+from trainer.metrics.rllib_names import OLD_KEYS
 
 Row = Mapping[str, Any]
 """What a trial reported: a nested dict of plain values."""

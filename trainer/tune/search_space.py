@@ -23,8 +23,7 @@ import numpy as np
 
 from checkpoints.arguments import shown
 from trainer.config import AlgorithmConfig
-from trainer.config.problems import nearest
-from trainer.config.values import same_value
+from trainer.config.settings import nearest, same_value
 from trainer.errors import SearchSpaceError
 from trainer.types import ToBeDrawn
 
@@ -398,6 +397,15 @@ def _domains(value: Any, path: Path) -> Iterator[tuple[Path, Domain]]:
             yield from _domains(entry, (*path, index))
 
 
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """All that is in nested dicts, whatever it is."""
+    if isinstance(value, Mapping) and value and set(value) != {_GRID_KEY}:
+        for key, entry in value.items():
+            yield from _leaves(entry, (*path, key))
+    else:
+        yield path, value
+
+
 def _name(path: Path) -> str:
     return "/".join(str(part) for part in path)
 
@@ -580,6 +588,13 @@ class SearchSpace:
         if known is not None:
             return known
         return (name,) if name in self._tree else tuple(name.split("/"))
+
+    def describe(self) -> dict[str, str]:
+        """The parameters as they are written, and constants, for the journal's header."""
+        constants = {_name(path): value for path, value in _leaves(self._tree, ())}
+        return {name: repr(domain) for name, domain in self.parameters.items()} | {
+            name: shown(value) for name, value in constants.items() if name not in self.parameters
+        }
 
     def unresolved(self) -> Any:
         """The tree that parameters stand in, domains included; not to be changed."""
