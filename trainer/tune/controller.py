@@ -6,7 +6,8 @@ a lane is free or holds one trial. A turn has two parts:
     filling    free lanes in ascending order get the next trial: those that the scheduler resumes,
                in its order, then the next suggestion. A trial takes a lane if the CPUs asked for,
                with it, are at most those there are, or if all lanes are free; else filling ends.
-    reports    for each lane in ascending order, the next row of its trial is decided on, or its end.
+    reports    for each lane in ascending order, the next row, or the end, of its trial is
+               decided on.
 
 All decisions are one sequence, and each sees exactly what came before. Rows of a trial follow from
 its config and seed, decisions follow from rows in order: so the sequence is a function of the plan,
@@ -151,6 +152,7 @@ class Controller:
         self._plan = plan
         self._stop = plan.stop
         self._searcher, self._scheduler = plan.searcher, plan.scheduler
+        self._scheduler.extend(plan.space)
         self._searcher.set_search_properties(plan.metric, plan.mode)
         self._searcher.begin(SearchContext(plan.space, plan.seed, plan.num_samples))
         self._scheduler.set_search_properties(plan.metric, plan.mode)
@@ -616,13 +618,12 @@ class Controller:
 
     def _count_row(self, event: Reported, decisions: Sequence[DecideEntry]) -> None:
         ref = CheckpointRef(event.trial, event.row_number)
-        if event.saving == "none" and any(
-            each.trial == event.trial and each.action == "pause" for each in decisions
-        ):
+        is_paused = any(each.trial == event.trial and each.action == "pause" for each in decisions)
+        if event.saving == "none" and (is_paused or ref in self._scheduler.pinned):
             raise TuneError(
-                f"{type(self._scheduler).__name__} pauses trial {event.trial:05d} after row "
-                f"{event.row_number}, which came without a checkpoint, so the trial could not go "
-                "on from there. Report one with such rows: tune.report(metrics, checkpoint=...)."
+                f"{type(self._scheduler).__name__} wants to go on from row {event.row_number} of "
+                f"trial {event.trial:05d} later, and the row came without a checkpoint. Report one "
+                "with such rows: tune.report(metrics, checkpoint=...)."
             )
         frequency = self._plan.save_frequency
         is_due = frequency > 0 and event.row_number % frequency == 0

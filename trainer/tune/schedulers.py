@@ -121,6 +121,9 @@ class TrialScheduler:
                     "your rows have."
                 )
 
+    def extend(self, space: SearchSpace) -> None:
+        """Adds to the space what the scheduler explores; called before `begin`."""
+
     def begin(self, context: SchedulerContext) -> None:
         """Called once before the first trial."""
 

@@ -493,6 +493,16 @@ class SearchSpace:
         """The class of the config that the space was written in, if it was one."""
         return None if self._config is None else type(self._config)
 
+    def add(self, name: str, domain: Domain) -> None:
+        """Adds a parameter that a scheduler explores, unless the space or the config has it."""
+        self.explored[name] = domain
+        if name not in self.parameters and self._constant(self.path_of(name)) is SearchSpace:
+            self.parameters[name] = domain
+
+    def value(self, params: Mapping[str, Any], name: str) -> Any:
+        """The value at a path of the config of some params; `SearchSpace` if it has none."""
+        return params[name] if name in params else self._constant(self.path_of(name))
+
     # ---- points
 
     def flat_point(
@@ -530,12 +540,15 @@ class SearchSpace:
             )
 
     def _constant(self, path: Path) -> Any:
+        """The value that is written at a path; `SearchSpace`, which nobody writes, if none is."""
         value: Any = self._tree
+        if self._config is not None and path and path[0] not in self._tree:
+            value = {path[0]: getattr(self._config, str(path[0]), None)}
         for part in path:
             try:
                 value = value[part]
             except (KeyError, IndexError, TypeError):
-                return SearchSpace  # equal to nothing that is written in a point
+                return SearchSpace
         return value
 
     # ---- drawing

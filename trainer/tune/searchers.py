@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 from zlib import crc32
 
 import numpy as np
@@ -383,7 +383,3 @@ def refuse_dependent_samples(space: SearchSpace, searcher: str) -> dict[str, Sam
             "and no other parameter. Add uniform(), choice() …, or leave search_alg out."
         )
     return found
-
-
-BASIC_NAMES: Final = ("random", "variant_generator")
-"""Names of `BasicVariantGenerator` for `create_searcher`."""
