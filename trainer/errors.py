@@ -30,7 +30,8 @@
     │   └── RemoteError                     stands for an error whose own class could not travel
     ├── TuneError                           an experiment cannot be run, restored or read
     │   ├── SearchSpaceError (ValueError)   a search space is written wrongly, or cannot be drawn
-    │   └── JournalError                    the journal of an experiment cannot be read
+    │   ├── JournalError                    the journal of an experiment cannot be read or written
+    │   └── TrialError                      a trial failed; has the text of its error
     └── AlgorithmStoppedError               an algorithm was used after stop()
 
 `callbacks.errors` and `checkpoints.errors` hold the trees of those packages.
@@ -175,7 +176,11 @@ class SearchSpaceError(TuneError, ValueError):
 
 
 class JournalError(TuneError):
-    """The journal of an experiment is damaged, or another version wrote it."""
+    """The journal of an experiment is damaged, of another version, or cannot be written."""
+
+
+class TrialError(TuneError):
+    """A trial failed; the message has the type, the text and the traceback of its error."""
 
 
 class AlgorithmStoppedError(TrainerError):

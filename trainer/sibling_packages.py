@@ -21,6 +21,7 @@ _OURS = frozenset(
         "seeding",
         "sibling_packages",
         "spaces",
+        "train",
         "types",
     }
 )

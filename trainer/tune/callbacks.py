@@ -120,87 +120,52 @@ class TrialView:
 class Callback:
     """Derive from it and write what you want to be told; every method does nothing.
 
-    Methods are called by keyword and may leave out arguments that they do not need.
+        class Printer(tune.Callback):
+            def on_trial_result(self, trial, result, **info):
+                print(trial.trial_id, result["loss"])
+
+    Methods are called by keyword and get the arguments that they name.
     """
 
-    def setup(
-        self,
-        stop: object = None,
-        num_samples: int | None = None,
-        total_num_samples: int | None = None,
-        **info: Any,
-    ) -> None:
-        """Before everything else."""
+    def setup(self, *_: Any, **info: Any) -> None:
+        """Before everything else: `stop`, `num_samples`, `total_num_samples`."""
 
-    def on_step_begin(self, iteration: int, trials: Sequence[TrialView], **info: Any) -> None:
-        """Before something that happened is looked at."""
+    def on_step_begin(self, *_: Any, **info: Any) -> None:
+        """Before a decision is carried out: `iteration`, `trials`."""
 
-    def on_step_end(self, iteration: int, trials: Sequence[TrialView], **info: Any) -> None:
-        """After all that followed from it was done."""
+    def on_step_end(self, *_: Any, **info: Any) -> None:
+        """After it was: `iteration`, `trials`."""
 
-    def on_trial_start(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        """A new trial starts."""
+    def on_trial_start(self, *_: Any, **info: Any) -> None:
+        """A new trial starts: `iteration`, `trials`, `trial`."""
 
-    def on_trial_restore(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        """A trial goes on: after a pause, an exploit, an error or a restore."""
+    def on_trial_restore(self, *_: Any, **info: Any) -> None:
+        """A trial goes on after a pause, an exploit, an error or a restore; the same arguments."""
 
-    def on_trial_save(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        """A checkpoint of a trial is complete."""
+    def on_trial_save(self, *_: Any, **info: Any) -> None:
+        """A checkpoint of a trial is complete; the same arguments."""
 
-    def on_trial_recover(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        """A trial's process was lost and is started again."""
+    def on_trial_recover(self, *_: Any, **info: Any) -> None:
+        """A trial's process was lost and is started again; the same arguments."""
 
-    def on_trial_result(
-        self,
-        iteration: int,
-        trials: Sequence[TrialView],
-        trial: TrialView,
-        result: Mapping[str, Any],
-        **info: Any,
-    ) -> None:
-        """A row counts."""
+    def on_trial_result(self, *_: Any, **info: Any) -> None:
+        """A row counts: `iteration`, `trials`, `trial`, `result`."""
 
-    def on_trial_complete(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        """A trial is over, without an error."""
+    def on_trial_complete(self, *_: Any, **info: Any) -> None:
+        """A trial is over, without an error: `iteration`, `trials`, `trial`."""
 
-    def on_trial_error(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        """A trial is over, with an error."""
+    def on_trial_error(self, *_: Any, **info: Any) -> None:
+        """A trial is over, with an error: `iteration`, `trials`, `trial`."""
 
-    def on_checkpoint(
-        self,
-        iteration: int,
-        trials: Sequence[TrialView],
-        trial: TrialView,
-        checkpoint: Checkpoint,
-        **info: Any,
-    ) -> None:
-        """A checkpoint of a trial is complete; says which."""
+    def on_checkpoint(self, *_: Any, **info: Any) -> None:
+        """A checkpoint is complete: `iteration`, `trials`, `trial`, `checkpoint`."""
 
-    def on_experiment_end(self, trials: Sequence[TrialView], **info: Any) -> None:
-        """All trials are over, or the experiment was ended."""
-
-    def get_state(self) -> Mapping[str, Any] | None:
-        """Plain data that `set_state` gets after a restore."""
-        return None
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `get_state` gave."""
+    def on_experiment_end(self, *_: Any, **info: Any) -> None:
+        """All trials are over, or the experiment was ended: `trials`."""
 
 
 class LoggerCallback(Callback):
-    """A callback that writes each trial's rows somewhere: write its five `log_trial_…` methods."""
+    """A callback that writes each trial's rows somewhere: write its `log_trial_…` methods."""
 
     def log_trial_start(self, trial: TrialView) -> None:
         """A trial starts."""
@@ -217,44 +182,29 @@ class LoggerCallback(Callback):
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
         """A trial is over."""
 
-    def on_trial_start(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_start(self, *_: Any, trial: TrialView, **__: Any) -> None:
         """See `Callback`."""
         self.log_trial_start(trial)
 
-    def on_trial_restore(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_restore(self, *_: Any, trial: TrialView, **__: Any) -> None:
         """See `Callback`."""
         self.log_trial_restore(trial)
 
-    def on_trial_save(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_save(self, *_: Any, trial: TrialView, **__: Any) -> None:
         """See `Callback`."""
         self.log_trial_save(trial)
 
     def on_trial_result(
-        self,
-        iteration: int,
-        trials: Sequence[TrialView],
-        trial: TrialView,
-        result: Mapping[str, Any],
-        **info: Any,
+        self, *_: Any, iteration: int, trial: TrialView, result: Mapping[str, Any], **__: Any
     ) -> None:
         """See `Callback`."""
         self.log_trial_result(iteration, trial, result)
 
-    def on_trial_complete(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_complete(self, *_: Any, trial: TrialView, **__: Any) -> None:
         """See `Callback`."""
         self.log_trial_end(trial, failed=False)
 
-    def on_trial_error(
-        self, iteration: int, trials: Sequence[TrialView], trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_error(self, *_: Any, trial: TrialView, **__: Any) -> None:
         """See `Callback`."""
         self.log_trial_end(trial, failed=True)
 
@@ -279,6 +229,7 @@ class CSVLoggerCallback(LoggerCallback):
 
     def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
         """Writes a row; one that comes again takes its old place."""
+        del iteration
         if trial.path not in self._sinks:
             self._sinks[trial.path] = _NumberedRows(self._sink(trial))
         self._sinks[trial.path].append(result, trial._trial.num_rows)
@@ -315,6 +266,7 @@ class TBXLoggerCallback(LoggerCallback):
 
     def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
         """Writes the numbers of a row, over env steps where it has them, else over its number."""
+        del iteration
         number = trial._trial.num_rows
         row = {"num_env_steps_sampled_lifetime": number, **row_of(result)}
         self._sink(trial).append({**row, "training_iteration": number})

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
-from trainer.errors import TuneError
+from trainer.errors import TrialError, TuneError
 from trainer.runtime.orderly_end import OrderlyEnd
 from trainer.tune.callbacks import CallbackCaller, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
@@ -65,10 +65,6 @@ _SYNC_EVERY_S: Final = 1.0
 _FINISHING_S: Final = 1.5
 _TELL_AWAITED_AFTER_S: Final = 30.0
 _ANY_RUN_AHEAD: Final = 64
-
-
-class TrialError(TuneError):
-    """A trial failed; the message has the type, the text and the traceback of its error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +126,7 @@ class Experiment:
         self._errors: dict[int, BaseException | None] = {}
         self._first_error: BaseException | None = None
         self._is_writing = True
+        self._read_rows: dict[int, list[dict[str, Any]]] = {}
         self.rows_differ = False
 
     # ---- beginning
@@ -140,33 +137,38 @@ class Experiment:
         self._steps.append(self.controller.begin())
 
     def restore(
-        self,
-        journal: JournalFile,
-        entries: list[Entry],
-        amendment: AmendEntry | None,
-        *,
-        elapsed_s: float = 0.0,
+        self, journal: JournalFile, entries: list[Entry], *, elapsed_s: float = 0.0
     ) -> None:
         """Goes on with an experiment from its journal.
 
         Args:
             journal: to go on with; it was read.
-            entries: what it holds, without the header.
-            amendment: what is to be changed.
+            entries: what it holds for the controller.
             elapsed_s: seconds that it ran before.
         """
         self._journal = journal
         self._elapsed_before_s = elapsed_s
-        self.records.find_folders()
-        self._read_rows: dict[int, list[dict[str, Any]]] = {}
-        step = self.controller.replay(entries, self._row_of)
-        self.records.read(entries)
+        step = self._replayed(entries)
+        self.records.read(entries, may_change=True)
         self.records.read_scores()
         self.records.sweep()
         self._steps.append(self._with_whole_rows(step))
-        if amendment is not None:
-            self._steps.append(self.controller.amend(amendment))
-        self._read_rows.clear()
+
+    def amend(self, change: AmendEntry) -> None:
+        """Changes what is still to be done, after `restore`."""
+        self._steps.append(self.controller.amend(change))
+
+    def look(self, entries: list[Entry]) -> None:
+        """Brings controller and records to where the journal ends; nothing is changed or run."""
+        self._replayed(entries)
+        self.records.read(entries, may_change=False)
+
+    def _replayed(self, entries: list[Entry]) -> Step:
+        self.records.find_folders()
+        self._read_rows = {}
+        step = self.controller.replay(entries, self._row_of)
+        self._read_rows = {}
+        return step
 
     def _row_of(self, number: int, row_number: int) -> Mapping[str, Any]:
         if number not in self._read_rows:
@@ -386,8 +388,10 @@ class Experiment:
         saves = [
             self._save_order(ref.trial, ref.row_number)
             for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.row_number)
-            if ref.trial == start.trial and ref.row_number <= start.row_number
-            and start.base_row < ref.row_number and not self._is_at_work_on(ref, lanes)
+            if ref.trial == start.trial
+            and ref.row_number <= start.row_number
+            and start.base_row < ref.row_number
+            and not self._is_at_work_on(ref, lanes)
         ]
         lanes[start.lane].begin(start, saves=saves)
         self._write_facts(start.trial)

@@ -1,4 +1,4 @@
-"""Lanes: where trials run. Each does what it is told, one thing after the other, and repairs itself.
+"""Lanes: where trials run. Each does what it is told, one thing after the other, and is repaired.
 
     lane.begin(start)       start a trial's process        -> Started, then a RowMade per row …
     lane.count(row)         so many rows are decided       -> further rows are made

@@ -367,7 +367,8 @@ def _surface(verbose: int) -> _Surface | None:
         live = importlib.import_module("rich.live").Live(auto_refresh=False, transient=False)
         plain = importlib.import_module("rich.text").Text
     except ImportError:
-        return _Surface(lambda text: print(f"\n{text}"), _nothing, 0.0)
+        lines = LineOutput()
+        return _Surface(lambda text: lines.write(f"\n{text}"), _nothing, 0.0)
     live.start()
     return _Surface(lambda text: live.update(plain(text), refresh=True), live.stop, _REDRAW_S)
 

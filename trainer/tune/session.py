@@ -1,8 +1,8 @@
 """What a function trainable talks to while it runs: `report`, `get_checkpoint`, `get_context`.
 
-A trial's function runs in a thread of the trial's process. `report` hands a row over and waits until
-the tuner wants the next one, so a function never runs ahead of what it was asked for, and is stopped
-there: `report` then raises `TrialStopped`.
+A trial's function runs in a thread of the trial's process. `report` hands a row over and waits
+until the tuner wants the next one, so a function never runs ahead of what it was asked for, and is
+stopped there: `report` then raises `TrialStopped`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _USER_POSITIONS: Final = 1 << 16
 """Positions from here on are the user's own (`TuneContext.rng`)."""
 
 
-class TrialStopped(BaseException):  # noqa: N818 - it is no error
+class TrialStopped(BaseException):
     """Ends a function trainable at `report()`: the trial was stopped.
 
     A `BaseException`, so that `except Exception` around user code does not swallow it; `finally`
@@ -229,7 +229,7 @@ def report(
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to go on from after a restart, a repair or an exploit; None at the beginning."""
+    """The checkpoint to go on from after a restart, repair or exploit; None at the beginning."""
     session = current_session()
     return None if session is None else session.checkpoint
 

@@ -34,6 +34,7 @@ ROWS_FILE: Final = "results.jsonl"
 TRIAL_FILE: Final = "trial.json"
 ERROR_FILE: Final = "error.txt"
 _CHECKPOINTS: Final = "checkpoints"
+_TAIL_BYTES: Final = 2**16
 _NOT_FINITE: Final = "_not_finite"
 """Paths of values that JSON cannot hold, with the values as text."""
 
@@ -123,6 +124,22 @@ class TrialFiles:
                     if row is None:
                         return
                     yield row
+
+    def last_row(self) -> dict[str, Any] | None:
+        """The newest whole row; None if there is none. Reads the end of the file only."""
+        if not self._rows_file.exists():
+            return None
+        with self._rows_file.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            tail_bytes = _TAIL_BYTES
+            while True:
+                file.seek(max(0, size - tail_bytes))
+                lines = file.read().splitlines(keepends=True)
+                whole = lines if tail_bytes >= size else lines[1:]
+                found = [row for line in whole[-2:] if (row := _row_of_line(line)) is not None]
+                if found or tail_bytes >= size:
+                    return found[-1] if found else None
+                tail_bytes *= 8
 
     def keep_rows(self, num_rows: int) -> int:
         """Drops the rows behind the first ones, and a torn line; returns how many there are."""

@@ -179,10 +179,12 @@ class TrialRecords:
             if isinstance(number, int):
                 self._folders[number] = path.name
 
-    def read(self, entries: Iterable[Entry]) -> None:
-        """Learns from the journal what rows and checkpoints there are.
+    def read(self, entries: Iterable[Entry], *, may_change: bool) -> None:
+        """Learns from the journal what rows and checkpoints there are, after the replay.
 
-        Call it after the controller's replay.
+        Args:
+            entries: of the journal.
+            may_change: cut rows off that do not count, and look whether checkpoints are whole.
         """
         num_rows: dict[int, int] = {}
         for entry in entries:
@@ -200,6 +202,10 @@ class TrialRecords:
                     num_rows.pop(number, None)
         for trial in self._controller.trials:
             record = self[trial.number]
+            present = [s for s in record.saved if record.files.checkpoint(s.name).is_dir()]
+            record.saved = present
+            if not may_change:
+                continue
             record.num_written = record.files.keep_rows(num_rows.get(trial.number, 0))
             if record.num_written < num_rows.get(trial.number, 0):
                 _LOGGER.warning(
@@ -209,8 +215,6 @@ class TrialRecords:
                     record.num_written + 1,
                     num_rows[trial.number],
                 )
-            present = [s for s in record.saved if record.files.checkpoint(s.name).is_dir()]
-            record.saved = present
             if not trial.status.is_over:
                 self._drop_damaged(record)
 

@@ -261,7 +261,7 @@ class TrialServant:
         """The row with what every row has; the user's own entries win, except `trial_id`."""
         now = dt.datetime.now(dt.timezone.utc).astimezone()
         hostname = socket.gethostname()
-        filled = {
+        return {
             "training_iteration": self._row_number,
             "time_this_iter_s": elapsed_s,
             "time_total_s": self._boot.time_total_s + self._since_restore_s,
@@ -277,7 +277,6 @@ class TrialServant:
             **row,
             "trial_id": self._boot.context.trial_id,
         }
-        return filled
 
 
 def _unpacked(thing: Any, name: str) -> Any:
