@@ -123,6 +123,7 @@ class Simulation:
         self.kill_every, self.tear = kill_every, tear
         self.processes: dict[int, Process] = {}
         self.states: dict[CheckpointRef, float] = {}  # what checkpoints hold: nothing is lost
+        self.made: dict[tuple[int, int], float] = {}  # what is in the files of trials
         self.outcome = Outcome()
         self.controller = Controller(make())
         self.num_kills = 0
@@ -160,11 +161,11 @@ class Simulation:
 
     def may_tear(self, entry: Mapping[str, Any]) -> bool:
         """Synced entries may be lost only if nobody acted on them; here all may but checkpoints."""
-        return entry["event"] != "checkpoint"
+        return bool(entry["event"] != "checkpoint")
 
     def whole_row(self, trial: int, row_number: int) -> dict[str, Any]:
         """A row that was counted or reported."""
-        return {"score": self.outcome.rows[trial, row_number], "training_iteration": row_number}
+        return {"score": self.made[trial, row_number], "training_iteration": row_number}
 
     # ---- processes
 
@@ -193,7 +194,7 @@ class Simulation:
         process.row_number += 1
         process.state, score = made
         self.states[CheckpointRef(start.trial, process.row_number)] = process.state
-        self.outcome.rows[start.trial, process.row_number] = score
+        self.made[start.trial, process.row_number] = score
         row = {"score": score, "training_iteration": process.row_number}
         return Reported(start.trial, start.start_number, process.row_number, row)
 
@@ -220,6 +221,7 @@ class Simulation:
             if action.save:
                 self.commit(CheckpointRef(action.trial, action.row_number))
         elif isinstance(action, CountRow):
+            self.outcome.rows[action.trial, action.row_number] = action.row["score"]
             if action.save:
                 self.commit(CheckpointRef(action.trial, action.row_number))
         else:
@@ -236,5 +238,5 @@ class Simulation:
             made = self.row_maker(start.config, state, row_number)
             assert isinstance(made, tuple)
             state = made[0]
-            assert made[1] == self.outcome.rows[start.trial, row_number]
+            assert made[1] == self.made[start.trial, row_number]
         return Process(start, state, start.row_number)

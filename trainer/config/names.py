@@ -43,7 +43,7 @@ from trainer.rllib_names.config_names import (
     REFUSED_SECTIONS,
     OldName,
 )
-from trainer.types import DEFAULT_MODULE_ID
+from trainer.types import DEFAULT_MODULE_ID, ToBeDrawn
 
 # ---- offered
 
@@ -473,7 +473,7 @@ def _translate_one(
     old = names.old_name(name) if name != setting.name else None
     if old is not None and old.none_is_silent and value is None:
         return
-    if setting.normalize is not None:
+    if setting.normalize is not None and not isinstance(value, ToBeDrawn):
         value = setting.normalize(value)
     if setting.holds_settings and isinstance(value, Mapping):
         inner = translate(names, value)
