@@ -132,6 +132,10 @@ class Simulation:
     def run(self) -> Outcome:
         """Until the experiment is over."""
         self.carry_out(self.controller.begin())
+        return self.run_on()
+
+    def run_on(self) -> Outcome:
+        """Until the end, from where it stands."""
         for _ in range(self.max_events):
             if self.controller.is_done:
                 for trial in self.controller.trials:

@@ -64,7 +64,7 @@ from trainer.tune.rows import AppearingKeys, Mode, Row, view_of
 from trainer.tune.schedulers import SchedulerContext, TrialScheduler, Verdict
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
-from trainer.tune.stoppers import StopCriteria
+from trainer.tune.stoppers import StopCriteria, unused
 
 RowOf = Callable[[int, int], Row]
 """(trial, row number) -> the complete row, from where rows are kept."""
@@ -79,7 +79,7 @@ class ExperimentPlan:
 
     Attributes:
         space: where configs are drawn from.
-        searcher: suggests; used for one experiment only, as is the scheduler.
+        searcher: suggests.
         scheduler: judges.
         stop: criteria of `RunConfig.stop`, and a time budget.
         metric: path into the row, or None.
@@ -151,7 +151,8 @@ class Controller:
     def __init__(self, plan: ExperimentPlan) -> None:
         self._plan = plan
         self._stop = plan.stop
-        self._searcher, self._scheduler = plan.searcher, plan.scheduler
+        # Copies: what the user gave stays as it is, to be given to a restore once more.
+        self._searcher, self._scheduler = unused(plan.searcher), unused(plan.scheduler)
         self._scheduler.extend(plan.space)
         self._searcher.set_search_properties(plan.metric, plan.mode)
         self._searcher.begin(SearchContext(plan.space, plan.seed, plan.num_samples))
@@ -479,7 +480,7 @@ class Controller:
         if isinstance(found, Suggestion) or found in (None, Searcher.FINISHED):
             return found
         raise TuneError(
-            f"{type(self._searcher).__name__}.suggest({number:05d!r}) gave {shown(found)}; "
+            f"{type(self._searcher).__name__}.suggest('{number:05d}') gave {shown(found)}; "
             "expected a dict of settings, None (not now) or Searcher.FINISHED."
         )
 
@@ -855,6 +856,9 @@ class Controller:
     def _feed(self, session: Session, rows: RowOf) -> None:
         """Does once more what followed from one cause of the journal."""
         cause = session.cause
+        number = getattr(cause, "trial", 0)
+        if cause is not None and number >= len(self._trials):
+            raise self._recorded.damaged(f"trial {number:05d}")
         if cause is None:
             self._advance()
         elif isinstance(cause, ReportEntry):

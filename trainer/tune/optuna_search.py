@@ -85,7 +85,6 @@ class OptunaSearch(Searcher):
         storage: Any = None,
     ) -> None:
         super().__init__(metric, mode)
-        self._optuna: Any = optional_module("optuna", user="OptunaSearch", extra="tune")
         if study_name is not None or storage is not None:
             raise TuneError(
                 f"OptunaSearch(study_name={study_name!r}, storage={shown(storage)}): the journal "
@@ -102,7 +101,12 @@ class OptunaSearch(Searcher):
         self._space, self._points = space, list(points_to_evaluate or ())
         self._rewards = None if evaluated_rewards is None else list(evaluated_rewards)
         self._seed = seed
-        self._sampler = self._checked_sampler(sampler)
+        self._sampler = self._checked_sampler(sampler)  # imports Optuna: told now if it is absent
+
+    @property
+    def _optuna(self) -> Any:
+        # No attribute: a searcher is copied, and modules cannot be.
+        return optional_module("optuna", user="OptunaSearch", extra="tune")
 
     def _checked_sampler(self, sampler: Any) -> Any:
         """What makes samplers: a function of the user, or an instance that is copied."""

@@ -149,7 +149,7 @@ class Searcher:
     def next_suggestion(self, number: int) -> Suggestion | str | None:
         """The suggestion for trial `number`; what `suggest` does not say is drawn by position."""
         config = self.suggest(f"{number:05d}")
-        if config is None or isinstance(config, str):
+        if not isinstance(config, Mapping):
             return config
         space = self.context.space
         params = _flat(config, space)

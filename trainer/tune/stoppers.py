@@ -6,17 +6,20 @@ appear. What a stopper remembers is rebuilt by showing it the same rows again (`
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from checkpoints.arguments import shown
 from trainer.errors import TuneError
 from trainer.tune.rows import AppearingKeys, Mode, Row, number_at
+
+_Part = TypeVar("_Part")
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": lambda value, bound: value >= bound,
@@ -315,7 +318,7 @@ class StopCriteria:
 
     def __init__(self, stop: Any = None, *, time_budget_s: float | None = None) -> None:
         given = stop if isinstance(stop, list | tuple) else [] if stop is None else [stop]
-        self._stoppers = [_as_stopper(each) for each in given]
+        self._stoppers = [unused(_as_stopper(each)) for each in given]
         keys = [each.keys for each in self._stoppers]
         self.keys = None if None in keys else tuple(key for each in keys for key in each or ())
         bounds = [each for each in self._stoppers if isinstance(each, _Bounds)]
@@ -364,6 +367,14 @@ class StopCriteria:
     def stops_all(self) -> str | None:
         """Why all trials end now; None: they go on."""
         return next((each.reason() for each in self._stoppers if each.stop_all()), None)
+
+
+def unused(part: _Part) -> _Part:
+    """A copy of what a user gave, so that it stays as it is and can be given again."""
+    try:
+        return copy.deepcopy(part)
+    except Exception:  # noqa: BLE001 - a class of a user that cannot be copied serves once
+        return part
 
 
 def _as_stopper(given: Any) -> Stopper:
