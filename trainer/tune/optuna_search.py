@@ -110,7 +110,8 @@ class OptunaSearch(Searcher):
 
     def _checked_sampler(self, sampler: Any) -> Any:
         """What makes samplers: a function of the user, or an instance that is copied."""
-        if sampler is None or not isinstance(sampler, self._optuna.samplers.BaseSampler):
+        samplers = self._optuna.samplers
+        if sampler is None or not isinstance(sampler, samplers.BaseSampler):
             is_factory = callable(sampler) and not isinstance(sampler, type)
             if sampler is not None and not is_factory:
                 raise TuneError(
@@ -352,7 +353,11 @@ class OptunaSearch(Searcher):
         if row is not None and len(self._metrics) == 1:
             self.on_row(trial, row)
         # Samplers may look at the trial when it is told; theirs is seeded by its number, too.
-        self._study.sampler = self._new_sampler(trial.number)
+        sampler = self._new_sampler(trial.number)
+        if type(sampler).__name__ == "GridSampler":
+            # It would end the study when its grid is used up, which only Study.optimize allows.
+            sampler = self._optuna.samplers.RandomSampler(seed=0)
+        self._study.sampler = sampler
         if how == "pruned" and len(self._metrics) == 1:
             self._study.tell(index, state=state.PRUNED)
         elif how == "failed" or not is_number:
