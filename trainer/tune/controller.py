@@ -1,18 +1,17 @@
 """The controller of an experiment: events in, decisions out. No clock, no process, no file.
 
-Decisions are taken in *turns*, an order that no clock influences. An experiment has lanes 0 … C-1;
-a lane is free or holds one trial. A turn has two parts:
+Decisions are taken in *turns*, an order that no clock influences (`turns.py`). They are one
+sequence, and each sees exactly what came before. Rows of a trial follow from its config and seed,
+decisions follow from rows in order: so the sequence is a function of the plan, whatever processes
+do and however often they are killed. Where no decision depends on another trial, and with
+`order="arrival"`, rows are decided on as they come.
 
-    filling    free lanes in ascending order get the next trial: those that the scheduler resumes,
-               in its order, then the next suggestion. A trial takes a lane if the CPUs asked for,
-               with it, are at most those there are, or if all lanes are free; else filling ends.
-    reports    for each lane in ascending order, the next row, or the end, of its trial is
-               decided on.
+A free lane gets the next trial: those that the scheduler resumes, in its order, then the next
+suggestion. A trial takes a lane if the CPUs asked for, with it, are at most those there are, or if
+all lanes are free; else the lanes after it stay free, too: nobody overtakes.
 
-All decisions are one sequence, and each sees exactly what came before. Rows of a trial follow from
-its config and seed, decisions follow from rows in order: so the sequence is a function of the plan,
-whatever processes do and however often they are killed. Where no decision depends on another trial,
-and with `order="arrival"`, lanes are filled and rows decided on as they come.
+A row is acted on in this order: the trial's own stop criteria, those of the experiment, the
+scheduler, the searcher.
 
 The same code decides when an experiment is restored: it is fed the causes of the journal again, and
 what it works out is compared with what was recorded, which wins (`Recorded`).
@@ -65,6 +64,7 @@ from trainer.tune.schedulers import SchedulerContext, TrialScheduler, Verdict
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
 from trainer.tune.stoppers import StopCriteria, unused
+from trainer.tune.turns import FILL, Turns
 
 RowOf = Callable[[int, int], Row]
 """(trial, row number) -> the complete row, from where rows are kept."""
@@ -119,7 +119,6 @@ class _Place:
     """What the controller keeps of one trial besides its record.
 
     Attributes:
-        inbox: what its process delivered and no decision was taken on.
         base: the checkpoint that its present life began with; None: the beginning.
         base_row: rows that it had then.
         cause: of its next start.
@@ -128,7 +127,6 @@ class _Place:
         newest_commit: the newest of its rows that is on disk.
     """
 
-    inbox: list[Reported | TrialOver]
     base: CheckpointRef | None = None
     base_row: int = 0
     cause: Literal["new", "resumed", "retry", "clone"] = "new"
@@ -169,13 +167,11 @@ class Controller:
         self._trials: list[Trial] = []
         self._places: dict[int, _Place] = {}
         self._live: dict[int, None] = {}  # trials that are not over, by number
-        self._lanes: list[int | None] = [None] * plan.num_lanes
         self._resumed: deque[int] = deque()
         self._waiting: int | None = None
         self._no_more = False
-        self._turn = 0
-        self._cursor: int | None = None  # the lane whose row is next; None: filling
-        self._arrivals: deque[int] = deque()
+        by_arrival = plan.order == "arrival" or self.is_independent
+        self._turns = Turns(plan.num_lanes, by_arrival=by_arrival)
         self._unfinished: set[CheckpointRef] = set()
         self._is_done = False
         self._entries: list[Entry] = []
@@ -204,8 +200,7 @@ class Controller:
             self._entries.append(TimeEntry(event.elapsed_s))
             self._settle("time", [_stop_all("time budget used up")])
         elif self._is_current(event):
-            self._places[event.trial].inbox.append(event)
-            self._arrivals.append(event.trial)
+            self._turns.deliver(event)
             self._advance()
         return self._step()
 
@@ -230,9 +225,9 @@ class Controller:
             if not session.is_last:
                 self._entries = []
         started = {each.trial for each in self._actions if isinstance(each, StartTrial)}
-        for number in [each for each in self._lanes if each is not None and each not in started]:
+        for number in [each for each in self._turns.holders if each not in started]:
             start = self._start_order(self._trials[number], cause="repaired")
-            self._entries.append(StartEntry(number, start.lane, self._turn, "repaired"))
+            self._entries.append(StartEntry(number, start.lane, self._turns.number, "repaired"))
             self._actions.append(start)
         return self._step()
 
@@ -275,9 +270,7 @@ class Controller:
     @property
     def awaited(self) -> tuple[int, int] | None:
         """(trial, row number) that the turn waits for; None: it waits for any."""
-        if self._cursor is None or self._cursor >= len(self._lanes):
-            return None
-        number = self._lanes[self._cursor]
+        number = self._turns.awaited
         return None if number is None else (number, self._trials[number].num_rows + 1)
 
     @property
@@ -290,7 +283,7 @@ class Controller:
         """Undelivered rows that a process may be ahead, if the user left it open; None: any."""
         if self.is_independent:
             return None
-        return 1 if len(self._lanes) <= 3 else 4
+        return 1 if self._plan.num_lanes <= 3 else 4
 
     @property
     def deadline_s(self) -> float | None:
@@ -362,44 +355,21 @@ class Controller:
 
     def _advance(self) -> None:
         """Takes all decisions that can be taken with what has been delivered."""
-        if self._plan.order == "arrival" or self.is_independent:
-            self._advance_by_arrival()
-            return
         while not self._is_done:
-            if self._cursor is None:
-                self._fill()
-                self._cursor = 0
-            elif self._cursor == len(self._lanes):
-                self._cursor, self._turn = None, self._turn + 1
-            else:
-                number = self._lanes[self._cursor]
-                if number is not None:
-                    if not self._places[number].inbox:
-                        return
-                    self._decide_next(number)
-                self._cursor += 1
-
-    def _advance_by_arrival(self) -> None:
-        while not self._is_done:
-            self._fill()
-            if self._is_done or not self._arrivals:
+            event = self._turns.next()
+            if event is None:
                 return
-            number = self._arrivals.popleft()
-            if self._places[number].inbox:  # else its process was told to end meanwhile
-                self._turn += 1
-                self._decide_next(number)
-
-    def _decide_next(self, number: int) -> None:
-        event = self._places[number].inbox.pop(0)
-        if isinstance(event, Reported):
-            self._decide_on_row(event)
-        else:
-            self._decide_on_end(event)
+            if event == FILL:
+                self._fill()
+            elif isinstance(event, Reported):
+                self._decide_on_row(event)
+            elif isinstance(event, TrialOver):
+                self._decide_on_end(event)
 
     # ---- filling
 
     def _fill(self) -> None:
-        for lane, holder in enumerate(self._lanes):
+        for lane, holder in enumerate(self._turns.lanes):
             if holder is not None:
                 continue
             trial = self._next_trial()
@@ -410,7 +380,7 @@ class Controller:
             else:
                 self._waiting = None
             self._start(trial, lane)
-        if self._is_done or any(each is not None for each in self._lanes):
+        if self._is_done or self._turns.holders:
             return
         self._fill_when_idle()
 
@@ -441,7 +411,7 @@ class Controller:
         return None if self._waiting is None else self._trials[self._waiting]
 
     def _fits(self, trial: Trial) -> bool:
-        held = [self._trials[each].cpus for each in self._lanes if each is not None]
+        held = [self._trials[each].cpus for each in self._turns.holders]
         return not held or sum(held) + trial.cpus <= self._plan.cpus + 1e-9
 
     def _suggest(self) -> int | None:
@@ -473,7 +443,7 @@ class Controller:
         if total is not None and number >= total:
             return Searcher.FINISHED
         num_unfinished = len(self._live)
-        num_running = sum(each is not None for each in self._lanes)
+        num_running = len(self._turns.holders)
         if not self._searcher.may_suggest(num_running, num_unfinished):
             return None
         found = self._searcher.next_suggestion(number)
@@ -504,17 +474,17 @@ class Controller:
             attributes=found.attributes,
         )
         self._trials.append(trial)
-        self._places[number] = _Place([])
+        self._places[number] = _Place()
         self._live[number] = None
         self._scheduler.on_trial_add(trial)
         return number
 
     def _start(self, trial: Trial, lane: int) -> None:
-        self._lanes[lane] = trial.number
+        self._turns.give(lane, trial.number)
         trial.lane, trial.status = lane, TrialStatus.RUNNING
         trial.num_starts += 1
         cause = self._places[trial.number].cause
-        self._consequence(StartEntry(trial.number, lane, self._turn, cause))
+        self._consequence(StartEntry(trial.number, lane, self._turns.number, cause))
         self._actions.append(self._start_order(trial, cause))
 
     def _start_order(
@@ -731,11 +701,8 @@ class Controller:
             trial.last_row = view_of(trial.last_row, self._keys)
 
     def _leave_lane(self, trial: Trial) -> None:
-        if trial.lane is not None:
-            self._lanes[trial.lane] = None
+        self._turns.free(trial.number)
         trial.lane = None
-        # What it delivered beyond this point belongs to nothing any more.
-        self._places[trial.number].inbox.clear()
         self._places[trial.number].early_commits = None
 
     def _pause(self, trial: Trial) -> None:
@@ -776,7 +743,7 @@ class Controller:
         self._start(trial, lane)
 
     def _stop_all(self, decision: DecideEntry) -> None:
-        running = [self._trials[each] for each in self._lanes if each is not None]
+        running = [self._trials[each] for each in self._turns.holders]
         others = [self._trials[each] for each in sorted(self._live)]
         others = [each for each in others if each.lane is None]
         for trial in [*running, *others]:
@@ -793,10 +760,10 @@ class Controller:
     def _is_current(self, event: Reported | TrialOver) -> bool:
         if self._is_done or not 0 <= event.trial < len(self._trials):
             return False
-        trial, inbox = self._trials[event.trial], self._places[event.trial].inbox
+        trial = self._trials[event.trial]
         if trial.lane is None or event.start_number != trial.num_starts:
             return False
-        expected = trial.num_rows + 1 + sum(isinstance(each, Reported) for each in inbox)
+        expected = trial.num_rows + 1 + self._turns.num_rows_waiting(event.trial)
         if isinstance(event, Reported) and event.row_number != expected:
             raise TuneError(
                 f"Row {event.row_number} of trial {event.trial:05d} was delivered; expected row "
@@ -830,6 +797,7 @@ class Controller:
                 place.base, place.base_row, place.newest_commit = None, 0, 0
             self._queue(trial, "retry")
         self._is_done = False
+        self._turns.fill_again()
         self._advance()
 
     def _check_amendment(self, change: AmendEntry) -> None:
@@ -893,11 +861,9 @@ class Controller:
     def _feed_event(self, event: Reported | TrialOver) -> None:
         if not self._is_current(event):
             raise self._recorded.damaged(f"a row or an end of trial {event.trial:05d}")
-        self._places[event.trial].inbox.append(event)
-        self._arrivals.append(event.trial)
-        if self._cursor is not None:
-            # The recorded order wins; in an exact experiment the turn stands there already.
-            self._cursor = self._trials[event.trial].lane
+        self._turns.deliver(event)
+        # The recorded order wins; in an exact experiment the turn stands there already.
+        self._turns.stand_at(event.trial)
         self._advance()
 
     def _consequence(self, entry: Entry) -> None:
