@@ -197,7 +197,7 @@ class Controller:
         if isinstance(event, CheckpointCommitted):
             self._commit(event)
         elif isinstance(event, TimeUp):
-            self._entries.append(TimeEntry(event.elapsed_s))
+            self._cause(TimeEntry(event.elapsed_s))
             self._settle("time", [_stop_all("time budget used up")])
         elif self._is_current(event):
             self._turns.deliver(event)
@@ -515,7 +515,8 @@ class Controller:
         trial, place = self._trials[event.trial], self._places[event.trial]
         row = event.row
         trial.num_rows, trial.last_row, place.saving = event.row_number, row, event.saving
-        self._entries.append(self._report_entry(event))
+        if not self._recorded.is_replay:
+            self._entries.append(self._report_entry(event))
         problem = self._appearing.look(row)
         if problem is not None:
             raise TuneError(
@@ -613,7 +614,7 @@ class Controller:
 
     def _decide_on_end(self, event: TrialOver) -> None:
         trial = self._trials[event.trial]
-        self._entries.append(OverEntry(event.trial, event.how, event.error))
+        self._cause(OverEntry(event.trial, event.how, event.error))
         if event.how == "returned":
             self._settle("over", [DecideEntry(trial.number, "stop", "returned", by="trial")])
             return
@@ -774,7 +775,7 @@ class Controller:
     def _commit(self, event: CheckpointCommitted) -> None:
         ref = event.ref
         place, trial = self._places[ref.trial], self._trials[ref.trial]
-        self._entries.append(CommittedEntry(ref.trial, ref.row_number, event.name, event.digest))
+        self._cause(CommittedEntry(ref.trial, ref.row_number, event.name, event.digest))
         self._unfinished.discard(ref)
         if ref.row_number > trial.num_rows:
             place.early_commits = {*(place.early_commits or ()), ref.row_number}
@@ -783,7 +784,7 @@ class Controller:
 
     def _amend(self, change: AmendEntry) -> None:
         self._check_amendment(change)
-        self._entries.append(change)
+        self._cause(change)
         if change.num_samples is not None:
             self._num_samples = change.num_samples
             self._searcher.extend(change.num_samples)
@@ -854,9 +855,6 @@ class Controller:
             self._settle("time", [_stop_all("time budget used up")])
         elif isinstance(cause, AmendEntry):
             self._amend(cause)
-        # The cause is in the journal already; what follows from it may not be.
-        if cause is not None:
-            self._entries = [each for each in self._entries if not each.is_cause]
 
     def _feed_event(self, event: Reported | TrialOver) -> None:
         if not self._is_current(event):
@@ -865,6 +863,11 @@ class Controller:
         # The recorded order wins; in an exact experiment the turn stands there already.
         self._turns.stand_at(event.trial)
         self._advance()
+
+    def _cause(self, entry: Entry) -> None:
+        """Journals what was not decided but happened; in a replay it is there already."""
+        if not self._recorded.is_replay:
+            self._entries.append(entry)
 
     def _consequence(self, entry: Entry) -> None:
         if self._recorded.lacks(entry):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -511,6 +512,42 @@ class HyperBandScheduler(TrialScheduler):
 # ---- the median rule
 
 
+@dataclass
+class _Curve:
+    """The scores of one trial, with their means up to any time; NaN counts for nothing.
+
+    Attributes:
+        grace_period: rows before it count for no mean.
+        times: of its rows, ascending.
+        best: its best score; minus infinity while there is none.
+    """
+
+    grace_period: float
+    times: list[float] = field(default_factory=list)
+    best: float = -math.inf
+    _sums: list[float] = field(default_factory=list)
+    _counts: list[int] = field(default_factory=list)
+
+    def add(self, time: float, score: float) -> None:
+        """Adds a row; one that a trial makes again takes the place of later ones."""
+        while self.times and self.times[-1] >= time:
+            for kept in (self.times, self._sums, self._counts):
+                kept.pop()
+        counts = time >= self.grace_period and not math.isnan(score)
+        self.times.append(time)
+        self._sums.append((self._sums[-1] if self._sums else 0.0) + (score if counts else 0.0))
+        self._counts.append((self._counts[-1] if self._counts else 0) + counts)
+        if score > self.best:
+            self.best = score
+
+    def mean(self, time: float) -> float:
+        """The mean from the grace period to a time; minus infinity if no number is there."""
+        index = bisect.bisect_right(self.times, time) - 1
+        if index < 0 or not self._counts[index]:
+            return -math.inf
+        return self._sums[index] / self._counts[index]
+
+
 class MedianStoppingRule(TrialScheduler):
     """Stops a trial whose best is worse than the median of the others' means up to that time.
 
@@ -546,7 +583,7 @@ class MedianStoppingRule(TrialScheduler):
         self.metric, self.mode = metric, mode
         self._time_attr, self._grace_period = time_attr, grace_period
         self._min_samples, self._hard_stop = min_samples_required, hard_stop
-        self._rows: dict[int, list[tuple[float, float]]] = {}  # times and scores
+        self._curves: dict[int, _Curve] = {}
         self._paused: set[int] = set()
         self._let_go: set[int] = set()
         self.can_pause = not hard_stop
@@ -560,34 +597,24 @@ class MedianStoppingRule(TrialScheduler):
         """Stops a trial that is worse than the median."""
         time = number_at(result, self._time_attr)
         score = score_at(result, str(self.metric), self.mode or "max")
-        own = self._rows.setdefault(trial.number, [])
-        own.append((time, score))
+        own = self._curves.setdefault(trial.number, _Curve(self._grace_period))
+        own.add(time, score)
         if not time >= self._grace_period or trial.number in self._let_go:
             return self.CONTINUE
         others = [
-            rows
-            for number, rows in self._rows.items()
-            if number != trial.number and rows[-1][0] >= time
+            curve
+            for number, curve in self._curves.items()
+            if number != trial.number and curve.times[-1] >= time
         ]
         if len(others) < self._min_samples:
             return self.CONTINUE
-        median = float(np.median([self._mean(rows, time) for rows in others]))
-        if _last(max((each for _, each in own if not math.isnan(each)), default=None)) >= median:
+        if own.best >= statistics.median(curve.mean(time) for curve in others):
             return self.CONTINUE
         reason = f"below the median at {self._time_attr} {time:g}"
         if self._hard_stop:
             return (Verdict(trial.number, "stop", reason),)
         self._paused.add(trial.number)
         return (Verdict(trial.number, "pause", reason),)
-
-    def _mean(self, rows: Sequence[tuple[float, float]], time: float) -> float:
-        """The mean up to a time of what is no number at all ranks last: minus infinity."""
-        known = [
-            score
-            for at, score in rows
-            if self._grace_period <= at <= time and not math.isnan(score)
-        ]
-        return float(np.mean(known)) if known else -math.inf
 
     def on_idle(self) -> Sequence[Verdict]:
         """Lets the paused trials go on: nobody else is left."""
@@ -607,10 +634,6 @@ class MedianStoppingRule(TrialScheduler):
             "min_samples_required": self._min_samples,
             "hard_stop": self._hard_stop,
         }
-
-
-def _last(best: float | None) -> float:
-    return -math.inf if best is None else best
 
 
 SCHEDULERS: Final[Mapping[str, type[TrialScheduler]]] = {
