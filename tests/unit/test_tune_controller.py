@@ -37,7 +37,7 @@ from trainer.tune.journal_entries import (
 )
 from trainer.tune.population_based_training import PopulationBasedTraining
 from trainer.tune.rows import Row
-from trainer.tune.schedulers import (
+from trainer.tune.scheduling import (
     ASHAScheduler,
     FIFOScheduler,
     HyperBandScheduler,

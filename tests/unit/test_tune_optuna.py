@@ -15,7 +15,7 @@ from tests.unit.tune_simulation import Simulation, default_rows, make_plan
 from trainer.errors import TuneError
 from trainer.tune.naming import create_searcher
 from trainer.tune.optuna_search import OptunaSearch
-from trainer.tune.schedulers import ASHAScheduler
+from trainer.tune.scheduling import ASHAScheduler
 from trainer.tune.search_space import (
     choice,
     grid_search,

@@ -22,7 +22,7 @@ from trainer.tune.population_based_training import (
     policy_lines,
 )
 from trainer.tune.positions import Kind, rng_at
-from trainer.tune.schedulers import SchedulerContext, Verdict
+from trainer.tune.scheduling import SchedulerContext, Verdict
 from trainer.tune.search_space import (
     Domain,
     SearchSpace,

@@ -15,7 +15,7 @@ from tests.unit.tune_simulation import Simulation, make_plan
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
 from trainer.tune.rows import Row
-from trainer.tune.schedulers import (
+from trainer.tune.scheduling import (
     ASHAScheduler,
     FIFOScheduler,
     HyperBandScheduler,

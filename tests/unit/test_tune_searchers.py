@@ -12,7 +12,7 @@ from tests.unit.tune_simulation import Simulation, make_plan
 from trainer.errors import TuneError
 from trainer.tune.naming import NOT_OFFERED, create_scheduler, create_searcher, not_offered
 from trainer.tune.rows import Row
-from trainer.tune.schedulers import ASHAScheduler
+from trainer.tune.scheduling import ASHAScheduler
 from trainer.tune.search_space import choice, grid_search, uniform
 from trainer.tune.searchers import (
     BasicVariantGenerator,

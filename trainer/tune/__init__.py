@@ -22,6 +22,7 @@ from typing import NoReturn
 from trainer.envs import register_env
 from trainer.errors import JournalError, SearchSpaceError, TrialError, TuneError
 from trainer.metrics.options import nearest
+from trainer.tune import logger, schedulers, search, stopper
 from trainer.tune.callbacks import (
     Callback,
     CSVLoggerCallback,
@@ -47,7 +48,7 @@ from trainer.tune.population_based_training import (
     PopulationBasedTrainingReplay,
 )
 from trainer.tune.results import Result, ResultGrid
-from trainer.tune.schedulers import (
+from trainer.tune.scheduling import (
     ASHAScheduler,
     AsyncHyperBandScheduler,
     FIFOScheduler,
@@ -151,6 +152,7 @@ __all__ = [
     "get_checkpoint",
     "get_context",
     "grid_search",
+    "logger",
     "lograndint",
     "loguniform",
     "qlograndint",
@@ -166,6 +168,9 @@ __all__ = [
     "run",
     "run_experiments",
     "sample_from",
+    "schedulers",
+    "search",
+    "stopper",
     "uniform",
     "with_parameters",
     "with_resources",

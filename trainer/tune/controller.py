@@ -60,7 +60,7 @@ from trainer.tune.journal_entries import (
 from trainer.tune.positions import Kind, seed_at
 from trainer.tune.replay import Recorded, Session, sessions_of
 from trainer.tune.rows import AppearingKeys, Mode, Row, view_of
-from trainer.tune.schedulers import SchedulerContext, TrialScheduler, Verdict
+from trainer.tune.scheduling import SchedulerContext, TrialScheduler, Verdict
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
 from trainer.tune.stoppers import StopCriteria, unused

@@ -15,7 +15,7 @@ from trainer.tune.population_based_training import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
 )
-from trainer.tune.schedulers import SCHEDULERS, TrialScheduler
+from trainer.tune.scheduling import SCHEDULERS, TrialScheduler
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
 
 _Made = TypeVar("_Made")

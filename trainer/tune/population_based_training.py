@@ -23,7 +23,7 @@ from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Mode, Row, number_at, ranking_key, score_at
-from trainer.tune.schedulers import SchedulerContext, TrialScheduler, Verdict, time_inexactness
+from trainer.tune.scheduling import SchedulerContext, TrialScheduler, Verdict, time_inexactness
 from trainer.tune.search_space import (
     Choice,
     Domain,

@@ -41,7 +41,7 @@ from trainer.tune.journal_file import JOURNAL_FILE, JournalFile, read_journal
 from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import CLIReporter, Progress, ProgressReporter
 from trainer.tune.results import ResultGrid, result_of
-from trainer.tune.schedulers import FIFOScheduler, TrialScheduler
+from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
 from trainer.tune.stoppers import StopCriteria
