@@ -22,7 +22,7 @@ from trainer.errors import JournalError, SearchSpaceError, TuneError
 from trainer.tune import (
     optuna_search,
     population_based_training,
-    schedulers,
+    scheduling,
     search_space,
     searchers,
 )
@@ -51,7 +51,7 @@ _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
         "grid_search",
     )
 }
-_MODULES: Final = (schedulers, searchers, population_based_training, optuna_search)
+_MODULES: Final = (scheduling, searchers, population_based_training, optuna_search)
 _PARTS: Final = ("trainable", "space", "metric", "mode", "searcher", "scheduler", "seed", "order")
 """What must be the same at a restore."""
 
