@@ -10,6 +10,7 @@ One standard key of a result, as `trainer.metrics.keys` lists them.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -392,6 +393,7 @@ def is_always_written(path: str) -> bool:
     )
 
 
+@functools.lru_cache(maxsize=10_000)  # every result has the same paths; a look takes 150 µs
 def describe(path: str) -> ResultKey | None:
     """The standard key that a slash path is, or lies below; None if there is none."""
     exact = [key for key in STANDARD_KEYS if key.matches(path)]

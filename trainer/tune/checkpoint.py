@@ -143,7 +143,7 @@ def read_data(folder: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        found: dict[str, Any] = decode(file.read_bytes(), name="checkpoint")
+        found: dict[str, Any] = decode(file.read_bytes())
     except CheckpointError as error:
         raise TuneError(f"{file} is damaged: {error}") from error
     return found
