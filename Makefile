@@ -17,7 +17,7 @@ test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 min
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
-	$(RUN)/pytest -m "not slow"
+	$(RUN)/pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
 test-long: $(VENV)/.installed-test  ## everything, the long campaigns included
 	$(RUN)/pytest -m "slow or not slow"

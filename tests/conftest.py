@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ from trainer.testing.processes import wait_until
 
 _NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 _BYTECODE_FOLDER: Final = "PYTHONPYCACHEPREFIX"
+_RUN_BESIDE_OTHERS: Final = "PYTEST_XDIST_WORKER"
 _MANY_PROCESSES: Final = 20
 _IMPORTED_BY_TESTS: Final = ("pytest", "trainer", "trainer.testing.envs")
 
@@ -55,11 +57,16 @@ def processes_start_from_bytecode(
     if not os.environ.get(_NO_BYTECODE) or num_processes < _MANY_PROCESSES:
         yield
         return
+    base = tmp_path_factory.getbasetemp()
+    is_one_of_several = _RUN_BESIDE_OTHERS in os.environ
+    folder = (base.parent if is_one_of_several else base) / "bytecode"
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(_NO_BYTECODE)
-        patch.setenv(_BYTECODE_FOLDER, str(tmp_path_factory.mktemp("bytecode")))
+        patch.setenv(_BYTECODE_FOLDER, str(folder))
         # Processes that multiprocessing starts inherit the ban and only read, so this one writes.
-        subprocess.run([sys.executable, "-c", "import trainer.cli.main, pytest"], check=True)
+        with contextlib.suppress(FileExistsError):  # another one does it
+            folder.mkdir()
+            subprocess.run([sys.executable, "-c", "import trainer.cli.main, pytest"], check=True)
         yield
 
 

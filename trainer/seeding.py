@@ -21,6 +21,7 @@ that starting an episode's stream means setting a counter (about 1 µs) instead 
 from __future__ import annotations
 
 import enum
+import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
@@ -75,14 +76,32 @@ def position_rng(root_seed: int, role: Role, *position: int) -> np.random.Genera
     return np.random.Generator(np.random.Philox(sequence))
 
 
-def learner_rng(root_seed: int, update_number: int) -> np.random.Generator:
-    """The generator that shuffles the minibatches of one update (update_number ≥ 0)."""
-    return position_rng(root_seed, Role.LEARNER, update_number)
+def id_digest(id_: int | str) -> int:
+    """64 bits that follow from an id alone: never from Python's `hash`, nor from a place in a list.
+
+    They are the first of SHA-256 over a letter for the type and the id's text, so that 0 and "0"
+    differ.
+    """
+    text = f"{'i' if isinstance(id_, int) else 's'}{id_}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-def weights_rng(root_seed: int) -> np.random.Generator:
-    """The generator that draws the first weights."""
-    return position_rng(root_seed, Role.WEIGHTS)
+def learner_rng(
+    root_seed: int, update_number: int, *, of: tuple[int, ...] = ()
+) -> np.random.Generator:
+    """The generator that shuffles the minibatches of one update.
+
+    Args:
+        root_seed: the seed of the run, ≥ 0.
+        update_number: of the module, ≥ 0.
+        of: which module, where there are others than the default one.
+    """
+    return position_rng(root_seed, Role.LEARNER, update_number, *of)
+
+
+def weights_rng(root_seed: int, *, of: tuple[int, ...] = ()) -> np.random.Generator:
+    """The generator that draws the first weights; `of` as in `learner_rng`."""
+    return position_rng(root_seed, Role.WEIGHTS, *of)
 
 
 class PositionStream:
@@ -92,9 +111,10 @@ class PositionStream:
     25 µs.
     """
 
-    def __init__(self, root_seed: int, role: Role) -> None:
-        """Derives the key of the role."""
-        key = np.random.SeedSequence(root_seed, spawn_key=(int(role),)).generate_state(2, np.uint64)
+    def __init__(self, root_seed: int, role: Role, *, of: tuple[int, ...] = ()) -> None:
+        """Derives the key of the role; `of` as in `learner_rng`."""
+        sequence = np.random.SeedSequence(root_seed, spawn_key=(int(role), *of))
+        key = sequence.generate_state(2, np.uint64)
         self._bits = np.random.Philox(key=int(key[0]) | int(key[1]) << 64)
         self._template: Any = self._bits.state
         self._generator = np.random.Generator(self._bits)

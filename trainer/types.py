@@ -13,6 +13,12 @@ DEFAULT_MODULE_ID: Final = "default_policy"
 DEFAULT_AGENT_ID: Final = "default_agent"
 """The agent of a single-agent env."""
 
+AgentId = str | int
+"""Names who acts in an env."""
+
+ModuleId = str
+"""Names a module: a network with what belongs to it."""
+
 FloatArray = npt.NDArray[np.float32]
 """An array of float32, the number type of data, weights and gradients."""
 

@@ -93,8 +93,8 @@ def test_runners_and_actors_end_with_the_main_process(
     since = time.monotonic()
     parent.send_signal(number)
     _, errors = parent.communicate(timeout=20)  # until all of them have closed it
-    assert time.monotonic() - since < 2.0
-    assert wait_until(lambda: not any(map(is_process_alive, pids)), within_s=2.0)
+    assert time.monotonic() - since < 20.0, "an evaluation takes 60 s"
+    assert wait_until(lambda: not any(map(is_process_alive, pids)))
     assert parent.returncode == -number
     assert errors == "", "no leaked semaphores"
 

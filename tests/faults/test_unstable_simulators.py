@@ -1,7 +1,8 @@
 """Simulators that fail at random, from the first iteration on: all of it is repaired exactly.
 
-The moments of failure follow from a seed and from how many envs were made before, so neither from
-the episode nor from its seed: an env that plays a step again may fail at another one.
+The moments of failure follow from a seed, the sub-env and how often it was made before, so neither
+from the episode nor from its seed: an env that plays a step again may fail at another one. Nor do
+they follow from which process is first: the same attempt fails at the same step in every run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pytest
 from checkpoints import encode
 from trainer import PPOConfig, RunnerLostError
 from trainer.metrics import comparable
+from trainer.runtime import restart_policy
 from trainer.testing import CountdownEnv, InjectedFaultError, RandomKiller, no_leaks
 from trainer.testing.processes import wait_until
 
@@ -33,7 +35,8 @@ MODES = ("fresh", "restored")
 class Unstable(CountdownEnv):
     """Fails with some probability in each step, and at no reset.
 
-    Settings: folder, where envs are counted; seed; probability; way. Without a folder it is stable.
+    Settings: folder, where the makings of each sub-env are counted; seed; probability; way. Without
+    a folder it is stable.
     """
 
     def __init__(self, env_config: Any) -> None:
@@ -43,8 +46,9 @@ class Unstable(CountdownEnv):
         self._file = Path(env_config.get("folder", "")) / "failures"
         # With 0 runners an exit would be that of the test.
         if "folder" in env_config and env_config.worker_index:
-            number = _count(Path(env_config["folder"]) / "envs")
-            self._rng = random.Random(f"{env_config['seed']} {number}")
+            number = _count(Path(env_config["folder"]) / f"made-{env_config.unique_index}")
+            place = f"{env_config['seed']} {env_config.unique_index} {number}"
+            self._rng = random.Random(place)
 
     def step(self, action: int) -> Any:
         if self._rng is not None and self._rng.random() < self._probability:
@@ -229,8 +233,10 @@ class FailsAlwaysAt(CountdownEnv):
 
 @pytest.mark.parametrize(("way", "step"), [("raise", 0), ("raise", 25), ("exit", 0)])
 def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
-    way: str, step: int, tmp_path: Path
+    way: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if way == "exit" or step:  # one of the cases waits as long as users do
+        monkeypatch.setattr(restart_policy, "_LONGEST_BACK_OFF_S", 0.05)
     file = tmp_path / "broken"
     made = config({"file": str(file), "step": step, "way": way}, batch=240)
     made.environment(FailsAlwaysAt).evaluation(evaluation_interval=None)
@@ -249,15 +255,42 @@ def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
     assert "delay_between_env_runner_restarts_s=0.0" in told
 
 
+class FailsInFirstTries(CountdownEnv):
+    """The first sub-env of a runner raises after given numbers of steps, one for each of its tries.
+
+    Settings: folder, where tries and failures are counted; steps: of each runner that is to fail.
+    """
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self._failures, self._num_steps, self._fails_after = None, 0, 0
+        steps = env_config.get("steps", {}).get(env_config.worker_index, ())
+        if steps and env_config.vector_index == 0:
+            self._failures = Path(env_config["folder"]) / "failures"
+            tries = _count(Path(env_config["folder"]) / f"tries-{env_config.worker_index}")
+            self._fails_after = steps[tries - 1] if tries <= len(steps) else 0
+
+    def step(self, action: int) -> Any:
+        self._num_steps += 1
+        if self._failures is not None and self._num_steps == self._fails_after:
+            _count(self._failures)
+            raise InjectedFaultError("the simulator crashed")
+        return super().step(action)
+
+
 def test_a_function_that_lets_unstable_envs_play_is_called_again(tmp_path: Path) -> None:
     def play(env_runner: Any) -> int:
+        _count(tmp_path / f"calls-{env_runner.worker_index}")
         return sum(len(episode) for episode in env_runner.sample(num_timesteps=200))
 
-    faults = {"folder": str(tmp_path), "seed": 2, "way": "raise", "probability": 1 / 150}
-    with config(faults, batch=240, evaluation_interval=None).build_algo() as algo:
+    # Each try gets further than the one before.
+    faults = {"folder": str(tmp_path), "steps": {1: (20, 40, 70), 3: (50,)}}
+    made = config(faults, batch=240, evaluation_interval=None).environment(FailsInFirstTries)
+    with made.build_algo() as algo:
         assert algo.env_runner_group.foreach_env_runner(play) == [200, 200, 200]
         repaired = algo.env_runner_group.num_restarts
-    assert repaired == (tmp_path / "failures").stat().st_size > 0
+    assert [(tmp_path / f"calls-{index}").stat().st_size for index in (1, 2, 3)] == [4, 1, 2]
+    assert repaired == (tmp_path / "failures").stat().st_size == 4
 
 
 def test_a_hang_names_the_setting_that_decides_and_no_other(

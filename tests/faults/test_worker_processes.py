@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -124,6 +126,10 @@ class Servant:
             self.signals.num_signs += 1
             time.sleep(0.01)
         return "done"
+
+    def show_progress(self, num_signs: int) -> None:
+        for _ in range(num_signs):
+            self.signals.num_signs += 1
 
     def hang(self) -> None:
         while True:
@@ -255,7 +261,25 @@ def test_a_worker_without_progress_is_killed_and_one_that_works_is_not(pool: Wor
     outcome = ask(pool, "hang", stall_limit_s=0.4)
     assert isinstance(outcome, Lost)
     assert outcome.stalled_s is not None
-    assert 0.4 <= time.monotonic() - started_at < 2.0
+    assert 0.4 <= time.monotonic() - started_at < 20.0, "it would hang for 60 s"
+
+
+def test_progress_before_submit_returns_counts(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker may be faster than the main process, which is interrupted by others under load."""
+    submit = ProcessPoolExecutor.submit
+
+    def submit_and_wait(*arguments: Any) -> Any:
+        future = submit(*arguments)
+        futures.wait([future])
+        return future
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit_and_wait)
+    started(pool, 1)
+    for _ in range(2):
+        assert ask(pool, "show_progress", 3) == Success(None)
+        assert pool.slots[1].num_signs == 3
 
 
 @both_ways
@@ -322,8 +346,8 @@ def test_stop_ends_a_worker_in_the_middle_of_its_work(pool: WorkerPool) -> None:
     assert pid is not None
     pool.slots[1].submit("hang", ())
     started_at = time.monotonic()
-    pool.stop()
-    assert time.monotonic() - started_at < 2.0
+    pool.stop(grace_s=60.0)
+    assert time.monotonic() - started_at < 20.0
     assert wait_until(lambda: not is_process_alive(pid))
 
 
@@ -362,10 +386,18 @@ time.sleep(60)
 """
 
 
-@both_ways
-@pytest.mark.parametrize("should_block", [False, True])
+# What blocks beside the others shows all that a run without it does, but not with spawn.
+@pytest.mark.parametrize(
+    ("start_method", "should_block"),
+    [
+        ("forkserver", True),
+        ("spawn", False),
+        pytest.param("forkserver", False, marks=pytest.mark.slow),
+    ],
+    indirect=["start_method"],
+)
 def test_workers_die_with_their_parent(start_method: str, should_block: bool) -> None:
-    if should_block and (start_method == "spawn" or sys.platform != "linux"):
+    if should_block and sys.platform != "linux":
         pytest.skip("only the kernel, through the fork server, ends code with the interpreter lock")
     block = 'pool.slots[3].submit("block", ())' if should_block else ""
     script = _PARENT_SCRIPT.replace("BLOCK", block)
@@ -376,7 +408,7 @@ def test_workers_die_with_their_parent(start_method: str, should_block: bool) ->
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids), within_s=2.0)
+    assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids))
 
 
 _EXIT_SCRIPT = """

@@ -390,7 +390,7 @@ def test_actions_can_be_fetched_with_what_they_come_from() -> None:
         assert fetched == algo.compute_single_action(observation, explore=False)
         with pytest.raises(ConfigError, match="got no observation"):
             algo.compute_single_action()
-        with pytest.raises(ConfigError, match="there is one module"):
+        with pytest.raises(ConfigError, match="there is no such module; there is 'default_policy'"):
             algo.compute_single_action(observation, policy_id="other")
 
 

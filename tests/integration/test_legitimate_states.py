@@ -17,8 +17,11 @@ from gymnasium import spaces
 from checkpoints import CheckpointMismatchError, check_shape, encode, like
 from trainer import PPO, PPOConfig
 from trainer.algorithms.ppo.learner import PPOLearner
-from trainer.evaluation.evaluator import evaluation_state
+from trainer.connectors import Normalization
+from trainer.env_runners.messages import ModuleWeights, Weights
+from trainer.evaluation.evaluator import Subject, evaluation_state
 from trainer.exploration import StochasticSampling, WithSubExploration
+from trainer.modules import ByModule
 from trainer.nn import Categorical
 
 BOX: Final = spaces.Box(-9, 9, (2,), np.float32)
@@ -138,14 +141,14 @@ def test_state_of_a_users_strategy_may_grow() -> None:
 
 
 def test_metrics_of_a_users_evaluation_may_be_anything() -> None:
-    weights = {"version": 1, "state": {}, "exploration": {}, "timestep": 0}
-    subject = {"iteration": 1, "weights": weights, "normalization": {}}
+    weights = Weights(ByModule({"default_policy": ModuleWeights(1, {})}))
+    subject = Subject(weights, ByModule({"default_policy": Normalization()}), iteration=1)
     last = {"env_runners": {"episode_returns": [1.0], "num_x": None, 3: "x"}, "num_episodes": "few"}
     state = {"evaluator": {"num_evaluations": 1, "callbacks": {}}, "last": last}
     check_shape(state, evaluation_state(subject))
     # By a setting that the restore may have changed.
     clipped: dict[str, Any] = {"rewards": {"clip": True, "factor": None}}
-    running = {"running": {**subject, "normalization": clipped}}
+    running = {"running": {**subject.get_state(), "normalization": clipped}}
     check_shape({**state, **running}, evaluation_state(subject))
     clipped["rewards"]["clip"] = "x"
     with pytest.raises(CheckpointMismatchError, match="'clip'"):

@@ -450,7 +450,7 @@ def test_runners_hold_and_get_values_only_if_somebody_looks(
                 lambda runner: list(runner.module.get_state())
             )
         assert len(sent) == 2
-        for held in (names, *(weights.state for weights in sent)):
+        for held in (names, *(weights.modules.only.state for weights in sent)):
             assert any(name.startswith("vf/") for name in held) is expected
 
 

@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer import ConfigError, DQNConfig, PPOConfig, RLModuleSpec, UnknownSettingError
-from trainer.config.specs import module_spec
+from trainer.config.specs import module_specs
 from trainer.modules import QModule, RLModule
 from trainer.replay import PrioritizedReplayBuffer, make_replay_buffer
 
@@ -151,7 +151,7 @@ def test_auto_fragments_are_as_long_as_the_longest_transition() -> None:
 
 def test_the_settings_of_the_network_are_dqns_own() -> None:
     config = DQNConfig().training(dueling=False, num_atoms=3, model={"fcnet_hiddens": [4]})
-    spec = module_spec(config)
+    spec = module_specs(config).only
     assert spec.module_class is QModule
     assert isinstance(spec.model_config, dict)
     assert spec.model_config["dueling"] is False
@@ -170,7 +170,7 @@ def test_networks_of_ones_own_give_values_and_no_distributions() -> None:
 
     config = DQNConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=Own))
     config.validate()
-    model_config = module_spec(config).model_config
+    model_config = module_specs(config).only.model_config
     assert isinstance(model_config, dict)
     assert "dueling" not in model_config
     config.training(num_atoms=5)
@@ -218,4 +218,4 @@ def test_old_dict_configs_are_understood() -> None:
     assert config.lr == [[0, 1e-3], [100, 1e-4]]
     assert config.min_sample_timesteps_per_iteration == 50
     config.environment(observation_space=spaces.Box(-1, 1, (2,)), action_space=spaces.Discrete(2))
-    assert "af/1/kernel" in module_spec(config).build().parameters.shapes
+    assert "af/1/kernel" in module_specs(config).only.build().parameters.shapes

@@ -20,7 +20,13 @@ from trainer.metrics.logger import EPISODES_STATE
 
 def records(*returns: float, **more: Any) -> list[EpisodeRecord]:
     return [
-        EpisodeRecord(f"e{number}", value, length=number + 1, duration_s=0.5, **more)
+        EpisodeRecord(
+            f"e{number}",
+            value,
+            length=number + 1,
+            duration_s=0.5,
+            **{"module_id": "default_policy", **more},
+        )
         for number, value in enumerate(returns)
     ]
 

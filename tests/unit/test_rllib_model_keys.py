@@ -17,7 +17,7 @@ from trainer import (
     SACConfig,
     UnknownSettingError,
 )
-from trainer.config.specs import module_spec
+from trainer.config.specs import module_specs
 from trainer.errors import ConfigError
 from trainer.nn.layers import KERNEL_RULES, TensorDraw
 
@@ -29,7 +29,7 @@ def xavier_uniform_(tensor: Any, gain: float = 1.0) -> Any:
 
 def built(config: Any, env: str = "CartPole-v1") -> RLModule:
     made = gym.make(env)
-    spec = module_spec(config.environment(env))
+    spec = module_specs(config.environment(env)).only
     return RLModuleSpec(
         spec.module_class, made.observation_space, made.action_space, spec.model_config
     ).build(np.random.default_rng(3))

@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer import ConfigError, PPOConfig, RLModuleSpec, SACConfig, UnknownSettingError
-from trainer.config.specs import module_spec
+from trainer.config.specs import module_specs
 from trainer.modules import ActorCriticModule, RLModule, SACModule
 
 RLLIB_DEFAULTS = {
@@ -51,13 +51,13 @@ def problems(**settings: Any) -> str:
 
 def built(**settings: Any) -> RLModule:
     """The network that a config asks for, in a small env."""
-    spec = module_spec(
+    spec = module_specs(
         SACConfig()
         .environment(
             observation_space=spaces.Box(-1, 1, (3,)), action_space=spaces.Box(-2, 2, (2,))
         )
         .update_from_dict(settings)
-    )
+    ).only
     return spec.build()
 
 

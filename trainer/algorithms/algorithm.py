@@ -75,6 +75,7 @@ from trainer.config import AlgorithmConfig
 from trainer.config.specs import exploration_spec, normalization_settings
 from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
 from trainer.env_runners import SingleAgentEnvRunner, TrajectoryPostprocessing, Weights
+from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.errors import (
     ActorDiedError,
@@ -87,9 +88,9 @@ from trainer.errors import (
     TrainerError,
 )
 from trainer.evaluation import Subject
-from trainer.learners import Learner
+from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
-from trainer.modules import RLModule, RLModuleSpec
+from trainer.modules import ByModule, RLModule, RLModuleSpec, component_of, module_position
 from trainer.rllib_names.algorithm_names import AlgorithmNames
 from trainer.rllib_names.policy_arguments import without_policy_arguments
 from trainer.rllib_names.refused_overrides import ALGORITHM_OVERRIDES, refuse_overrides
@@ -99,10 +100,9 @@ from trainer.runner_group.user_calls import OnMetrics
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
-from trainer.types import DEFAULT_MODULE_ID, State
+from trainer.types import ModuleId, State
 
 _LOGGER: Final = logging.getLogger(__name__)
-_MODULE_IDS: Final = frozenset({DEFAULT_MODULE_ID, "default_policy"})
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
@@ -131,11 +131,11 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
         metrics: the logger of the main process; what is logged here appears at the top of results.
         counters: what was sampled and trained so far.
         env_runner_group: the training runners.
-        module_spec: the network, with the spaces of the env.
-        learner: makes updates.
+        module_specs: the networks by module id, with the spaces of the env.
+        learners: make updates, one per module.
         episode_statistics: of the finished training episodes.
-        sample_exploration: the exploration strategy of the main process.
-        normalization_statistics: what normalisation follows from: of all that was sampled.
+        explorations: the exploration strategies of the main process, one per module.
+        normalizations: what normalisation follows from, of all that was sampled, by module.
     """
 
     config: AlgorithmConfig
@@ -144,11 +144,11 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
     metrics: MetricsLogger
     counters: Counters
     env_runner_group: EnvRunnerGroup
-    module_spec: RLModuleSpec
-    learner: Learner
+    module_specs: ByModule[RLModuleSpec]
+    learners: LearnerGroup[Any]
     episode_statistics: EpisodeStatistics
-    sample_exploration: SampleExploration
-    normalization_statistics: NormalizationStatistics
+    explorations: ByModule[SampleExploration]
+    normalizations: ByModule[NormalizationStatistics]
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     _versions_in_metadata = ("producer_version", "gymnasium")
@@ -203,7 +203,6 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
         self.config = own_config(type(self), config, env, settings)
         self.root_seed = draw_root_seed() if self.config.seed is None else int(self.config.seed)
         self._is_stopped = False
-        self.counters = Counters()
         self.metrics = MetricsLogger(root=True)
         self.episode_statistics = EpisodeStatistics(
             smoothing=self.config.metrics_num_episodes_for_smoothing,
@@ -221,6 +220,7 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
             on_metrics=lambda logged: self.metrics.aggregate(logged, key="env_runners"),
             postprocessing=self._postprocessing_to_show(),
         )
+        self.counters = Counters(self.env_runner_group.module_specs.ids)
         self._iterations = TrainingIterations(self, self._evaluations)
         try:
             self.setup(self.config)
@@ -255,7 +255,7 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
         self._set_up()
 
     def _refuse_half_setup(self) -> None:
-        if "normalization_statistics" not in self.__dict__:
+        if "normalizations" not in self.__dict__:
             raise TrainerError(
                 f"{type(self).__name__}.setup() built no env runners and no learner. Call "
                 "super().setup(config) in it, before what it adds."
@@ -265,28 +265,47 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
         self.env_runner_group.start()
         if self.config.env_task_fn is not None:
             self.env_runner_group.require_tasks("env_task_fn")
-        self.module_spec = dataclasses.replace(
-            self.env_runner_group.module_spec, inference_only=False
+        self.module_specs = self.env_runner_group.module_specs.map(
+            lambda spec: dataclasses.replace(spec, inference_only=False)
         )
-        self.learner = self.make_learner()
-        self.sample_exploration = SampleExploration(
-            exploration_spec(self.config),
-            self.learner,
-            root_seed=self.root_seed,
-            num_workers=self.config.num_env_runners,
-            normalize_actions=self.config.normalize_actions,
-        )
+        self.learners = self._make_learners()
+        self.explorations = self.learners.map(self._make_exploration)
         self._send_weights()
-        self._inference = Inference(self.learner.module, self.config, self.root_seed)
-        self.normalization_statistics = NormalizationStatistics(
-            normalization_settings(
-                self.config, num_slots=self.env_runner_group.num_slots, module=self.module_spec
-            ),
-            self.learner.make_encoder(),
+        self._make_inference()
+        self.normalizations = ByModule(
+            {
+                id_: NormalizationStatistics(
+                    normalization_settings(
+                        self.config, num_slots=self.env_runner_group.num_slots, module=spec
+                    ),
+                    self.learners[id_].make_encoder(),
+                )
+                for id_, spec in self.module_specs.items()
+            }
         )
         self.apply_normalization()
         if self.config.evaluation_interval:
             self._evaluations.get_evaluator().group.start()
+
+    def _make_learners(self) -> LearnerGroup[Any]:
+        if len(self.module_specs) == 1:  # a class of the user's may know no ids
+            return LearnerGroup({self.module_specs.only_id: self.make_learner()})
+        return LearnerGroup({id_: self.make_learner(id_) for id_ in self.module_specs})
+
+    def _make_exploration(self, learner: Learner) -> SampleExploration:
+        return SampleExploration(
+            exploration_spec(self.config),
+            learner,
+            root_seed=self.root_seed,
+            num_workers=self.config.num_env_runners,
+            normalize_actions=self.config.normalize_actions,
+        )
+
+    def _make_inference(self) -> None:
+        """Makes what acts outside of training, with the root seed of now."""
+        self._inference = self.learners.map(
+            lambda learner: Inference(learner.module, self.config, self.root_seed)
+        )
 
     def _make_evaluation_group(self, on_metrics: OnMetrics) -> EnvRunnerGroup:
         return make_group(
@@ -300,12 +319,29 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
     # ---- what subclasses implement
 
     @abc.abstractmethod
-    def make_learner(self) -> Learner:
-        """The learner of this algorithm, for `self.module_spec`."""
+    def make_learner(self, module_id: ModuleId | None = None) -> Learner:
+        """The learner of a module.
+
+        Args:
+            module_id: which one; None is the only one, whose spec is `self.module_spec`.
+        """
 
     @abc.abstractmethod
     def training_step(self) -> None:
         """Samples and learns once."""
+
+    def learner_arguments(self, module_id: ModuleId | None = None) -> dict[str, Any]:
+        """What every learner of a module is made with, besides its settings.
+
+        Args:
+            module_id: which module; None is the only one.
+        """
+        id_ = self.module_specs.only_id if module_id is None else module_id
+        return {
+            "module_spec": self.module_specs[id_],
+            "root_seed": self.root_seed,
+            "position": module_position(id_),
+        }
 
     def make_postprocessing(self) -> TrajectoryPostprocessing | None:
         """What trajectories get before `on_postprocess_trajectory` shows them; None for nothing."""
@@ -468,61 +504,119 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
                 timestep=timestep,
             )
         self._evaluations.look_after()
-        self.counters.num_env_steps_sampled += sample.num_env_steps
-        self.counters.num_episodes += len(sample.records)
-        self.counters.num_episodes_lost += sample.num_episodes_lost
-        self.counters.num_env_steps_lost += sample.num_env_steps_lost
+        self.counters.add_sample(sample)
         result.add_sample(sample)
         self.episode_statistics.add(sample.records)
         self.metrics.aggregate(sample.metrics, key="env_runners")
         sample = self._explored(sample, timestep)
-        if self.normalization_statistics.has_state:
-            self.normalization_statistics.add(sample.episodes)
+        for id_, chunks in self.chunks_of(sample).items():
+            if self.normalizations[id_].has_state:
+                self.normalizations[id_].add(chunks)
         return sample
+
+    def chunks_of(self, sample: GroupSample) -> ByModule[Sequence[SingleAgentEpisode]]:
+        """The chunks of a sample that each module acted in, to learn from."""
+        return chunks_by_module(sample.episodes, self.module_specs.ids)
 
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
-        exploration = self.sample_exploration
-        before = exploration.strategy.runner_state()
-        sample = exploration.observe(
-            sample, timestep=timestep, iteration=self.counters.training_iteration
-        )
-        if exploration.strategy.runner_state() != before:
+        before = self.explorations.map(lambda one: one.strategy.runner_state())
+        explored = {
+            id_: self.explorations[id_].observe(
+                chunks, timestep=timestep, iteration=self.counters.training_iteration
+            )
+            for id_, chunks in self.chunks_of(sample).items()
+        }
+        after = self.explorations.map(lambda one: one.strategy.runner_state())
+        if any(after[id_] != before[id_] for id_ in after):
             self._send_weights()
-        return sample
+        if len(explored) > 1:  # a strategy that changes rewards is refused there
+            return sample
+        (episodes,) = explored.values()
+        return dataclasses.replace(sample, episodes=list(episodes))
 
     # ---- weights and normalisation
 
-    def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule | None:
-        """The learner's module, with the newest weights; None for an id that does not exist."""
-        return self.learner.module if module_id == DEFAULT_MODULE_ID else None
+    @property
+    def module_spec(self) -> RLModuleSpec:
+        """The network, with the spaces of the env, of an algorithm with one module.
+
+        Raises:
+            ModuleError: there are several; see `module_specs`.
+        """
+        return self.module_specs.only
+
+    @property
+    def learner(self) -> Learner:
+        """What makes updates, of an algorithm with one module.
+
+        Raises:
+            ModuleError: there are several; see `learners`.
+        """
+        return cast("Learner", self.learners.only)
+
+    @property
+    def sample_exploration(self) -> SampleExploration:
+        """The exploration strategy of the main process, of an algorithm with one module."""
+        return self.explorations.only
+
+    @property
+    def normalization_statistics(self) -> NormalizationStatistics:
+        """What normalisation follows from, of an algorithm with one module."""
+        return self.normalizations.only
+
+    def get_module(self, module_id: ModuleId | None = None) -> RLModule | None:
+        """The learner's module, with the newest weights; None for an id that does not exist.
+
+        Args:
+            module_id: which one; None is the only one.
+
+        Raises:
+            ModuleError: no id was given, and there are several modules.
+        """
+        learners = self.learners
+        learner = learners.only if module_id is None else learners.get(module_id)
+        return None if learner is None else cast("RLModule", learner.module)
 
     def get_weights(self) -> State:
         """Copies of all weights: module id → name → array."""
-        return {DEFAULT_MODULE_ID: self.learner.module.get_state()}
+        return {id_: learner.module.get_state() for id_, learner in self.learners.items()}
 
     def set_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replaces the weights everywhere.
+        """Replaces the weights everywhere; modules that are left out keep theirs.
 
         Raises:
             ModuleError: names or shapes do not fit; nothing is changed.
         """
-        if DEFAULT_MODULE_ID not in weights:
+        unknown = sorted({*weights} - {*self.learners}, key=str)
+        if unknown or not weights:
             raise ModuleError(
-                f"set_weights() got weights of {sorted(weights)}; expected those of "
-                f"{DEFAULT_MODULE_ID!r}. Give what get_weights() returns."
+                f"set_weights() got weights of {sorted(weights, key=str)}; expected those of "
+                f"{', '.join(map(repr, self.learners))}. Give what get_weights() returns."
             )
-        self.learner.set_weights(dict(weights[DEFAULT_MODULE_ID]))
+        before = {id_: self.learners[id_].get_weights() for id_ in weights}
+        try:
+            for id_, state in weights.items():
+                self.learners[id_].set_weights(dict(state))
+        except Exception:
+            for id_, state in before.items():
+                self.learners[id_].module.set_state(state)
+            raise
         self._send_weights()
 
     def _weights(self) -> Weights:
         """The newest weights, as runners take them: only what they act with, if that will do."""
-        acts_only = self.env_runner_group.module_spec.inference_only
-        state = self.learner.module.get_state(inference_only=acts_only)
+        specs = self.env_runner_group.module_specs
+        modules = {
+            id_: ModuleWeights(
+                learner.num_updates,
+                learner.module.get_state(inference_only=specs[id_].inference_only),
+                exploration=self.explorations[id_].strategy.runner_state(),
+            )
+            for id_, learner in self.learners.items()
+        }
         return Weights(
-            self.learner.num_updates,
-            state,
-            exploration=self.sample_exploration.strategy.runner_state(),
+            ByModule(modules),
             timestep=self.counters.num_env_steps_sampled,
             connectors=self.env_runner_group.connector_state(),
         )
@@ -539,33 +633,37 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
 
     def newest_subject(self) -> Subject:
         """What an evaluation that begins now is of."""
-        return Subject(self._weights(), self.normalization, self.counters.training_iteration)
+        in_force = self.learners.map(_normalization_of)
+        return Subject(self._weights(), in_force, self.counters.training_iteration)
 
     @property
     def normalization(self) -> Normalization:
         """What is done to observations and rewards now; `normalization.observations(rows)` does it.
 
         It changes when a training step is over, never within one: runners and learner use the same.
+        It is that of an only module; of any it is `learners[module_id].normalization`.
         """
         return self.learner.normalization
 
     def apply_normalization(self) -> None:
         """Brings into force what follows from the statistics as they are now."""
-        if not self.normalization_statistics.has_effect:
+        if not any(one.has_effect for one in self.normalizations.values()):
             return
-        normalization = self.normalization_statistics.current()
-        self.learner.normalize_with(normalization)
-        self.env_runner_group.set_normalization(normalization)
-        self._inference.normalize_with(normalization)
+        in_force = self.normalizations.map(NormalizationStatistics.current)
+        for id_, learner in self.learners.items():
+            learner.normalize_with(in_force[id_])
+            self._inference[id_].normalize_with(in_force[id_])
+        self.env_runner_group.set_normalization(in_force)
 
     @takes(root_seed=integer(0))
     def adopt_root_seed(self, root_seed: int) -> None:
         """Derives all randomness to come from another seed."""
         self.root_seed = root_seed
         self.env_runner_group.set_root_seed(root_seed)
-        self.learner.root_seed = root_seed
-        self._inference = Inference(self.learner.module, self.config, root_seed)
-        self._inference.normalize_with(self.normalization)
+        self._make_inference()
+        for id_, learner in self.learners.items():
+            learner.root_seed = root_seed
+            self._inference[id_].normalize_with(learner.normalization)
         evaluation = self.eval_env_runner_group
         if evaluation is not None and self.config.evaluation_seed is None:
             evaluation.set_root_seed(root_seed)
@@ -578,7 +676,7 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
         state: Sequence[Any] | None = None,
         *,
         input_dict: Mapping[str, Any] | None = None,
-        policy_id: str = DEFAULT_MODULE_ID,
+        policy_id: ModuleId | None = None,
         full_fetch: bool = False,
         explore: bool | None = None,
         timestep: int | None = None,
@@ -595,7 +693,7 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
             observation: one element of the observation space.
             state: of recurrent networks, which are not here: an empty list.
             input_dict: {"obs": observation}, instead of `observation`.
-            policy_id: the module that acts.
+            policy_id: the module that acts; None is the only one.
             full_fetch: return more than the action.
             explore: use the exploration strategy (True), or take the most likely action (False);
                 None as configured.
@@ -619,10 +717,11 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
         self._refuse_if_stopped("compute_single_action")
         del prev_action, prev_reward, info, episode
         self._refuse_with_connectors("compute_single_action")
-        if policy_id not in _MODULE_IDS:
+        module_id = self.learners.only_id if policy_id is None else policy_id
+        if module_id not in self.learners:
             raise ConfigError(
-                f"policy_id={policy_id!r}: there is one module, {DEFAULT_MODULE_ID!r}. Leave it "
-                "out."
+                f"policy_id={policy_id!r}: there is no such module; there is "
+                f"{', '.join(map(repr, self.learners))}. Name one of these."
             )
         if observation is None and input_dict is not None:
             observation = input_dict["obs"]
@@ -638,11 +737,12 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
             explore=explore,
             unsquash=unsquash_action,
             clip=clip_action,
-            exploration_state=self.sample_exploration.strategy.runner_state(),
+            exploration_state=self.explorations[module_id].strategy.runner_state(),
         )
+        inference = self._inference[module_id]
         if not full_fetch and state is None:
-            return self._inference.action(observation, request)
-        action, outputs = self._inference.action_with_outputs(observation, request)
+            return inference.action(observation, request)
+        action, outputs = inference.action_with_outputs(observation, request)
         return action, [], outputs
 
     def _refuse_with_connectors(self, what: str) -> None:
@@ -761,14 +861,19 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts of the algorithm, in the order in which they are restored; see `state`."""
-        statistics, exploration = self.normalization_statistics, self.sample_exploration
-        connectors = ConnectorsRecord(statistics, self.apply_normalization)
+        statistics, ids = self.normalizations, self.learners.ids
+        connectors = {
+            id_: ConnectorsRecord(one, self.apply_normalization)
+            for id_, one in statistics.items()
+            if one.has_state
+        }
+        exploration = {id_: one for id_, one in self.explorations.items() if one.has_state}
         return [
             ("config", ConfigRecord(self._config_state, self.adopt_root_seed)),
             ("counters", self.counters),
-            ("learner", self.learner),
-            *([("connectors", connectors)] if statistics.has_state else []),
-            *([("exploration", exploration)] if exploration.has_state else []),
+            ("learner", component_of(self.learners, ids)),
+            *([("connectors", component_of(connectors, ids))] if connectors else []),
+            *([("exploration", component_of(exploration, ids))] if exploration else []),
             ("env_runners", self.env_runner_group),
             ("evaluation", self._evaluations),
             ("metrics", MetricsRecord(self.metrics, self.episode_statistics)),
@@ -852,15 +957,21 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
 
     def _facts(self) -> dict[str, Any]:
         """What a checkpoint must have in common with this algorithm, whatever state it is in."""
-        module = self.learner.module
+        facts = ByModule({id_: self._facts_of(id_) for id_ in self.learners})
         return {
             "algorithm": type(self).__name__,
             "env": self.env_runner_group.env_name,
+            **(facts.only if len(facts) == 1 else {"modules": dict(facts)}),
+        }
+
+    def _facts_of(self, module_id: ModuleId) -> dict[str, Any]:
+        module = self.learners[module_id].module
+        return {
             "observation_space": str(module.observation_space),
             "action_space": str(module.action_space),
             "module": type(module).__qualname__,
             "num_parameters": module.num_parameters,
-            "model_config": plain_model_config(self.module_spec.model_config),
+            "model_config": plain_model_config(self.module_specs[module_id].model_config),
         }
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
@@ -1162,3 +1273,7 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
             if error is None:
                 raise
             _LOGGER.error("%s", failed)  # what ends the block is the more important
+
+
+def _normalization_of(learner: Learner) -> Normalization:
+    return learner.normalization

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
 from trainer.config import NO_EFFECT, AlgorithmConfig
-from trainer.config.specs import env_runner_spec, module_spec, restart_policy
+from trainer.config.specs import env_runner_spec, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.evaluation import EvaluationSettings
@@ -138,7 +138,7 @@ def make_group(
     if is_evaluation and config.evaluation_seed is not None:
         root_seed = config.evaluation_seed
     limit_s = config.evaluation_sample_timeout_s if is_evaluation else config.sample_timeout_s
-    spec = env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config))
+    spec = env_runner_spec(config, root_seed=root_seed, role=role)
     return EnvRunnerGroup(
         replace(
             spec,

@@ -312,7 +312,7 @@ class Evaluations:
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it."""
-        check_shape(state, evaluation_state(self._algorithm.newest_subject().get_state()))
+        check_shape(state, evaluation_state(self._algorithm.newest_subject()))
 
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called.
@@ -326,7 +326,8 @@ class Evaluations:
             self.evaluator.group.abandon_play()
         last = state["last"]
         if "running" in state:
-            self._interrupted = Subject.from_state(state["running"])
+            ids = self._algorithm.env_runner_group.module_specs.ids
+            self._interrupted = Subject.from_state(state["running"], ids)
         else:  # of a release that did not keep its weights: they may be the newest ones
             is_newest = state.get("running_of") == self._iteration
             self._interrupted = self._algorithm.newest_subject() if is_newest else None

@@ -33,7 +33,8 @@ from trainer.config.settings import (
 )
 from trainer.config.validation import COMMON_RULES, Rule
 from trainer.errors import ReplayError
-from trainer.learners import ReplayLearner
+from trainer.learners import LearnerGroup, ReplayLearner
+from trainer.modules import ByModule, component_of
 from trainer.replay import ReplayBuffer, make_replay_buffer
 from trainer.types import State
 
@@ -199,19 +200,33 @@ class OffPolicyAlgorithm(Algorithm):
     """A round: every env makes a fragment of steps, they are stored, then some updates follow.
 
     Attributes:
-        local_replay_buffer: the last steps of all training episodes.
+        replay_buffers: the last steps of all training episodes, by module.
     """
 
     config: OffPolicyConfig
-    learner: ReplayLearner
-    local_replay_buffer: ReplayBuffer
+    learners: LearnerGroup[ReplayLearner]
+    replay_buffers: ByModule[ReplayBuffer]
     # A buffer is too large to be copied in every iteration: it undoes its own changes.
     _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
     _buffer_was_restored = False
 
     def _set_up(self) -> None:
-        self.local_replay_buffer = make_replay_buffer(self.config.replay_buffer_config)
+        self.replay_buffers = self._make_buffers()
         super()._set_up()
+
+    def _make_buffers(self) -> ByModule[ReplayBuffer]:
+        config = self.config.replay_buffer_config
+        ids = self.env_runner_group.module_specs.ids
+        return ByModule({id_: make_replay_buffer(config) for id_ in ids})
+
+    @property
+    def local_replay_buffer(self) -> ReplayBuffer:
+        """The last steps of all training episodes, of an algorithm with one module.
+
+        Raises:
+            ModuleError: there are several; see `replay_buffers`.
+        """
+        return self.replay_buffers.only
 
     def replay_settings(self) -> dict[str, Any]:
         """The settings that all learners from replay have."""
@@ -234,8 +249,9 @@ class OffPolicyAlgorithm(Algorithm):
         fragment = config.get_rollout_fragment_length()
         sample = self.sample_env_steps(fragment * config.num_env_slots)
         with self._iteration.time("replay_buffer_add_timer"):
-            episodes = self.normalization_statistics.with_clipped_rewards(sample.episodes)
-            self.local_replay_buffer.add(episodes)
+            for id_, chunks in self.chunks_of(sample).items():
+                clipped = self.normalizations[id_].with_clipped_rewards(chunks)
+                self.replay_buffers[id_].add(clipped)
         if self._can_learn():
             self.learn_from_replay(
                 self._num_updates_due(sample.num_env_steps), num_new_env_steps=sample.num_env_steps
@@ -253,8 +269,8 @@ class OffPolicyAlgorithm(Algorithm):
             return
         result, counters = self._iteration, self.counters
         with result.time("learner_update_timer"):
-            metrics = self.learner.update_from(
-                self.local_replay_buffer,
+            metrics = self.learners.update_from(
+                self.replay_buffers,
                 num_updates=num_updates,
                 num_env_steps_sampled_lifetime=counters.num_env_steps_sampled,
                 num_env_steps_sampled_before=counters.num_env_steps_sampled - num_new_env_steps,
@@ -273,9 +289,8 @@ class OffPolicyAlgorithm(Algorithm):
         steps would spoil what was learnt.
         """
         needed = max(1, self.config.num_steps_sampled_before_learning_starts)
-        buffer = self.local_replay_buffer
-        return self.counters.num_env_steps_sampled >= needed and len(buffer) >= min(
-            needed, buffer.capacity
+        return self.counters.num_env_steps_sampled >= needed and any(
+            len(buffer) >= min(needed, buffer.capacity) for buffer in self.replay_buffers.values()
         )
 
     def _num_updates_due(self, num_env_steps: int) -> int:
@@ -290,15 +305,16 @@ class OffPolicyAlgorithm(Algorithm):
 
     def add_to_result(self, result: IterationResult) -> None:
         """Adds what the replay buffer holds."""
-        buffer = self.local_replay_buffer
+        buffers = self.replay_buffers.values()
+        num_added, num_stored = sum(one.num_added for one in buffers), sum(map(len, buffers))
         result.add_section(
             _BUFFER,
             {
-                "num_env_steps_stored": len(buffer),
-                "num_episodes_stored": buffer.get_num_episodes(),
+                "num_env_steps_stored": num_stored,
+                "num_episodes_stored": sum(one.get_num_episodes() for one in buffers),
                 "num_env_steps_added": result.num_env_steps_sampled,
-                "num_env_steps_added_lifetime": buffer.num_added,
-                "num_env_steps_evicted_lifetime": buffer.num_added - len(buffer),
+                "num_env_steps_added_lifetime": num_added,
+                "num_env_steps_evicted_lifetime": num_added - num_stored,
             },
         )
 
@@ -311,11 +327,13 @@ class OffPolicyAlgorithm(Algorithm):
         undo_the_rest = super()._mark(is_nested=is_nested)
         if is_nested:
             return undo_the_rest
-        self.local_replay_buffer.mark()
+        for buffer in self.replay_buffers.values():
+            buffer.mark()
 
         def undo() -> None:
             undo_the_rest()
-            self.local_replay_buffer.rollback()
+            for buffer in self.replay_buffers.values():
+                buffer.rollback()
 
         return undo
 
@@ -323,7 +341,8 @@ class OffPolicyAlgorithm(Algorithm):
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts of every algorithm, and the replay buffer."""
-        return [*super().get_checkpointable_components(), (_BUFFER, self.local_replay_buffer)]
+        buffers = component_of(self.replay_buffers, self.replay_buffers.ids)
+        return [*super().get_checkpointable_components(), (_BUFFER, buffers)]
 
     def get_state(
         self,
@@ -357,7 +376,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _on_restored(self) -> None:
         if self._restores_all and not self._buffer_was_restored:
-            self.local_replay_buffer = make_replay_buffer(self.config.replay_buffer_config)
+            self.replay_buffers = self._make_buffers()
             _LOGGER.warning(
                 "The checkpoint holds no replay buffer (store_buffer_in_checkpoints=False when it "
                 "was saved). Learning goes on once %d env steps are stored again, so the run does "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import batch_listener
-from trainer.learners import EpisodeLearner
+from trainer.learners import EpisodeLearner, LearnerGroup
 from trainer.runner_group import GroupSample
 
 
 class OnPolicyAlgorithm(Algorithm):
     """Samples with the current weights, learns from that sample alone, and samples again."""
 
-    learner: EpisodeLearner
+    learners: LearnerGroup[EpisodeLearner]
 
     def training_step(self) -> None:
         """Samples one train batch and makes one update from it."""
@@ -22,8 +22,8 @@ class OnPolicyAlgorithm(Algorithm):
         result = self._iteration
         before = self.counters.num_env_steps_sampled - sample.num_env_steps
         with result.time("learner_update_timer"):
-            metrics = self.learner.update(
-                sample.episodes,
+            metrics = self.learners.update(
+                self.chunks_of(sample),
                 num_env_steps_sampled_before=before,
                 on_batch=batch_listener(self.callbacks),
             )

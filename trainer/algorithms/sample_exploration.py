@@ -7,7 +7,7 @@ are spread over runners.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from trainer.episodes.conversion import with_rewards
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import Learner
-from trainer.runner_group import GroupSample
 from trainer.types import Array, State
 
 
@@ -62,36 +61,36 @@ class SampleExploration:
         """Whether there is something to save."""
         return not self.strategy.state_follows and bool(self.strategy.get_state())
 
-    def observe(self, sample: GroupSample, *, timestep: int, iteration: int) -> GroupSample:
+    def observe(
+        self, chunks: Sequence[SingleAgentEpisode], *, timestep: int, iteration: int
+    ) -> Sequence[SingleAgentEpisode]:
         """Shows a sample to the strategy.
 
         Args:
-            sample: what all runners played.
+            chunks: what the module acted in, from all runners.
             timestep: env steps sampled before.
             iteration: training iterations completed before.
 
         Returns:
-            the sample, with the rewards that are to be learnt from. The episodes of the sample
-            given stay as they are: a local runner goes on to use them.
+            the chunks, with the rewards that are to be learnt from. Those given stay as they are: a
+            local runner goes on to use them.
         """
         self.strategy.last_timestep = timestep
         if not self._observes:
-            return sample
+            return chunks
         self._encoder.normalizer = self._learner.normalization.observations
         rewards = self.strategy.observe_sample(
             ExploredSample(
-                chunks=[self._chunk(episode) for episode in sample.episodes],
+                chunks=[self._chunk(episode) for episode in chunks],
                 timestep=timestep,
                 iteration=iteration,
                 clean_inputs=self._clean_inputs,
             )
         )
         if rewards is None:
-            return sample
-        pairs = zip(sample.episodes, rewards, strict=True)
-        return replace(
-            sample, episodes=[_with_explored_rewards(episode, new) for episode, new in pairs]
-        )
+            return chunks
+        pairs = zip(chunks, rewards, strict=True)
+        return [_with_explored_rewards(episode, new) for episode, new in pairs]
 
     def _chunk(self, episode: SingleAgentEpisode) -> ExploredChunk:
         observations = episode.get_observations()

@@ -12,13 +12,13 @@ import datetime as dt
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Any, Final, Protocol
 
 from callbacks import CallbackChain
 from checkpoints import check_shape
-from checkpoints.state_shapes import count, fields, number
+from checkpoints.state_shapes import count, dict_of, fields, number
 from trainer.algorithms.evaluations import Evaluations
 from trainer.config import AlgorithmConfig
 from trainer.env_runners.messages import PlayTimes
@@ -26,9 +26,11 @@ from trainer.errors import TrainerError
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.metrics.result import overlaid
 from trainer.runner_group import EnvRunnerGroup, GroupSample
-from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, State
+from trainer.types import DEFAULT_AGENT_ID, AgentId, ModuleId, State
 
 # ---- counters
+
+_BY_ID: Final = ("num_agent_steps_sampled", "num_module_steps_sampled")
 
 
 @dataclass
@@ -47,8 +49,11 @@ class Counters:
             stand.
         num_rows_owed: rows that sampled steps have paid for and no update has used yet
             (`training_intensity`), below one batch.
+        num_agent_steps_sampled, num_module_steps_sampled: actions of which the outcome is known, by
+            agent and by module.
     """
 
+    module_ids: InitVar[Collection[ModuleId]]
     training_iteration: int = 0
     num_training_steps: int = 0
     num_env_steps_sampled: int = 0
@@ -58,20 +63,55 @@ class Counters:
     num_env_steps_lost: int = 0
     num_actions_computed: int = 0
     num_rows_owed: float = 0.0
+    num_agent_steps_sampled: dict[AgentId, int] = field(default_factory=dict)
+    num_module_steps_sampled: dict[ModuleId, int] = field(default_factory=dict)
+
+    def __post_init__(self, module_ids: Collection[ModuleId]) -> None:
+        self._module_ids = tuple(module_ids)
+        self._set_steps(self._steps_of_one_agent())
+
+    def add_sample(self, sample: GroupSample) -> None:
+        """Counts what runners played."""
+        self.num_env_steps_sampled += sample.num_env_steps
+        self.num_episodes += len(sample.records)
+        self.num_episodes_lost += sample.num_episodes_lost
+        self.num_env_steps_lost += sample.num_env_steps_lost
+        add_counts(self.num_agent_steps_sampled, sample.num_agent_steps)
+        add_counts(self.num_module_steps_sampled, sample.num_module_steps)
+
+    def _steps_of_one_agent(self) -> State:
+        """The steps by agent and by module where a single agent acts in every env step."""
+        if len(self._module_ids) > 1:
+            return {name: {} for name in _BY_ID}
+        steps = self.num_env_steps_sampled
+        return {
+            "num_agent_steps_sampled": {DEFAULT_AGENT_ID: steps},
+            "num_module_steps_sampled": dict.fromkeys(self._module_ids, steps),
+        }
+
+    def _set_steps(self, steps: State) -> None:
+        for name in _BY_ID:
+            setattr(self, name, dict(steps[name]))
 
     def get_state(self) -> State:
-        """All counts by name."""
-        return dataclasses.asdict(self)
+        """All counts by name; without steps by agent and module that follow from the env steps."""
+        state = {own.name: getattr(self, own.name) for own in dataclasses.fields(self)}
+        steps = {name: dict(state.pop(name)) for name in _BY_ID}
+        return state if steps == self._steps_of_one_agent() else {**state, **steps}
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        whole = {field.name: count for field in dataclasses.fields(self)}
-        check_shape(state, fields({**whole, "num_rows_owed": number}))
+        whole = {own.name: count for own in dataclasses.fields(self) if own.name not in _BY_ID}
+        by_id = dict.fromkeys(_BY_ID, dict_of(count))
+        check_shape(state, fields({**whole, "num_rows_owed": number}, optional=by_id))
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave."""
-        for field in dataclasses.fields(self):
-            setattr(self, field.name, state[field.name])
+        for own in dataclasses.fields(self):
+            if own.name not in _BY_ID:
+                setattr(self, own.name, state[own.name])
+        given: State = {name: state[name] for name in _BY_ID if name in state}
+        self._set_steps({**self._steps_of_one_agent(), **given})
 
 
 # ---- training iteration
@@ -184,7 +224,9 @@ class TrainingIterations:
             )
         algorithm, evaluations, config = self._algorithm, self._evaluations, self._algorithm.config
         counters, started_at = algorithm.counters, time.monotonic()
-        result = self._result = IterationResult(counters)
+        result = self._result = IterationResult(
+            counters, algorithm.env_runner_group.module_specs.ids
+        )
         algorithm.episode_statistics.begin_iteration()
         is_due = evaluations.is_due(counters.training_iteration + 1)
         if evaluations.is_interrupted or (is_due and config.evaluation_parallel_to_training):
@@ -315,8 +357,9 @@ class IterationResult:
         num_training_steps, num_env_steps_sampled, num_env_steps_trained: of this iteration.
     """
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, module_ids: Collection[ModuleId]) -> None:
         self._counters = counters
+        self._module_ids = tuple(module_ids)
         self.num_training_steps = 0
         self.num_env_steps_sampled = 0
         self.num_env_steps_trained = 0
@@ -324,7 +367,9 @@ class IterationResult:
         self._num_env_steps_lost = 0
         self._repair_s = 0.0
         self._times = PlayTimes()
-        self._learner: Mapping[str, Any] = {}
+        self._learners: dict[ModuleId, Mapping[str, Any]] = {}
+        self._num_agent_steps: dict[AgentId, int] = {}
+        self._num_module_steps: dict[ModuleId, int] = {}
         self._timers: dict[str, float] = {}
         self._health: dict[str, int] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
@@ -345,11 +390,15 @@ class IterationResult:
         self._num_env_steps_lost += sample.num_env_steps_lost
         self._repair_s += sample.repair_s
         self._times += sample.times
+        add_counts(self._num_agent_steps, sample.num_agent_steps)
+        add_counts(self._num_module_steps, sample.num_module_steps)
 
-    def add_update(self, metrics: Mapping[str, Any], *, num_env_steps: int) -> None:
-        """Keeps an update's metrics; those of the iteration's last update are shown."""
+    def add_update(
+        self, metrics: Mapping[ModuleId, Mapping[str, Any]], *, num_env_steps: int
+    ) -> None:
+        """Keeps an update's metrics by module; those of a module's last update are shown."""
         self.num_env_steps_trained += num_env_steps
-        self._learner = metrics
+        self._learners |= metrics
 
     def add_section(self, name: str, values: Mapping[str, Any]) -> None:
         """Adds a section of the algorithm's own to the result; a later one replaces it."""
@@ -387,7 +436,7 @@ class IterationResult:
         standard = {
             "env_runners": {**episodes, **self._steps(elapsed_s), **self._times.entries()},
             "learners": {
-                DEFAULT_MODULE_ID: dict(self._learner),
+                **{id_: dict(self._learners.get(id_, {})) for id_ in self._module_ids},
                 "__all_modules__": {
                     "num_env_steps_trained": self.num_env_steps_trained,
                     "num_env_steps_trained_lifetime": counters.num_env_steps_trained,
@@ -416,17 +465,29 @@ class IterationResult:
 
     def _steps(self, elapsed_s: float) -> dict[str, Any]:
         steps, lifetime = self.num_env_steps_sampled, self._counters.num_env_steps_sampled
+        agents = self._counters.num_agent_steps_sampled
+        modules = self._counters.num_module_steps_sampled
         return {
             "num_env_steps_sampled": steps,
             "num_env_steps_sampled_lifetime": lifetime,
             "num_env_steps_sampled_lifetime_throughput": steps / elapsed_s
             if elapsed_s > 0
             else 0.0,
-            "num_agent_steps_sampled": {DEFAULT_AGENT_ID: steps},
-            "num_agent_steps_sampled_lifetime": {DEFAULT_AGENT_ID: lifetime},
-            "num_module_steps_sampled": {DEFAULT_MODULE_ID: steps},
-            "num_module_steps_sampled_lifetime": {DEFAULT_MODULE_ID: lifetime},
+            "num_agent_steps_sampled": _of_all(agents, self._num_agent_steps),
+            "num_agent_steps_sampled_lifetime": dict(agents),
+            "num_module_steps_sampled": _of_all(modules, self._num_module_steps),
+            "num_module_steps_sampled_lifetime": dict(modules),
         }
+
+
+def add_counts(counts: dict[Any, int], more: Mapping[Any, int]) -> None:
+    """Adds counts by id to others, in place."""
+    for id_, added in more.items():
+        counts[id_] = counts.get(id_, 0) + added
+
+
+def _of_all(ids: Iterable[Any], counts: Mapping[Any, int]) -> dict[Any, int]:
+    return {id_: counts.get(id_, 0) for id_ in ids}
 
 
 def merge_late_values(

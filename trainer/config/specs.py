@@ -13,7 +13,7 @@ from trainer.env_runners import EnvRunnerSpec
 from trainer.env_runners.direct_runners import DirectRunners
 from trainer.envs import make_env_factory
 from trainer.exploration import ExplorationSpec
-from trainer.modules import DefaultModelConfig, RLModuleSpec
+from trainer.modules import ByModule, DefaultModelConfig, RLModuleSpec
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.seeding import Role, draw_root_seed
 
@@ -26,8 +26,15 @@ def first_given(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def module_spec(config: AlgorithmConfig) -> RLModuleSpec:
-    """The network that a config asks for; spaces stay None where the env decides them."""
+def module_specs(config: AlgorithmConfig) -> ByModule[RLModuleSpec]:
+    """The networks that a config asks for; spaces stay None where the env decides them.
+
+    This is the place that decides which modules a run has.
+    """
+    return ByModule(dict.fromkeys(config.policies, _module_spec(config)))
+
+
+def _module_spec(config: AlgorithmConfig) -> RLModuleSpec:
     given = config.rl_module_spec
     if not isinstance(given, RLModuleSpec):
         given = RLModuleSpec()
@@ -47,9 +54,7 @@ def module_spec(config: AlgorithmConfig) -> RLModuleSpec:
     )
 
 
-def env_runner_spec(
-    config: AlgorithmConfig, *, root_seed: int, role: Role, module: RLModuleSpec
-) -> EnvRunnerSpec:
+def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> EnvRunnerSpec:
     """What makes the env runners of a config; the group fills in the place of each.
 
     Raises:
@@ -57,7 +62,7 @@ def env_runner_spec(
     """
     return EnvRunnerSpec(
         env_factory=make_env_factory(config.env, config.env_config),
-        module_spec=module,
+        module_specs=module_specs(config),
         callbacks=config.callback_spec(),
         config=settings_for_callbacks(config),
         root_seed=root_seed,
@@ -145,7 +150,7 @@ def direct_runners(config: AlgorithmConfig) -> DirectRunners:
     """What makes env runners without an algorithm: `SingleAgentEnvRunner(config=config)`."""
     root_seed = draw_root_seed() if config.seed is None else int(config.seed)
     role = Role.EVALUATION if config.in_evaluation else Role.TRAINING
-    spec = env_runner_spec(config, root_seed=root_seed, role=role, module=module_spec(config))
+    spec = env_runner_spec(config, root_seed=root_seed, role=role)
     return DirectRunners(
         spec=spec,
         num_env_runners=config.num_env_runners,

@@ -27,7 +27,7 @@ from trainer.errors import EnvError, FrozenConfigError
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.rllib_names.env_runner_names import EnvRunnerNames
-from trainer.types import Array, State
+from trainer.types import Array, ModuleId, State
 
 # ---- config view
 
@@ -100,6 +100,7 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
         config: the settings, read-only; `config.in_evaluation` tells evaluation from training.
         env: its sub-envs (`env.envs`, `env.num_envs`).
         module: its network.
+        module_id: the id of that.
         metrics: its logger; what is logged here comes out under `env_runners/` of the result.
         weights_version: number of updates behind the weights that it acts with.
     """
@@ -108,6 +109,7 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
     config: ConfigView
     env: VectorEnv
     module: RLModule
+    module_id: ModuleId
     metrics: MetricsLogger
     callbacks: CallbackChain
     weights_version: int

@@ -520,7 +520,7 @@ class EpisodePlayer:
             self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
         # Made after the events, so that what they store in the episode is reported, and before
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
-        record = EpisodeRecord.from_episode(episode)
+        record = EpisodeRecord.from_episode(episode, module_id=self._runner.module_id)
         self.finished.add(slot.index, slot.episode_number, record)
         self.repair.note_progress(slot)
         slot.finish()

@@ -16,7 +16,7 @@ main       `last_words` of a process that was lost
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -28,12 +28,17 @@ from trainer.envs.tasks import TaskInForce, followed_by
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
 from trainer.metrics import EpisodeRecord
-from trainer.modules import RLModule, RLModuleSpec
+from trainer.modules import ByModule, RLModule, RLModuleSpec
 from trainer.runtime.worker import CallSignals
 from trainer.seeding import Role
-from trainer.types import Array, FloatArray, State
+from trainer.types import AgentId, Array, FloatArray, ModuleId, State
 
 # ---- messages
+
+
+def _itself(array: Array) -> Array:
+    return array
+
 
 # ---- env restarts
 
@@ -89,7 +94,7 @@ class EnvRunnerSpec:
 
     Attributes:
         env_factory: makes the sub-envs.
-        module_spec: makes the network.
+        module_specs: make the networks.
         callbacks: classes and functions; each process makes its own objects of them.
         config: the settings as plain mapping, for callbacks to read (`env_runner.config`).
         root_seed: the seed of the run.
@@ -116,7 +121,7 @@ class EnvRunnerSpec:
     """
 
     env_factory: EnvFactory
-    module_spec: RLModuleSpec
+    module_specs: ByModule[RLModuleSpec]
     callbacks: CallbackSpec
     config: Mapping[str, Any]
     root_seed: int
@@ -282,22 +287,63 @@ class SlotPosition:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """A module's weights and their version, as they are sent to runners.
+class ModuleWeights:
+    """One module's weights and their version, as they are sent to runners.
 
     Attributes:
         version: number of updates made; 0 is the first weights.
         state: the module's arrays by name.
         exploration: what the runners' strategies must know of that of the main process.
-        timestep: env steps sampled in the whole run when they were sent.
-        connectors: what the connector pieces of the first training slot remember, for evaluation.
     """
 
     version: int
     state: Mapping[str, Array]
     exploration: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_state(self, array: Callable[[Array], Any] = _itself) -> State:
+        """Plain data; `array` says how arrays are kept."""
+        return {
+            "version": self.version,
+            "state": {name: array(values) for name, values in self.state.items()},
+            "exploration": dict(self.exploration),
+        }
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of all modules, as they are sent to runners.
+
+    Attributes:
+        modules: of each module.
+        timestep: env steps sampled in the whole run when they were sent.
+        connectors: what the connector pieces of the first training slot remember, for evaluation.
+    """
+
+    modules: ByModule[ModuleWeights]
     timestep: int = 0
     connectors: State | None = None
+
+    @property
+    def version(self) -> int:
+        """Updates made of all modules."""
+        return sum(weights.version for weights in self.modules.values())
+
+    def to_state(self, array: Callable[[Array], Any] = _itself) -> State:
+        """Plain data; that of one module has no id. `array` says how arrays are kept."""
+        states = self.modules.map(lambda weights: weights.to_state(array))
+        return {
+            **(states.only if len(states) == 1 else {"modules": dict(states)}),
+            "timestep": self.timestep,
+            **({} if self.connectors is None else {"connectors": self.connectors}),
+        }
+
+    @classmethod
+    def from_state(cls, state: State, ids: Collection[ModuleId]) -> Weights:
+        """The weights of these modules that `to_state` was called on."""
+        rest = {name: state[name] for name in ("timestep", "connectors") if name in state}
+        own = {name: part for name, part in state.items() if name not in rest}
+        modules = ByModule.from_state(own.get("modules", own), ids)
+        return cls(modules.map(lambda weights: ModuleWeights(**weights)), **rest)
 
 
 @dataclass(frozen=True)
@@ -311,7 +357,7 @@ class Sync:
         weights: the newest weights.
         positions: one per sub-env; running episodes are played again up to there.
         callbacks: state of the callback objects.
-        normalization: what is done to observations and rewards.
+        normalization: what is done to observations and rewards, by module.
         evaluation: the stream of randomness of what evaluation runners play on their own.
         tasks: one per sub-env, to be set where the sub-env stands; None leaves its task. Positions
             hold their tasks already, so they never come together.
@@ -320,7 +366,7 @@ class Sync:
     weights: Weights | None = None
     positions: tuple[SlotPosition, ...] | None = None
     callbacks: State | None = None
-    normalization: Normalization | None = None
+    normalization: ByModule[Normalization] | None = None
     evaluation: int = 0
     tasks: tuple[TaskInForce | None, ...] | None = None
 
@@ -418,6 +464,8 @@ class SampleReply:
         positions: where the slots stand now.
         callbacks: state of the callback objects; None if they have none.
         num_env_steps: env steps made.
+        num_agent_steps, num_module_steps: actions of which the outcome is known, by agent and by
+            module.
         weights_version: of the weights that acted.
         num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
             answer, or were given up with their sub-env.
@@ -432,6 +480,8 @@ class SampleReply:
     positions: tuple[SlotPosition, ...]
     callbacks: State | None
     num_env_steps: int
+    num_agent_steps: Mapping[AgentId, int]
+    num_module_steps: Mapping[ModuleId, int]
     weights_version: int
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
@@ -444,7 +494,7 @@ class RunnerReport:
     """What a runner says after it was made.
 
     Attributes:
-        module_spec: what its module was made from, with the spaces of its envs filled in.
+        module_specs: what its modules were made from, with the spaces of its envs filled in.
         lost: sub-envs (index in the runner → steps) whose running episode could not be put back.
         callbacks: state of its callback objects; None if they have none.
         metrics: what was logged while it was made.
@@ -457,7 +507,7 @@ class RunnerReport:
             or if they say nothing about it.
     """
 
-    module_spec: RLModuleSpec
+    module_specs: ByModule[RLModuleSpec]
     metrics: Any
     lost: Mapping[int, int] = field(default_factory=dict)
     callbacks: State | None = None

@@ -9,6 +9,7 @@ from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.envs import VectorEnv
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
+from trainer.types import ModuleId
 
 
 class RunnerParts(Protocol):
@@ -17,5 +18,6 @@ class RunnerParts(Protocol):
     spec: EnvRunnerSpec
     env: VectorEnv
     module: RLModule
+    module_id: ModuleId
     metrics: MetricsLogger
     callbacks: CallbackChain

@@ -32,11 +32,11 @@ from trainer.envs.tasks import TaskInForce
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
-from trainer.modules import RLModule, RLModuleSpec
+from trainer.modules import RLModule, RLModuleSpec, module_position
 from trainer.runtime.threads import sparing_old_objects
 from trainer.runtime.worker import CallSignals
 from trainer.seeding import weights_rng
-from trainer.types import DEFAULT_MODULE_ID, State
+from trainer.types import DEFAULT_AGENT_ID, State
 
 
 @checked_methods()
@@ -47,7 +47,8 @@ class SingleAgentEnvRunner(EnvRunner):
     end.
 
     Attributes:
-        module_spec: what its module was made from, with the spaces of its envs filled in.
+        module_id: the id of its module.
+        module_spec: what that was made from, with the spaces of its envs filled in.
         has_played: whether it played since its positions were last taken.
         first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
     """
@@ -95,6 +96,7 @@ class SingleAgentEnvRunner(EnvRunner):
         Whereabouts(signals).doing(MAKING)
         with at_work(self):
             self.env = make_vector_env(self, is_recreated=is_recreated)
+            self.module_id = spec.module_specs.only_id
             self.module_spec = self._complete_module_spec()
             self.module = self._make_module()
             self._player = EpisodePlayer(self, signals=signals)
@@ -105,7 +107,7 @@ class SingleAgentEnvRunner(EnvRunner):
     # ---- making
 
     def _complete_module_spec(self) -> RLModuleSpec:
-        given, postprocessing = self.spec.module_spec, self.spec.postprocessing
+        given, postprocessing = self.spec.module_specs.only, self.spec.postprocessing
         observation_space, action_space = given.observation_space, given.action_space
         if observation_space is None:
             observation_space = self.env.single_observation_space
@@ -121,8 +123,9 @@ class SingleAgentEnvRunner(EnvRunner):
         )
 
     def _make_module(self) -> RLModule:
-        module = self.module_spec.build(weights_rng(self.spec.root_seed))
-        self.callbacks.fire("on_create_policy", policy_id=DEFAULT_MODULE_ID, policy=module)
+        rng = weights_rng(self.spec.root_seed, of=module_position(self.module_id))
+        module = self.module_spec.build(rng)
+        self.callbacks.fire("on_create_policy", policy_id=self.module_id, policy=module)
         return module
 
     # ---- being brought up to date
@@ -142,14 +145,15 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def _take_over(self, sync: Sync) -> None:
         if sync.weights is not None:
-            self.module.set_state(dict(sync.weights.state))
+            weights = sync.weights.modules[self.module_id]
+            self.module.set_state(dict(weights.state))
             self.weights_version = sync.weights.version
-            self._player.actions.set_state(sync.weights.exploration)
+            self._player.actions.set_state(weights.exploration)
             self._timestep = sync.weights.timestep
             if self.spec.in_evaluation:
                 self._begin_episodes_from(sync.weights.connectors)
         if sync.normalization is not None:
-            self._player.normalize_with(sync.normalization)
+            self._player.normalize_with(sync.normalization[self.module_id])
         self._player.evaluation = sync.evaluation
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
@@ -257,6 +261,8 @@ class SingleAgentEnvRunner(EnvRunner):
             positions=self.take_positions(),
             callbacks=self.callbacks.get_state() if self.callbacks.has_state() else None,
             num_env_steps=player.num_env_steps,
+            num_agent_steps={DEFAULT_AGENT_ID: player.num_env_steps},
+            num_module_steps={self.module_id: player.num_env_steps},
             weights_version=self.weights_version,
             num_episodes_lost=len(lost) + restarts.num_episodes_lost,
             num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,

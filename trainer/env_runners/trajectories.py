@@ -417,7 +417,7 @@ class TrajectoryEvent:
         before = sealed_copy(batch)
         original = before.copy(shallow=True)
         self._add_columns(batch, before)
-        agent_id, module_id = episode.get_agents()[0], episode.policy_for()
+        agent_id, module_id = episode.get_agents()[0], runner.module_id
         arguments: dict[str, Any] = {
             "env_runner": runner,
             "metrics_logger": runner.metrics,

@@ -30,6 +30,7 @@ from trainer.envs import (
 from trainer.envs.tasks import why_no_tasks
 from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
+from trainer.modules import ByModule
 from trainer.runtime.worker import CallSignals
 from trainer.seeding import Role, position_rng
 from trainer.types import State
@@ -74,7 +75,7 @@ class RunnerBootstrap:
             "callbacks": spec.callbacks,
             "config.env": spec.env_factory.create,
             "config.env_config": dict(spec.env_factory.env_config),
-            "config.rl_module_spec": spec.module_spec,
+            "config.rl_module_spec": spec.module_specs.to_state(),
             "config": dict(spec.config),
         }
         try:
@@ -167,7 +168,7 @@ class RunnerServant:
 def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
     """What the main process wants to know of a fresh runner, in whichever process it lives."""
     return RunnerReport(
-        module_spec=runner.module_spec,
+        module_specs=ByModule({runner.module_id: runner.module_spec}),
         metrics=runner.metrics.drain(),
         lost=runner.take_lost(),
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,

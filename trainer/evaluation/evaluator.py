@@ -22,6 +22,7 @@ return {**summarize_episodes(collect_episodes(workers)), "foo": 1}
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import math
 import numbers
@@ -49,14 +50,15 @@ from checkpoints.state_shapes import (
 )
 from trainer.connectors import Normalization, ObservationNormalizer, RewardTransform
 from trainer.env_runners import Assignment, Weights
-from trainer.env_runners.messages import share_out
+from trainer.env_runners.messages import ModuleWeights, share_out
 from trainer.errors import ConfigError, EvaluationError
 from trainer.metrics import EpisodeRecord, EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
+from trainer.modules import ByModule
 from trainer.runner_group import EnvRunnerGroup, TicketPlay
 from trainer.runner_group.slot_states import CALLBACK_STATES
-from trainer.types import State
+from trainer.types import ModuleId, State
 
 # ---- evaluator
 
@@ -69,35 +71,28 @@ class Subject:
 
     Attributes:
         weights: what to act with.
-        normalization: what is done to observations on their way to the network.
+        normalization: what is done to observations on their way to the networks, by module.
         iteration: training iterations behind them.
     """
 
     weights: Weights
-    normalization: Normalization
+    normalization: ByModule[Normalization]
     iteration: int
 
     def get_state(self) -> State:
         """Plain data, from which the same evaluation can begin again."""
-        weights = self.weights
         return {
             "iteration": self.iteration,
-            "weights": {
-                "version": weights.version,
-                "state": {name: state_array(array) for name, array in weights.state.items()},
-                "exploration": dict(weights.exploration),
-                "timestep": weights.timestep,
-                **({} if weights.connectors is None else {"connectors": weights.connectors}),
-            },
-            "normalization": _normalization_state(self.normalization),
+            "weights": self.weights.to_state(state_array),
+            "normalization": self.normalization.map(_normalization_state).to_state(),
         }
 
     @classmethod
-    def from_state(cls, state: State) -> Subject:
-        """The subject that `get_state` was called on."""
+    def from_state(cls, state: State, ids: Collection[ModuleId]) -> Subject:
+        """The subject of these modules that `get_state` was called on."""
         return cls(
-            Weights(**state["weights"]),
-            _normalization_from(state["normalization"]),
+            Weights.from_state(state["weights"], ids),
+            ByModule.from_state(state["normalization"], ids).map(_normalization_from),
             state["iteration"],
         )
 
@@ -138,9 +133,11 @@ def check_same_spaces(training: EnvRunnerGroup, evaluation: EnvRunnerGroup) -> N
     Raises:
         ConfigError: the spaces differ; names both.
     """
-    for kind in ("observation_space", "action_space"):
-        trained = getattr(training.module_spec, kind)
-        given = getattr(evaluation.module_spec, kind)
+    for module_id, kind in itertools.product(
+        training.module_specs, ("observation_space", "action_space")
+    ):
+        trained = getattr(training.module_specs[module_id], kind)
+        given = getattr(evaluation.module_specs[module_id], kind)
         if _size(trained) != _size(given):
             raise ConfigError(
                 f"The evaluation env {evaluation.env_name!r} has {kind}={given}, and the training "
@@ -510,20 +507,33 @@ _EVALUATOR: Final = fields(
 )
 
 
-def evaluation_state(subject: State) -> ShapeCheck:
+def _module_weights_like(weights: ModuleWeights) -> dict[str, ShapeCheck]:
+    state = weights.to_state(state_array)
+    parts = {name: like(part) for name, part in state.items()}
+    return {**parts, "exploration": anything}  # a strategy's own, of any kind
+
+
+def _normalization_like(normalization: Normalization) -> ShapeCheck:
+    of_now = _normalization_state(normalization)
+    observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
+    return fields(observations, optional={"rewards": _REWARDS})
+
+
+def evaluation_state(subject: Subject) -> ShapeCheck:
     """The check for the component `evaluation`; states of earlier releases lack what is optional.
 
     Args:
-        subject: `Subject.get_state()` of the newest weights, which those of an evaluation under way
-            have to be like.
+        subject: of the newest weights, which those of an evaluation under way have to be like.
     """
-    parts = {name: like(part) for name, part in subject["weights"].items() if name != "connectors"}
-    weights = fields(  # a strategy's own, of any kind
-        {**parts, "exploration": anything}, optional={"connectors": of_type(dict)}
+    ids = subject.weights.modules.ids
+    modules = subject.weights.modules.map(_module_weights_like)
+    rest = {"timestep": count}
+    weights = fields(
+        {**(modules.only if len(ids) == 1 else {"modules": fields(modules.map(fields))}), **rest},
+        optional={"connectors": of_type(dict)},
     )
-    of_now = subject["normalization"]
-    observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
-    normalization = fields(observations, optional={"rewards": _REWARDS})
+    in_force = subject.normalization.map(_normalization_like)
+    normalization = ByModule.state_shape(in_force.__getitem__, ids)
     under_way = {"iteration": count, "weights": weights, "normalization": normalization}
     return fields(
         {"evaluator": _EVALUATOR, "last": _LAST},

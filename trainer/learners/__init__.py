@@ -21,6 +21,7 @@ from trainer.learners.learner import (
     ReplayUpdate,
     TargetNetwork,
 )
+from trainer.learners.learner_group import LearnerGroup, chunks_by_module
 
 __all__ = [
     "BatchListener",
@@ -28,6 +29,7 @@ __all__ = [
     "Columns",
     "EpisodeLearner",
     "Learner",
+    "LearnerGroup",
     "LearnerSettings",
     "LearnerSpec",
     "ReplayBatch",
@@ -37,6 +39,7 @@ __all__ = [
     "TargetNetwork",
     "TrainBatch",
     "TrainBatchEvent",
+    "chunks_by_module",
     "columns_from_episodes",
     "minibatches",
     "num_minibatches",

@@ -37,7 +37,7 @@ from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule,
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
 from trainer.rllib_names.config_names import OLD_NAMES
 from trainer.seeding import PositionStream, Role
-from trainer.types import DEFAULT_MODULE_ID, Array, State
+from trainer.types import Array, State
 
 # ---- settings
 
@@ -160,7 +160,12 @@ class Learner(Checkpointable):
     moving_settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self, *, module_spec: RLModuleSpec, settings: LearnerSettings, root_seed: int
+        self,
+        *,
+        module_spec: RLModuleSpec,
+        settings: LearnerSettings,
+        root_seed: int,
+        position: tuple[int, ...] = (),
     ) -> None:
         """Builds the module with weights drawn from the root seed.
 
@@ -168,9 +173,11 @@ class Learner(Checkpointable):
             module_spec: the network, with both spaces.
             settings: how to learn.
             root_seed: the seed of the run, ≥ 0.
+            position: of the module's random numbers among those of others (`module_position`).
         """
         self._module_spec = module_spec
-        self.module: RLModule = module_spec.build(seeding.weights_rng(root_seed))
+        self._position = position
+        self.module: RLModule = module_spec.build(seeding.weights_rng(root_seed, of=position))
         self.settings = settings
         self.num_updates = 0
         self.root_seed = root_seed
@@ -238,7 +245,8 @@ class Learner(Checkpointable):
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What it was made with; spec and settings are no plain data, so they are not saved."""
         given = {"module_spec": self._module_spec, "settings": self.settings}
-        return (), {**given, "root_seed": self.root_seed}
+        position = {"position": self._position} if self._position else {}
+        return (), {**given, "root_seed": self.root_seed, **position}
 
     def _own_state(self) -> State:
         return {OWN: {"num_updates": self.num_updates, **self.extra_state()}}
@@ -329,19 +337,22 @@ class LearnerSpec(Generic[LearnerT]):
         module_spec: the network, with both spaces.
         settings: the settings class of that learner.
         root_seed: the seed of the run, ≥ 0.
-        module_id: the name of the module in results.
+        position: of the module's random numbers among those of others (`module_position`).
     """
 
     learner_class: type[LearnerT]
     module_spec: RLModuleSpec
     settings: Any
     root_seed: int
-    module_id: str = DEFAULT_MODULE_ID
+    position: tuple[int, ...] = ()
 
     def build(self) -> LearnerT:
         """A new learner with weights drawn from the root seed."""
         return self.learner_class(
-            module_spec=self.module_spec, settings=self.settings, root_seed=self.root_seed
+            module_spec=self.module_spec,
+            settings=self.settings,
+            root_seed=self.root_seed,
+            position=self.position,
         )
 
 
@@ -441,7 +452,7 @@ class EpisodeLearner(Learner, ABC):
         columns = columns_from_episodes(episodes, encoder=self._encoder)
         if self.normalization.rewards is not None:
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
-        rng = seeding.learner_rng(self.root_seed, self.num_updates)
+        rng = seeding.learner_rng(self.root_seed, self.num_updates, of=self._position)
         event = TrainBatchEvent(self.module, episodes, on_batch)
         before = self.get_state()
         try:
@@ -572,10 +583,17 @@ class ReplayLearner(Learner, ABC):
     settings: ReplaySettings
 
     def __init__(
-        self, *, module_spec: RLModuleSpec, settings: ReplaySettings, root_seed: int
+        self,
+        *,
+        module_spec: RLModuleSpec,
+        settings: ReplaySettings,
+        root_seed: int,
+        position: tuple[int, ...] = (),
     ) -> None:
         """See `Learner`."""
-        super().__init__(module_spec=module_spec, settings=settings, root_seed=root_seed)
+        super().__init__(
+            module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
+        )
         self.last_target_update_ts = 0
         self.num_target_updates = 0
 
@@ -601,7 +619,7 @@ class ReplayLearner(Learner, ABC):
     @root_seed.setter
     def root_seed(self, value: int) -> None:
         self._root_seed = value
-        self._random = PositionStream(value, Role.REPLAY)
+        self._random = PositionStream(value, Role.REPLAY, of=self._position)
 
     def update_from(
         self,

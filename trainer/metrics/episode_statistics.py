@@ -15,7 +15,7 @@ import numpy as np
 from callbacks.task_names import task_name
 from trainer.errors import MetricsError
 from trainer.metrics.statistic import rounded_mean, rounded_sum
-from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, State
+from trainer.types import DEFAULT_AGENT_ID, State
 
 # ---- task statistics
 
@@ -107,7 +107,7 @@ class EpisodeRecord:
     length: int
     duration_s: float = math.nan
     agent_id: Any = DEFAULT_AGENT_ID
-    module_id: Any = DEFAULT_MODULE_ID
+    module_id: Any = None
     custom_metrics: Mapping[str, float] = field(default_factory=dict)
     hist_data: Mapping[str, Sequence[float]] = field(default_factory=dict)
     media: Mapping[str, Any] = field(default_factory=dict)
@@ -121,8 +121,12 @@ class EpisodeRecord:
         return self.episode_return if rewritten is None else rewritten
 
     @classmethod
-    def from_episode(cls, episode: FinishedEpisode) -> EpisodeRecord:
+    def from_episode(cls, episode: FinishedEpisode, *, module_id: Any = None) -> EpisodeRecord:
         """The record of an episode that has just ended, after `on_episode_end`.
+
+        Args:
+            episode: the episode.
+            module_id: who acted, unless the episode says so.
 
         Raises:
             MetricsError: `custom_metrics` or `hist_data` hold something else than numbers.
@@ -134,7 +138,7 @@ class EpisodeRecord:
             length=episode.t,
             duration_s=episode.get_duration_s(),
             agent_id=DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id,
-            module_id=DEFAULT_MODULE_ID if episode.module_id is None else episode.module_id,
+            module_id=module_id if episode.module_id is None else episode.module_id,
             custom_metrics={
                 name: _numbers(f"episode.custom_metrics[{name!r}]", value, 0)
                 for name, value in metrics.items()

@@ -2,6 +2,7 @@
 
 from trainer.episodes.episode_columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
+from trainer.modules.by_module import ByModule, component_of, module_position
 from trainer.modules.model_config import DefaultModelConfig, plain_names
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.rl_module import RLModule
@@ -12,6 +13,7 @@ from trainer.modules.spec import RLModuleSpec
 __all__ = [
     "VF_PREDS",
     "ActorCriticModule",
+    "ByModule",
     "DefaultModelConfig",
     "PolicyModule",
     "QModelConfig",
@@ -20,7 +22,9 @@ __all__ = [
     "RLModuleSpec",
     "SACModelConfig",
     "SACModule",
+    "component_of",
     "distribution_for",
+    "module_position",
     "observation_size",
     "plain_names",
 ]

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from checkpoints.arguments import argument_error
 from trainer.rllib_names.saved_checkpoint import SavedCheckpoint, path_of_checkpoint
-from trainer.types import DEFAULT_MODULE_ID
 
 
 class _Algorithm(Protocol):
@@ -43,7 +42,7 @@ class AlgorithmNames:
         """Older name of `eval_env_runner_group`."""
         return self.eval_env_runner_group
 
-    def get_policy(self: _Algorithm, policy_id: str = DEFAULT_MODULE_ID) -> Any:
+    def get_policy(self: _Algorithm, policy_id: str | None = None) -> Any:
         """Older name of `get_module`."""
         return self.get_module(policy_id)
 

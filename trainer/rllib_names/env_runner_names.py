@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from trainer.types import DEFAULT_MODULE_ID
-
 
 class _EnvRunner(Protocol):
     # Properties, because type checkers compare writable members exactly.
@@ -16,6 +14,8 @@ class _EnvRunner(Protocol):
     def env(self) -> Any: ...
     @property
     def module(self) -> Any: ...
+    @property
+    def module_id(self) -> str: ...
 
 
 class EnvRunnerNames:
@@ -29,28 +29,28 @@ class EnvRunnerNames:
     @property
     def policy_map(self: _EnvRunner) -> dict[str, Any]:
         """The module under its id."""
-        return {DEFAULT_MODULE_ID: self.module}
+        return {self.module_id: self.module}
 
-    def get_policy(self: _EnvRunner, policy_id: str = DEFAULT_MODULE_ID) -> Any:
+    def get_policy(self: _EnvRunner, policy_id: str | None = None) -> Any:
         """Older name of `module`; None for an id that does not exist."""
-        return self.module if policy_id == DEFAULT_MODULE_ID else None
+        return self.module if policy_id in (None, self.module_id) else None
 
     def for_policy(
         self: _EnvRunner,
         func: Callable[..., Any],
-        policy_id: str = DEFAULT_MODULE_ID,
+        policy_id: str | None = None,
         **kwargs: Any,
     ) -> Any:
         """Calls `func(module, **kwargs)`."""
-        if policy_id != DEFAULT_MODULE_ID:
+        if policy_id not in (None, self.module_id):
             raise KeyError(
-                f"There is no module {policy_id!r}; expected policy_id={DEFAULT_MODULE_ID!r}."
+                f"There is no module {policy_id!r}; expected policy_id={self.module_id!r}."
             )
         return func(self.module, **kwargs)
 
     def foreach_policy(self: _EnvRunner, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
         """Calls `func(module, module_id, **kwargs)` for the one module."""
-        return [func(self.module, DEFAULT_MODULE_ID, **kwargs)]
+        return [func(self.module, self.module_id, **kwargs)]
 
     def foreach_env(self: _EnvRunner, func: Callable[[Any], Any]) -> list[Any]:
         """Calls `func(env)` with every sub-env; no results if the runner has no env."""

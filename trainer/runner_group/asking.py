@@ -14,7 +14,7 @@ from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.messages import Weights
 from trainer.env_runners.worker_service import ApplyReply
 from trainer.errors import AlgorithmStoppedError
-from trainer.modules import RLModuleSpec
+from trainer.modules import ByModule, RLModuleSpec
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerRecords
 from trainer.runner_group.rounds import (
@@ -52,7 +52,7 @@ class Asking:
 
     Attributes:
         weights: what runners act with from the next request on; None before there are any.
-        module_spec: what the runners' modules are made from; complete once they were made.
+        module_specs: what the runners' modules are made from; complete once they were made.
         crash_files: where requests that failed are kept.
         stall_limit_s: how long a runner may go without an env step; None is for ever.
         limited_by: the setting that says so.
@@ -81,7 +81,7 @@ class Asking:
             on_recreated: called after a request with the numbers of the runners that were replaced.
         """
         self.weights: Weights | None = None
-        self.module_spec: RLModuleSpec = records.spec.module_spec
+        self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
         self.crash_files = crash_files
         self.stall_limit_s = stall_limit_s
         is_evaluation = records.spec.in_evaluation
@@ -121,6 +121,7 @@ class Asking:
             )
         self.finish()
         places = self._records.places
+        at_work = None if self.stall_limit_s is None else (self.stall_limit_s, self.limited_by)
         if self._pool is None:
             return LocalRound(places, weights=self.weights, crash_files=self.crash_files)
         return RequestRound(
@@ -129,13 +130,14 @@ class Asking:
             weights=self.weights,
             policy=self._policy,
             start_limit_s=self._start_limit_s,
+            limit_at_work=at_work,
             crash_files=self.crash_files,
         )
 
     def take_over(self, result: RoundResult) -> None:
         """Notes what came out of a round."""
         if result.reports:
-            self.module_spec = result.reports[min(result.reports)].module_spec
+            self.module_specs = result.reports[min(result.reports)].module_specs
         self.num_restarts += result.num_restarts
         self._records.add_losses(result.num_episodes_lost, result.num_env_steps_lost)
         self._recreated += result.recreated

@@ -8,10 +8,9 @@ the steps that were lost with a process need not be known: the same runner choos
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -58,14 +57,14 @@ from trainer.env_runners.messages import (
 )
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.errors import ConfigError
-from trainer.modules import RLModuleSpec
+from trainer.modules import ByModule, RLModuleSpec
 from trainer.runner_group.records import RunnerPlace
 from trainer.runner_group.slot_states import slots_of
 from trainer.runtime.messages import describe_failure
 from trainer.runtime.threads import single_threaded_blas
 from trainer.runtime.worker_slot import warn_of_close
 from trainer.seeding import Role
-from trainer.types import State
+from trainer.types import ModuleId, State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -225,17 +224,9 @@ def record_of(
         "positions": [position.to_state() for position in place.positions],
         "callbacks": place.callbacks,
         "evaluation": place.evaluation,
-        "weights": None if weights is None else _fields(weights),
-        "normalization": None if normalization is None else asdict(normalization),
+        "weights": None if weights is None else weights.to_state(),
+        "normalization": (None if normalization is None else normalization.map(asdict).to_state()),
         "request": None if request is None else asdict(request),
-    }
-
-
-def _fields(weights: Weights) -> State:
-    # Not asdict, which would copy the arrays.
-    return {field.name: getattr(weights, field.name) for field in dataclasses.fields(weights)} | {
-        "state": dict(weights.state),
-        "exploration": dict(weights.exploration),
     }
 
 
@@ -279,7 +270,9 @@ def _check(value: Any, shape: ShapeCheck, *, source: str) -> None:
         ) from error
 
 
-def replay(record: State, spec: EnvRunnerSpec, module_spec: RLModuleSpec) -> SampleReply | None:
+def replay(
+    record: State, spec: EnvRunnerSpec, module_specs: ByModule[RLModuleSpec]
+) -> SampleReply | None:
     """Plays again in this process what a runner was asked, so that a debugger can be used.
 
     Sub-envs are not made anew here: what raised then raises now, and what crashed crashes.
@@ -287,7 +280,7 @@ def replay(record: State, spec: EnvRunnerSpec, module_spec: RLModuleSpec) -> Sam
     Args:
         record: from `read_crash`.
         spec: of any runner of the same config; the record says which one it was.
-        module_spec: knows the spaces of the envs.
+        module_specs: know the spaces of the envs.
 
     Returns:
         its answer, if nothing failed this time; None if it was only made and put back.
@@ -297,7 +290,7 @@ def replay(record: State, spec: EnvRunnerSpec, module_spec: RLModuleSpec) -> Sam
     """
     parts = ("place", "role", "positions", "weights", "callbacks", "normalization", "evaluation")
     require_keys("replay()", "record", record, parts)
-    _check(record["positions"], slots_of(module_spec), source="The crash file")
+    _check(record["positions"], slots_of(module_specs), source="The crash file")
     _check(
         record["positions"],
         list_of(anything, length=record["place"]["num_envs"]),
@@ -305,12 +298,13 @@ def replay(record: State, spec: EnvRunnerSpec, module_spec: RLModuleSpec) -> Sam
     )
     spec = replace(spec, **record["place"], role=Role[record["role"]], sub_env_tolerance=None)
     positions = tuple(map(SlotPosition.from_state, record["positions"]))
-    weights = None if record["weights"] is None else Weights(**record["weights"])
+    ids = module_specs.ids
+    weights = None if record["weights"] is None else Weights.from_state(record["weights"], ids)
     sync = Sync(
         weights,
         positions,
         record["callbacks"],
-        _normalization(record["normalization"]),
+        _normalization(record["normalization"], ids),
         record["evaluation"],
     )
     bootstrap = RunnerBootstrap(
@@ -348,9 +342,13 @@ def _request(state: State) -> SampleRequest:
     return SampleRequest(**{**state, "assignments": assignments, "returns_episodes": True})
 
 
-def _normalization(state: State | None) -> Normalization | None:
-    if state is None:
-        return None
+def _normalization(
+    state: State | None, ids: Collection[ModuleId]
+) -> ByModule[Normalization] | None:
+    return None if state is None else ByModule.from_state(state, ids).map(_normalization_of_one)
+
+
+def _normalization_of_one(state: State) -> Normalization:
     observations, rewards = state["observations"], state["rewards"]
     return Normalization(
         None

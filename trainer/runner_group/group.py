@@ -25,6 +25,7 @@ from trainer.env_runners.direct_runners import DirectRunners
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
+    ModuleWeights,
     SampleReply,
     SampleRequest,
     Weights,
@@ -34,7 +35,7 @@ from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
-from trainer.modules import RLModuleSpec
+from trainer.modules import ByModule, RLModuleSpec
 from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runner_group.asking import Asking
 from trainer.runner_group.crash_files import CrashFiles, replay
@@ -44,7 +45,7 @@ from trainer.runner_group.rounds import Ask, OnRecreated
 from trainer.runner_group.slot_states import SlotStates, group_state
 from trainer.runner_group.user_calls import EnvTasks, OnMetrics, UserCalls, WithNumber
 from trainer.runtime.restart_policy import RestartPolicy
-from trainer.types import DEFAULT_MODULE_ID, State
+from trainer.types import Array, State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -120,9 +121,9 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             self.start()
 
     @property
-    def module_spec(self) -> RLModuleSpec:
+    def module_specs(self) -> ByModule[RLModuleSpec]:
         """What the runners' modules are made from; complete once they were made."""
-        return self._asking.module_spec
+        return self._asking.module_specs
 
     @property
     def num_restarts(self) -> int:
@@ -309,7 +310,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
 
         The group itself is not touched.
         """
-        return replay(record, self._records.spec, self.module_spec)
+        return replay(record, self._records.spec, self.module_specs)
 
     # ---- the user's own code in the runners
 
@@ -531,7 +532,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        check_shape(state, group_state(self.module_spec))
+        check_shape(state, group_state(self.module_specs))
 
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request; see `SlotStates.set_state`.
@@ -560,22 +561,28 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
 
     def has_weights(self, weights: Weights) -> bool:
         """Whether runners have the same numbers, or get them with the next thing they are asked."""
-        known = {} if self._asking.weights is None else self._asking.weights.state
-        return known.keys() == weights.state.keys() and all(
-            np.array_equal(known[name], array) for name, array in weights.state.items()
+        known = self._asking.weights
+        return (
+            known is not None
+            and known.modules.ids == weights.modules.ids
+            and all(
+                _same_arrays(known.modules[id_].state, newest.state)
+                for id_, newest in weights.modules.items()
+            )
         )
 
     def connector_state(self) -> State | None:
         """What the connector pieces of the first slot remember; None for nothing."""
         return self._records.positions()[0].connectors
 
-    def set_normalization(self, normalization: Normalization) -> None:
+    def set_normalization(self, normalization: ByModule[Normalization]) -> None:
         """Says what is done to observations and rewards from the next request on.
 
         Within one request it never changes, so that it makes no difference how slots are spread.
         """
         for place in self._records:
-            place.normalization = normalization
+            if not _is_same(place.normalization, normalization):  # else it would be sent once more
+                place.normalization = normalization
 
     def sync_weights(
         self,
@@ -590,7 +597,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         `env_runner.set_weights` changed in a runner, or gives other weights to all.
 
         Args:
-            policies: ids of modules; there is one.
+            policies: ids of modules; None is all of them.
             from_worker_or_learner_group: a learner, runner or module whose weights to take; None
                 sends those that the group holds. The next training step sends the learner's again.
             to_worker_indices: numbers of the runners; None is all of them.
@@ -599,9 +606,11 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         Raises:
             ConfigError: there is no such module, or nothing to take weights from.
         """
-        if policies is not None and DEFAULT_MODULE_ID not in policies:
+        ids = self.module_specs.ids
+        if policies is not None and not {*ids} & {*policies}:
             raise ConfigError(
-                f"sync_weights(policies={list(policies)!r}): there is only {DEFAULT_MODULE_ID!r}."
+                f"sync_weights(policies={list(policies)!r}): there is no such module; there is "
+                f"{', '.join(map(repr, ids))}."
             )
         if from_worker_or_learner_group is not None:
             self._asking.finish()
@@ -627,10 +636,12 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             raise ConfigError(
                 f"sync_weights() got {source!r:.80}; expected a learner, an env runner or a module."
             )
-        before = self._asking.weights or Weights(0, {})
-        names = before.state.keys()
+        ids = self.module_specs.ids
+        before = self._asking.weights or Weights(ByModule({ids[0]: ModuleWeights(0, {})}))
+        own = before.modules.only
         state = module.get_state()
-        return replace(before, state={name: state[name] for name in names} if names else state)
+        own = replace(own, state={name: state[name] for name in own.state} if own.state else state)
+        return replace(before, modules=ByModule({before.modules.only_id: own}))
 
     def sync_env_runner_states(self, *_: Any, **__: Any) -> None:
         """Brings runners up to what the main process holds, at once.
@@ -761,7 +772,21 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         """Process ids of the remote runners that have a process, by number."""
         return self._asking.pids()
 
-    def is_policy_to_train(self, policy_id: str = DEFAULT_MODULE_ID, batch: object = None) -> bool:
-        """Whether the module of that id learns: the one that there is does."""
+    def is_policy_to_train(self, policy_id: str | None = None, batch: object = None) -> bool:
+        """Whether the module of that id learns: all that there are do."""
         del batch
-        return policy_id == DEFAULT_MODULE_ID
+        return policy_id is None or policy_id in self.module_specs
+
+
+def _same_arrays(left: Mapping[str, Array], right: Mapping[str, Array]) -> bool:
+    return left.keys() == right.keys() and all(
+        np.array_equal(left[name], array) for name, array in right.items()
+    )
+
+
+def _is_same(known: ByModule[Normalization] | None, given: ByModule[Normalization]) -> bool:
+    return (
+        known is not None
+        and known.ids == given.ids
+        and all(known[id_] is one for id_, one in given.items())
+    )

@@ -11,8 +11,8 @@ The answers of all runners to one request, put together.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from trainer.metrics import EpisodeRecord
 from trainer.runner_group.records import RunnerPlace
 from trainer.runner_group.rounds import Ask, RequestRound, Round, RoundResult
 from trainer.runtime.restart_policy import Attempts
+from trainer.types import AgentId, ModuleId
 
 # ---- group sample
 
@@ -42,6 +43,8 @@ class GroupSample:
         numbers: the episode numbers of the records.
         metrics: what callbacks logged, one entry per runner.
         num_env_steps: env steps made.
+        num_agent_steps, num_module_steps: actions of which the outcome is known, by agent and by
+            module.
         num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
         repair_s: seconds spent on replacing runners and sub-envs.
         num_sub_env_restarts: sub-envs that were made anew because they failed.
@@ -53,6 +56,8 @@ class GroupSample:
     numbers: list[int]
     metrics: list[Any]
     num_env_steps: int
+    num_agent_steps: Mapping[AgentId, int]
+    num_module_steps: Mapping[ModuleId, int]
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     repair_s: float = 0.0
@@ -68,12 +73,22 @@ class GroupSample:
             numbers=[number for reply in replies for number in reply.numbers],
             metrics=[reply.metrics for reply in replies],
             num_env_steps=sum(reply.num_env_steps for reply in replies),
+            num_agent_steps=_added(reply.num_agent_steps for reply in replies),
+            num_module_steps=_added(reply.num_module_steps for reply in replies),
             num_episodes_lost=sum(reply.num_episodes_lost for reply in replies),
             num_env_steps_lost=sum(reply.num_env_steps_lost for reply in replies),
             repair_s=repair_s + sum(reply.restarts.repair_s for reply in replies),
             num_sub_env_restarts=sum(reply.restarts.count for reply in replies),
             times=sum((reply.times for reply in replies), PlayTimes()),
         )
+
+
+def _added(counts: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
+    """Counts by id, added up."""
+    total: Counter[Any] = Counter()
+    for more in counts:
+        total.update(more)
+    return dict(total)
 
 
 # ---- ticket play

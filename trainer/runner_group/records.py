@@ -23,6 +23,7 @@ from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce, same_task
 from trainer.errors import RunnerLostError
+from trainer.modules import ByModule
 from trainer.runtime.messages import describe_failure
 from trainer.runtime.worker_slot import warn_of_close
 from trainer.types import State
@@ -72,8 +73,8 @@ class RunnerPlace:
     callbacks: State | None = None
     runner: SingleAgentEnvRunner | None = None
     weights: Weights | None = None
-    normalization: Normalization | None = None
-    sent_normalization: Normalization | None = None
+    normalization: ByModule[Normalization] | None = None
+    sent_normalization: ByModule[Normalization] | None = None
     evaluation: int = 0
     is_ahead: bool = False
     has_answered: bool = False

@@ -364,6 +364,7 @@ class RequestRound(Round):
         weights: Weights | None,
         policy: RestartPolicy,
         start_limit_s: float | None,
+        limit_at_work: tuple[float, str] | None,
         crash_files: CrashFiles,
     ) -> None:
         super().__init__()
@@ -372,7 +373,7 @@ class RequestRound(Round):
         self._places = places
         self._weights = weights
         self._policy = policy
-        self._start_limit_s = start_limit_s
+        self._start_limit_s, self._limit_at_work = start_limit_s, limit_at_work
         self._is_told_to_end = False
         self._asks: dict[int, Ask | None] = {}
         self._starting: set[int] = set()
@@ -490,6 +491,7 @@ class RequestRound(Round):
             bootstrap.packed(),
             stall_limit_s=self._start_limit_s,
             limited_by="env_runner_restore_timeout_s",
+            limit_at_work=self._limit_at_work,
         )
 
     def _submit(self, index: int, ask: Ask) -> None:

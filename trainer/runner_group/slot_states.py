@@ -36,7 +36,7 @@ from trainer.envs.env_checks import is_number
 from trainer.envs.tasks import TaskInForce, same_task
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_state import EPISODE_STATE
-from trainer.modules import RLModuleSpec
+from trainer.modules import ByModule, RLModuleSpec
 from trainer.runner_group.records import RunnerRecords
 from trainer.types import Array, State
 
@@ -63,20 +63,21 @@ CALLBACK_STATES: Final = dict_of(CHAIN_STATE)
 """Of the callbacks of runners, by the runner's number."""
 
 
-def group_state(module_spec: RLModuleSpec) -> ShapeCheck:
+def group_state(module_specs: ByModule[RLModuleSpec]) -> ShapeCheck:
     """The check for the state of an `EnvRunnerGroup`.
 
     Args:
-        module_spec: knows the spaces of the envs.
+        module_specs: know the spaces of the envs.
     """
     return fields(
-        {"slots": slots_of(module_spec), "callbacks": CALLBACK_STATES, "is_continued": FLAG},
+        {"slots": slots_of(module_specs), "callbacks": CALLBACK_STATES, "is_continued": FLAG},
         optional={"lost": list_of(count, length=2)},
     )
 
 
-def slots_of(module_spec: RLModuleSpec) -> ShapeCheck:
+def slots_of(module_specs: ByModule[RLModuleSpec]) -> ShapeCheck:
     """The check for the positions of env slots."""
+    module_spec = module_specs.only
 
     def slot(value: Any, place: str) -> Iterator[str]:
         problems = list(_PLAYED(value, place))

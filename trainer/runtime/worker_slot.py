@@ -144,6 +144,7 @@ class WorkerSlot:
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
         self._closing: Future[bytes] | None = None
+        self._limit_at_work: tuple[float, str] | None = None
         self._signs_before = self._signs_seen = 0
         self._signs_seen_at = 0.0
         self._oom_kills_before: int | None = None
@@ -175,7 +176,12 @@ class WorkerSlot:
         return self._executor is not None
 
     def start(
-        self, packed_factory: bytes, *, stall_limit_s: float | None = None, limited_by: str = ""
+        self,
+        packed_factory: bytes,
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+        limit_at_work: tuple[float, str] | None = None,
     ) -> None:
         """Starts a new process that makes its servant; the answer is the servant's report.
 
@@ -183,6 +189,7 @@ class WorkerSlot:
             packed_factory: pickled callable that makes the servant from the shared signals.
             stall_limit_s: how long it may go without progress.
             limited_by: the setting that says so.
+            limit_at_work: both, from the first sign of progress on; the same if None.
         """
         self.kill()
         if self._is_inherited:
@@ -192,8 +199,7 @@ class WorkerSlot:
         path = ImportPath.of_this_process()  # before `starting` changes it
         # multiprocessing starts processes of its own for the first semaphore.
         with signals_deferred(), starting():
-            self._signals.notes[:] = _NOTHING
-            self.is_busy = True
+            self._begin_call()
             try:
                 future = self._start_process(packed_factory, path)
             except (OSError, EOFError, RuntimeError) as error:
@@ -205,6 +211,7 @@ class WorkerSlot:
                     self._process.kill()
                 future = _broken(_NotStartedError(describe_start_error(error)))
             self._watch(future, stall_limit_s, limited_by)
+            self._limit_at_work = limit_at_work
 
     def _start_process(self, packed_factory: bytes, path: ImportPath) -> Future[bytes]:
         keep_temporary_directory()
@@ -245,9 +252,8 @@ class WorkerSlot:
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
         with signals_deferred():
-            self.is_busy = True
+            self._begin_call()
             self._signals.must_end = False
-            self._signals.notes[:] = _NOTHING
             try:
                 future = self._executor.submit(worker_main.call, method, packed)
             except BrokenProcessPool as error:
@@ -255,11 +261,17 @@ class WorkerSlot:
                 future = _broken(_DiedIdleError(str(error)))
             self._watch(future, stall_limit_s, limited_by)
 
+    def _begin_call(self) -> None:
+        """Notes where the signals stand, before the worker is asked: it may be at work at once."""
+        self.is_busy = True
+        self._signals.notes[:] = _NOTHING
+        self._signs_before = self._signs_seen = self._signals.num_signs
+
     def _watch(self, future: Future[bytes], stall_limit_s: float | None, limited_by: str) -> None:
         self.pending = future
         self.stall_limit_s, self.limited_by = stall_limit_s, limited_by
+        self._limit_at_work = None
         self._has_warned = False
-        self._signs_before = self._signs_seen = self._signals.num_signs
         self._signs_seen_at = time.monotonic()
         future.add_done_callback(functools.partial(self._note_end, self.pid))
 
@@ -321,11 +333,14 @@ class WorkerSlot:
         if num_signs != self._signs_seen:
             self._signs_seen = num_signs
             self._signs_seen_at = time.monotonic()
+            if self._limit_at_work is not None:
+                self.stall_limit_s, self.limited_by = self._limit_at_work
         return time.monotonic() - self._signs_seen_at
 
     def kill_if_stalled(self) -> Lost | None:
         """Ends a worker that made no progress for as long as its call allows."""
-        limit_s, idle_s = self.stall_limit_s, self.idle_s()
+        idle_s = self.idle_s()
+        limit_s = self.stall_limit_s
         if self.pending is None or limit_s is None or idle_s < limit_s / 2:
             return None
         if idle_s >= limit_s:

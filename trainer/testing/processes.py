@@ -129,6 +129,8 @@ class RandomKiller:
 
 _PATIENCE_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 0.005
+_PROCESSES: Final = Path("/proc")
+_NUM_THREADS: Final = 17  # of the fields after the name: proc(5) counts from 1, and two before it
 
 
 def wait_until(condition: Callable[[], bool], *, within_s: float = _PATIENCE_S) -> bool:
@@ -160,13 +162,28 @@ def is_process_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    state = subprocess.run(  # noqa: S603 - a fixed program and a number
+    state = _state_of(pid)
+    return bool(state) and not state.startswith("Z")
+
+
+def _state_of(pid: int) -> str:
+    """The letter of a process' state, or another word for alive; empty if there is none."""
+    if (_PROCESSES / "self").exists():  # Linux; a hundredth of the time of `ps`
+        try:
+            status = (_PROCESSES / f"{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        # "number (name) state …", and the name may hold anything. The state is that of the first
+        # thread; others may still be ending, and hold the files of all of them open.
+        fields = status.rpartition(")")[2].split()
+        return "alive" if int(fields[_NUM_THREADS]) > 1 else fields[0]
+    shown = subprocess.run(  # noqa: S603 - a fixed program and a number
         ["ps", "-o", "stat=", "-p", str(pid)],  # noqa: S607 - its folder differs between systems
         capture_output=True,
         text=True,
         check=False,
     )
-    return bool(state.stdout.strip()) and not state.stdout.strip().startswith("Z")
+    return shown.stdout.strip()[:1]
 
 
 # ---- leaks

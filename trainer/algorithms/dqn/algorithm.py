@@ -30,6 +30,7 @@ from trainer.config.settings import (
 from trainer.config.validation import Rule
 from trainer.errors import UnsupportedSpaceError
 from trainer.modules import QModule, RLModule, RLModuleSpec
+from trainer.types import ModuleId
 
 # ---- config
 
@@ -218,10 +219,10 @@ class DQN(OffPolicyAlgorithm):
 
     config_class: ClassVar[type[AlgorithmConfig]] = DQNConfig
 
-    def make_learner(self) -> DQNLearner:
+    def make_learner(self, module_id: ModuleId | None = None) -> DQNLearner:
         """The learner with the settings of `DQNConfig.training()`."""
         config = self.config
-        check_actions(self.module_spec)
+        check_actions(self.learner_arguments(module_id)["module_spec"])
         settings = DQNSettings(
             **self.replay_settings(),
             lr=config.lr,
@@ -229,7 +230,7 @@ class DQN(OffPolicyAlgorithm):
             double_q=config.double_q,
             td_error_loss_fn=config.td_error_loss_fn,
         )
-        return DQNLearner(module_spec=self.module_spec, settings=settings, root_seed=self.root_seed)
+        return DQNLearner(settings=settings, **self.learner_arguments(module_id))
 
 
 def check_actions(spec: RLModuleSpec) -> None:

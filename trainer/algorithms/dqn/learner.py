@@ -179,9 +179,18 @@ class DQNLearner(ReplayLearner):
 
     settings: DQNSettings
 
-    def __init__(self, *, module_spec: RLModuleSpec, settings: DQNSettings, root_seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        module_spec: RLModuleSpec,
+        settings: DQNSettings,
+        root_seed: int,
+        position: tuple[int, ...] = (),
+    ) -> None:
         """See `Learner`; settings are DQN's."""
-        super().__init__(module_spec=module_spec, settings=settings, root_seed=root_seed)
+        super().__init__(
+            module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
+        )
         self.target = TargetNetwork(self.module)
         self.parts["target"] = self.target
         atoms = self.module.atoms if isinstance(self.module, QModule) else np.zeros(1)

@@ -20,7 +20,7 @@ from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import SampleBatch, compute_advantages
 from trainer.modules import PolicyModule, RLModule
-from trainer.types import FloatArray
+from trainer.types import FloatArray, ModuleId
 
 # ---- config
 
@@ -130,7 +130,7 @@ class PG(OnPolicyAlgorithm):
 
     config_class: ClassVar[type[AlgorithmConfig]] = PGConfig
 
-    def make_learner(self) -> PGLearner:
+    def make_learner(self, module_id: ModuleId | None = None) -> PGLearner:
         """The learner with the settings of `PGConfig.training()`."""
         config = self.config
         settings = PGSettings(
@@ -139,7 +139,7 @@ class PG(OnPolicyAlgorithm):
             grad_clip=config.grad_clip,
             grad_clip_by=config.grad_clip_by,
         )
-        return PGLearner(module_spec=self.module_spec, settings=settings, root_seed=self.root_seed)
+        return PGLearner(settings=settings, **self.learner_arguments(module_id))
 
     def make_postprocessing(self) -> ReturnPostprocessing:
         """Returns, as the learner computes them."""

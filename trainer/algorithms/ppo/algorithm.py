@@ -21,7 +21,7 @@ from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import SampleBatch, compute_advantages
 from trainer.episodes.episode_columns import OBS, TERMINATEDS, VF_PREDS
 from trainer.modules import RLModule
-from trainer.types import FloatArray
+from trainer.types import FloatArray, ModuleId
 
 # ---- config
 
@@ -199,7 +199,7 @@ class PPO(OnPolicyAlgorithm):
 
     config_class: ClassVar[type[AlgorithmConfig]] = PPOConfig
 
-    def make_learner(self) -> PPOLearner:
+    def make_learner(self, module_id: ModuleId | None = None) -> PPOLearner:
         """The learner with the settings of `PPOConfig.training()`."""
         config = self.config
         settings = PPOSettings(
@@ -221,7 +221,7 @@ class PPO(OnPolicyAlgorithm):
             clip_param=config.clip_param,
             vf_clip_param=config.vf_clip_param,
         )
-        return PPOLearner(module_spec=self.module_spec, settings=settings, root_seed=self.root_seed)
+        return PPOLearner(settings=settings, **self.learner_arguments(module_id))
 
     def make_postprocessing(self) -> AdvantagePostprocessing:
         """Advantages, as the learner estimates them."""

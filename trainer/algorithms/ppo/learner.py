@@ -264,9 +264,18 @@ class PPOLearner(EpisodeLearner):
     settings: PPOSettings
     moving_settings: ClassVar[tuple[str, ...]] = ("kl_coeff",)
 
-    def __init__(self, *, module_spec: RLModuleSpec, settings: PPOSettings, root_seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        module_spec: RLModuleSpec,
+        settings: PPOSettings,
+        root_seed: int,
+        position: tuple[int, ...] = (),
+    ) -> None:
         """See `Learner`; settings are PPO's."""
-        super().__init__(module_spec=module_spec, settings=settings, root_seed=root_seed)
+        super().__init__(
+            module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
+        )
         self.kl_coeff = float(settings.kl_coeff) if settings.use_kl_loss else 0.0
         self._entropy_coeff = Schedule.from_setting(settings.entropy_coeff, name="entropy_coeff")
 

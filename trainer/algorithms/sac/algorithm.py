@@ -28,6 +28,7 @@ from trainer.config.settings import (
 from trainer.config.validation import Rule
 from trainer.errors import ConfigError
 from trainer.modules import RLModule, SACModelConfig, SACModule
+from trainer.types import ModuleId
 
 # ---- config
 
@@ -201,7 +202,7 @@ class SAC(OffPolicyAlgorithm):
     config_class: ClassVar[type[AlgorithmConfig]] = SACConfig
     config: SACConfig
 
-    def make_learner(self) -> SACLearner:
+    def make_learner(self, module_id: ModuleId | None = None) -> SACLearner:
         """The learner with the settings of `SACConfig.training()`."""
         config = self.config
         settings = SACSettings(
@@ -211,4 +212,4 @@ class SAC(OffPolicyAlgorithm):
             alpha_lr=config.alpha_lr,
             target_entropy=config.target_entropy,
         )
-        return SACLearner(module_spec=self.module_spec, settings=settings, root_seed=self.root_seed)
+        return SACLearner(settings=settings, **self.learner_arguments(module_id))

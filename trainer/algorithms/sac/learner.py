@@ -268,13 +268,22 @@ class SACLearner(ReplayLearner):
     settings: SACSettings
     module: SACModule
 
-    def __init__(self, *, module_spec: RLModuleSpec, settings: SACSettings, root_seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        module_spec: RLModuleSpec,
+        settings: SACSettings,
+        root_seed: int,
+        position: tuple[int, ...] = (),
+    ) -> None:
         """See `Learner`; settings are SAC's.
 
         Raises:
             ConfigError: the module is no `SACModule`.
         """
-        super().__init__(module_spec=module_spec, settings=settings, root_seed=root_seed)
+        super().__init__(
+            module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
+        )
         if not isinstance(self.module, SACModule) or self.module.critics is None:
             raise ConfigError(
                 f"SAC learns a policy and critics, but the module is a "

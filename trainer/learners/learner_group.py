@@ -1,0 +1,92 @@
+"""One learner per module, updated together: all of them, or none.
+
+Which chunks a module learns from is decided here, too: those that it acted in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from trainer.episodes import SingleAgentEpisode
+from trainer.learners.columns import BatchListener
+from trainer.learners.learner import EpisodeLearner, LearnerT, ReplayLearner
+from trainer.modules import ByModule
+from trainer.replay import ReplayBuffer
+from trainer.types import ModuleId, State
+
+Metrics = dict[ModuleId, dict[str, Any]]
+"""Of the modules that were updated, by their key under `learners/{module_id}`."""
+
+
+class LearnerGroup(ByModule[LearnerT]):
+    """The learners of an algorithm by module id.
+
+    Modules share nothing and do not see one another's new weights within an update, so the order
+    in which they are updated cannot matter.
+    """
+
+    def update(
+        self: LearnerGroup[EpisodeLearner],
+        chunks: ByModule[Sequence[SingleAgentEpisode]],
+        *,
+        num_env_steps_sampled_before: int,
+        on_batch: BatchListener | None = None,
+    ) -> Metrics:
+        """Lets every module learn from its chunks; one without rows makes no update.
+
+        Args:
+            chunks: of each module; see `EpisodeLearner.update`, also for the other arguments.
+            num_env_steps_sampled_before: where schedules are read.
+            on_batch: shown the batch of each module.
+
+        Raises:
+            ModuleError, EpisodeError: one cannot learn from its chunks; none has learnt.
+        """
+        metrics: Metrics = {}
+        before: dict[ModuleId, State] = {}
+        try:
+            for id_, learner in self.items():
+                if len(self) > 1 and not any(map(len, chunks[id_])):
+                    continue
+                if len(self) > 1:  # the only one undoes what fails by itself
+                    before[id_] = learner.get_state()
+                metrics[id_] = learner.update(
+                    chunks[id_],
+                    num_env_steps_sampled_before=num_env_steps_sampled_before,
+                    on_batch=on_batch,
+                )
+        except BaseException:  # raised again; also Ctrl-C must not leave some of them updated
+            for id_, state in before.items():
+                self[id_].set_state(state)
+            raise
+        return metrics
+
+    def update_from(
+        self: LearnerGroup[ReplayLearner], buffers: ByModule[ReplayBuffer], **options: Any
+    ) -> Metrics:
+        """Lets every module learn from its buffer; one whose buffer is empty makes no update.
+
+        Args:
+            buffers: of each module.
+            options: see `ReplayLearner.update_from`; what fails is undone by the algorithm.
+        """
+        return {
+            id_: learner.update_from(buffers[id_], **options)
+            for id_, learner in self.items()
+            if len(buffers[id_])
+        }
+
+
+def chunks_by_module(
+    episodes: Sequence[SingleAgentEpisode], ids: Collection[ModuleId]
+) -> ByModule[Sequence[SingleAgentEpisode]]:
+    """The chunks that each module acted in, in their order; those of an only module are all.
+
+    Args:
+        episodes: chunks in order of env slot, then time.
+        ids: the modules.
+    """
+    if len(ids) == 1:
+        return ByModule(dict.fromkeys(ids, episodes))
+    return ByModule({id_: [one for one in episodes if one.module_id == id_] for id_ in ids})

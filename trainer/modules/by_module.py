@@ -1,0 +1,132 @@
+"""What belongs to modules, keyed by module id: specs, weights, learners, statistics, buffers.
+
+Which modules there are is decided in one place, by the config (`config.specs.module_specs`). All
+rooms from there on take the ids from what they are given, also where there is only one.
+
+In saved state, a run with one module keeps its value without an id (`learner/rl_module`), and a run
+with several keeps one below each id (`learner/main/rl_module`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from checkpoints import Checkpointable, HasState
+from checkpoints.state_shapes import ShapeCheck, fields
+from trainer import seeding
+from trainer.errors import ModuleError
+from trainer.types import DEFAULT_MODULE_ID, ModuleId
+
+ValueT = TypeVar("ValueT")
+OtherT = TypeVar("OtherT")
+
+
+class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
+    """A value for each module, in canonical order: ids by code point, however they were given."""
+
+    def __init__(self, values: Mapping[ModuleId, ValueT]) -> None:
+        """Takes at least one value."""
+        self._values = {id_: values[id_] for id_ in sorted(values)}
+
+    def __getitem__(self, module_id: ModuleId) -> ValueT:
+        return self._values[module_id]
+
+    def __iter__(self) -> Iterator[ModuleId]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._values!r})"
+
+    @property
+    def ids(self) -> tuple[ModuleId, ...]:
+        """The ids, in canonical order."""
+        return tuple(self._values)
+
+    @property
+    def only(self) -> ValueT:
+        """The value of the only module.
+
+        Raises:
+            ModuleError: there are several.
+        """
+        return self._values[self.only_id]
+
+    @property
+    def only_id(self) -> ModuleId:
+        """The id of the only module.
+
+        Raises:
+            ModuleError: there are several.
+        """
+        if len(self._values) != 1:
+            raise ModuleError(
+                f"There are {len(self._values)} modules ({', '.join(self._values)}), and one was "
+                "asked for without an id. Name it, e.g. `algo.get_module(module_id)` or "
+                "`algo.learners[module_id]`."
+            )
+        return next(iter(self._values))
+
+    def map(self, function: Callable[[ValueT], OtherT]) -> ByModule[OtherT]:
+        """What a function makes of each value, in canonical order."""
+        return ByModule({id_: function(value) for id_, value in self._values.items()})
+
+    def to_state(self) -> Any:
+        """As it stands in saved state: the value itself if there is one module, else by id."""
+        return self.only if len(self._values) == 1 else dict(self._values)
+
+    @staticmethod
+    def from_state(state: Any, ids: Collection[ModuleId]) -> ByModule[Any]:
+        """The values that `to_state` was called on, of these modules."""
+        return ByModule({next(iter(ids)): state} if len(ids) == 1 else state)
+
+    @staticmethod
+    def state_shape(
+        shape: Callable[[ModuleId], ShapeCheck], ids: Collection[ModuleId]
+    ) -> ShapeCheck:
+        """The check for what `to_state` gives.
+
+        Args:
+            shape: the check for the value of one module.
+            ids: the modules.
+        """
+        shapes = {id_: shape(id_) for id_ in ids}
+        return next(iter(shapes.values())) if len(shapes) == 1 else fields(shapes)
+
+
+class ModuleParts(Checkpointable):
+    """One component of a checkpoint with a part of its own for each of several modules."""
+
+    def __init__(self, parts: Mapping[ModuleId, Any]) -> None:
+        """Args: parts: by module id, each with `get_state` and `set_state`."""
+        self._parts = ByModule(parts)
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        """The parts by module id, in canonical order."""
+        return list(self._parts.items())
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The parts, which are no plain data."""
+        return (), {"parts": self._parts}
+
+
+def component_of(parts: Mapping[ModuleId, Any], ids: Collection[ModuleId]) -> HasState:
+    """The component of a checkpoint that holds what belongs to modules.
+
+    Args:
+        parts: by module id, each with `get_state` and `set_state`; of some of the modules.
+        ids: all modules. If there is only one, its part is the component itself.
+    """
+    return cast("HasState", next(iter(parts.values()))) if len(ids) == 1 else ModuleParts(parts)
+
+
+def module_position(module_id: ModuleId) -> tuple[int, ...]:
+    """What is appended to the positions of a module's random numbers.
+
+    Nothing for the default module, whose numbers are those of a run with one module; else 64 bits
+    that follow from the id alone, so that no module's numbers move when another one is added.
+    """
+    return () if module_id == DEFAULT_MODULE_ID else (seeding.id_digest(module_id),)
