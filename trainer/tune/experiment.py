@@ -39,7 +39,7 @@ from trainer.tune.events import (
     TrialOver,
     TrialStatus,
 )
-from trainer.tune.journal_entries import AmendEntry, Entry
+from trainer.tune.journal_entries import AmendEntry, CommittedEntry, Entry
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.lanes import (
     Happening,
@@ -166,7 +166,9 @@ class Experiment:
     def _replayed(self, entries: list[Entry]) -> Step:
         self.records.find_folders()
         self._read_rows = {}
-        step = self.controller.replay(entries, self._row_of)
+        step = self.controller.replay(
+            [entry for entry in entries if not is_for_repairs(entry)], self._row_of
+        )
         self._read_rows = {}
         return step
 
@@ -279,9 +281,7 @@ class Experiment:
         if isinstance(happening, RowMade):
             self._steps.append(self.controller.take(self._reported(happening)))
         elif isinstance(happening, RowMadeAgain):
-            row = happening.made.row or {}
-            is_same = self.records.check_made_again(number, happening.row_number, row)
-            self.rows_differ = self.rows_differ or not is_same
+            self._compare(happening)
         elif isinstance(happening, StateSaved):
             self._commit(number, happening.row_number, happening.name, happening.digest)
         elif isinstance(happening, Repaired):
@@ -294,6 +294,11 @@ class Experiment:
             event: Event = TrialOver(number, start.start_number, happening.how, happening.error)
             self._steps.append(self.controller.take(event))
         self._carry_out_all(lanes)
+
+    def _compare(self, happening: RowMadeAgain) -> None:
+        number, row = happening.start.trial, happening.made.row or {}
+        is_same = self.records.check_made_again(number, happening.row_number, row)
+        self.rows_differ = self.rows_differ or not is_same
 
     def _reported(self, happening: RowMade) -> Reported:
         made, number = happening.made, happening.start.trial
@@ -458,10 +463,14 @@ class Experiment:
             record.files.commit(row_number, name)
         saved = SavedCheckpoint(row_number, name, digest)
         self.records.add(number, saved)
-        event = CheckpointCommitted(CheckpointRef(number, row_number), name, digest)
-        step = self.controller.take(event)
-        self._write(step)
-        self._steps.append(Step((), step.actions))
+        if saved.is_recovery:  # when it is taken follows the clock: decisions know nothing of it
+            entry = CommittedEntry(number, row_number, name, digest)
+            self._write(Step((entry,), ()))
+        else:
+            event = CheckpointCommitted(CheckpointRef(number, row_number), name, digest)
+            step = self.controller.take(event)
+            self._write(step)
+            self._steps.append(Step((), step.actions))
         self.records.remove_unneeded(number)
         if not saved.is_recovery:
             self._tell("on_trial_save", number)
@@ -535,21 +544,29 @@ class Experiment:
                     ref.row_number,
                 )
                 continue
-            lane = lanes[0]
-            order = self._save_order(ref.trial, ref.row_number)
-            lane.begin(self.controller.start_for(ref), saves=[order], then_end=True)
-            while not lane.is_free:
-                lane.pump()
-                if lane.is_free:
-                    break
-                lanes.wait(_LOOK_EVERY_S)
-                for happening in lanes.happenings():
-                    if isinstance(happening, Over):
-                        raise TrialError(
-                            f"The state of trial {ref.trial:05d} after report {ref.row_number} "
-                            f"could not be made again: {happening.error}"
-                        )
-                    self._take(happening, lanes)
+            self._make_state_again(ref, lanes)
+
+    def _make_state_again(self, ref: CheckpointRef, lanes: Lanes) -> None:
+        """Before anything else runs, so that the first lane is free."""
+        lane = lanes[0]
+        order = self._save_order(ref.trial, ref.row_number)
+        lane.begin(self.controller.start_for(ref), saves=[order], then_end=True)
+        while True:
+            lane.pump()
+            if lane.is_free:
+                return
+            lanes.wait(_LOOK_EVERY_S)
+            for happening in lanes.happenings():
+                if isinstance(happening, Over):
+                    raise TrialError(
+                        f"The state of trial {ref.trial:05d} after report {ref.row_number} could "
+                        f"not be made again: {happening.error}"
+                    )
+                if isinstance(happening, StateSaved):
+                    row_number, name = happening.row_number, happening.name
+                    self._commit(ref.trial, row_number, name, happening.digest)
+                elif isinstance(happening, RowMadeAgain):
+                    self._compare(happening)
 
     def _is_past_of(self, ref: CheckpointRef) -> bool:
         clones = self.controller.trials[ref.trial].clones
@@ -639,6 +656,11 @@ class Experiment:
         awaited = self.controller.awaited
         if awaited is not None:
             self._progress.awaits(awaited, after_s=_TELL_AWAITED_AFTER_S)
+
+
+def is_for_repairs(entry: Entry) -> bool:
+    """Whether it is a checkpoint that only shortens repairs."""
+    return isinstance(entry, CommittedEntry) and not entry.name.isdecimal()
 
 
 def jsonable_entry(entry: Entry) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.runtime.worker_slot import WorkerSlot
 from trainer.tune.events import StartTrial
+from trainer.tune.trial_files import checkpoint_folder_name
 from trainer.tune.trial_servant import STOP_GRACE_S, Made, TrialBootstrap, TrialServant
 
 _LOGGER = logging.getLogger(__name__)
@@ -370,8 +371,9 @@ class Lane:
             self._running.counted = max(self._running.counted, row_number)
 
     def save(self, save: Save) -> None:
-        """Saves the state of a row, before anything further is made."""
-        self._saves.append(save)
+        """Saves the state of a row, before anything further is made; once per row."""
+        others = [entry for entry in self._saves if entry.row_number != save.row_number]
+        self._saves = deque([*others, save])
 
     def end(self, trial: int) -> None:
         """Ends a trial when everything is saved that is to be."""
@@ -427,12 +429,13 @@ class Lane:
         return running is not None and running.start.trial == trial and not self._is_ending
 
     def is_saving(self, trial: int, row_number: int) -> bool:
-        """Whether the state of that row is to be saved here already."""
+        """Whether the state of that row is to be saved here already, to be kept."""
         running = self._running
         saves = list(self._saves) if running is not None and running.start.trial == trial else []
         for waiting in self._waiting:
             saves += waiting.saves if waiting.start.trial == trial else ()
-        return any(save.row_number == row_number for save in saves)
+        name = checkpoint_folder_name(row_number)
+        return any(save.name == name for save in saves)
 
     @property
     def counted(self) -> int:

@@ -36,6 +36,7 @@ from trainer.tune.trial_files import (
     SavedCheckpoint,
     TrialFiles,
     canonical_digest,
+    checkpoint_folder_name,
 )
 from trainer.tune.trial_servant import TrialBootstrap
 
@@ -191,7 +192,7 @@ class TrialRecords:
             if isinstance(entry, ReportEntry):
                 num_rows[entry.trial] = entry.row_number
                 self[entry.trial].digests[entry.row_number] = entry.digest
-            elif isinstance(entry, CommittedEntry):
+            elif isinstance(entry, CommittedEntry):  # those for repairs included
                 saved = SavedCheckpoint(entry.row_number, entry.name, entry.digest)
                 self._add(self[entry.trial], saved)
             elif isinstance(entry, EndEntry):
@@ -295,7 +296,8 @@ class TrialRecords:
     def has_state(self, ref: CheckpointRef) -> bool:
         """Whether the state of a row is committed."""
         saved = self[ref.trial].saved
-        return any(entry.row_number == ref.row_number for entry in saved)
+        name = checkpoint_folder_name(ref.row_number)
+        return any(entry.name == name for entry in saved)
 
     def add(self, number: int, saved: SavedCheckpoint) -> None:
         """Notes a checkpoint that counts from now on."""
@@ -385,14 +387,13 @@ class TrialRecords:
         if source is None:
             return Origin(None, 0)
         donor = self[source.trial]
-        names = [saved.name for saved in donor.saved if saved.row_number == source.row_number]
-        if not names:
+        if not self.has_state(source):
             raise TuneError(
                 f"The checkpoint of trial {source.trial} after report {source.row_number} is gone, "
                 f"from which trial {start.trial} is to go on. It was removed or damaged from "
                 "outside; bring it back from a copy."
             )
-        path = donor.files.checkpoint(names[0])
+        path = donor.files.checkpoint(checkpoint_folder_name(source.row_number))
         return Origin(path, start.base_row, is_clone=source.trial != start.trial)
 
     def boot(self, start: StartTrial, origin: Origin) -> TrialBootstrap:

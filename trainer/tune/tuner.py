@@ -465,6 +465,7 @@ class _Setup:
             "failure_config": dataclasses.asdict(failing),
             "recovery_interval_s": self.run_config.recovery_interval_s,
             "trial_timeout_s": self.run_config.trial_timeout_s,
+            "verbose": self.run_config.verbose,
         }
         return header_of(
             plan,
@@ -728,6 +729,7 @@ class _Restored:
             failure_config=FailureConfig(**settings["failure_config"]),
             recovery_interval_s=settings["recovery_interval_s"],
             trial_timeout_s=settings["trial_timeout_s"],
+            verbose=settings["verbose"],
             **own,
         )
 
