@@ -468,7 +468,7 @@ class Lane:
         elif self._saves:
             self._save_next(running)
         elif self._is_ending:
-            self._end_next()
+            self._end_next(may_begin=may_make_rows)
         elif not running.is_over and may_make_rows and running.made < self._wanted(running):
             self._ask("row", "make_row")
 
@@ -515,13 +515,14 @@ class Lane:
         else:
             self._ask("save", "save", str(save.folder))
 
-    def _end_next(self) -> None:
+    def _end_next(self, *, may_begin: bool) -> None:
         running = self._running
         has_failed = running is not None and running.is_over
         if self.place.is_running and (has_failed or not self._reuses_process):
             self._ask("stop", "stop")
         else:
             self._forget()
+            self.pump(may_make_rows=may_begin)
 
     def _ask(self, kind: Literal["row", "save", "stop"], method: str, *arguments: object) -> None:
         self._asked = kind
