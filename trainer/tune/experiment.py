@@ -51,6 +51,7 @@ from trainer.tune.lanes import (
     RowMadeAgain,
     Save,
     StateSaved,
+    patience_with,
 )
 from trainer.tune.output import Progress
 from trainer.tune.trainables import TrainableSpec
@@ -214,7 +215,7 @@ class Experiment:
             in_process=self._processes.in_process,
             settings={
                 "trial_timeout_s": self._loop.trial_timeout_s,
-                "gives_signs": self._spec.gives_signs,
+                "patience": patience_with(self._spec),
                 "reuses_process": self._loop.reuses_processes,
             },
         )

@@ -29,6 +29,7 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.runtime.worker_slot import WorkerSlot
 from trainer.tune.events import StartTrial
+from trainer.tune.trainables import TrainableSpec
 from trainer.tune.trial_files import checkpoint_folder_name
 from trainer.tune.trial_servant import STOP_GRACE_S, Made, TrialBootstrap, TrialServant
 
@@ -36,9 +37,6 @@ _LOGGER = logging.getLogger(__name__)
 
 _CLOSE_GRACE_S: Final = 1.0
 _TRIES_TO_START: Final = 3
-_DEATHS_AT_ONE_PLACE: Final = 3
-_DEATHS_WITHOUT_A_ROW: Final = 10
-_MOST_DEATHS_IN_A_ROW: Final = 100
 _STALLS: Final = 3
 _PRELOADED: Final = ("trainer.tune.trial_servant", "trainer.algorithms.algorithm")
 
@@ -138,7 +136,6 @@ class LocalPlace:
         self.call: Callable[[], Any] | None = None
         self._generators: tuple[Any, Any] | None = None
 
-    num_signs = 0
     pid = None
 
     @property
@@ -213,57 +210,69 @@ def _context_of(servant: TrialServant | None) -> dict[str, Any]:
 # ---- deaths
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How many deaths without a new row a trial survives.
+
+    A kill from outside does not hit the same place; code that crashes does.
+
+    Attributes:
+        crashes: deaths that its own code may have caused.
+        kills: SIGKILL and SIGTERM that the kernel did not send for lack of memory.
+    """
+
+    crashes: int = 3
+    kills: int = 10
+
+
+def patience_with(spec: TrainableSpec) -> Patience:
+    """How many deaths trials survive: an algorithm is exact however often it is killed."""
+    if spec.algorithm is not None:
+        return Patience(crashes=3, kills=100)
+    return Patience(crashes=10 if spec.kind == "function" else 3, kills=10)
+
+
 class Deaths:
     """Decides when a process that dies again and again is given up. Pure.
 
-    A kill from outside does not hit the same place; code that crashes does. Progress is counted by
-    signs where the trainable gives them; functions and classes give none between rows.
-
     Args:
-        gives_signs: the trainable raises signs while it makes a row.
+        patience: how many deaths are too many.
     """
 
-    def __init__(self, *, gives_signs: bool) -> None:
-        self._gives_signs = gives_signs
-        self._places: list[tuple[int, int]] = []
-        self._num_stalls = 0
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._num_crashes = self._num_kills = self._num_stalls = 0
 
     def row_made(self) -> None:
         """There was progress."""
-        self._places.clear()
-        self._num_stalls = 0
+        self._num_crashes = self._num_kills = self._num_stalls = 0
 
-    def add(self, lost: Lost, *, row_number: int, num_signs: int, was_starting: bool) -> str:
+    def add(self, lost: Lost, *, row_number: int, was_starting: bool) -> str:
         """Notes a death; returns why it is the last, or "".
 
         Args:
             lost: how it ended.
             row_number: the row that was being made.
-            num_signs: signs of progress in it.
             was_starting: before there was anything to make rows.
         """
-        self._num_stalls += lost.stalled_s is not None
-        self._places.append((-1, 0) if was_starting else (row_number, num_signs))
-        same = 0
-        for place in reversed(self._places):
-            if place != self._places[-1]:
-                break
-            same += 1
-        text = f"{lost.describe()}"
+        is_stall = lost.stalled_s is not None
+        self._num_stalls += is_stall
+        self._num_kills += lost.was_killed
+        self._num_crashes += not (is_stall or lost.was_killed)
+        where = "while the trial was set up" if was_starting else f"at report {row_number}"
+        most_crashes = _TRIES_TO_START if was_starting else self._patience.crashes
         if self._num_stalls >= _STALLS:
-            return f"its process hung {self._num_stalls} times at report {row_number}: {text}"
-        if was_starting and same >= _TRIES_TO_START:
-            return f"its process died {same} times while the trial was set up: {text}"
-        limit = _DEATHS_AT_ONE_PLACE if self._gives_signs else _DEATHS_WITHOUT_A_ROW
-        if not was_starting and same >= limit:
-            return f"its process died {same} times at report {row_number}: {text}"
-        if len(self._places) >= _MOST_DEATHS_IN_A_ROW:
-            return f"its process died {len(self._places)} times without a new row: {text}"
+            return f"its process hung {self._num_stalls} times {where}: {lost.describe()}"
+        if self._num_crashes >= most_crashes:
+            return f"its process died {self._num_crashes} times {where}: {lost.describe()}"
+        if self._num_kills >= self._patience.kills:
+            return f"its process died {self._num_kills} times {where}: {lost.describe()}"
         return ""
 
     def back_off_s(self) -> float:
         """Seconds to wait before the next start: none at first, then growing."""
-        return RestartPolicy().back_off_s(len(self._places))
+        num_deaths = self._num_crashes + self._num_kills + self._num_stalls
+        return RestartPolicy().back_off_s(num_deaths)
 
 
 # ---- one lane
@@ -325,7 +334,7 @@ class Lane:
         happenings: deque[Happening],
         *,
         trial_timeout_s: float | None = None,
-        gives_signs: bool = False,
+        patience: Patience = Patience(),
         reuses_process: bool = False,
     ) -> None:
         self.number = number
@@ -333,7 +342,7 @@ class Lane:
         self._bootstraps = bootstraps
         self._happenings = happenings
         self._timeout_s = trial_timeout_s
-        self._gives_signs = gives_signs
+        self._patience = patience
         self._reuses_process = reuses_process
         self._run_ahead = 0
         self._running: _Running | None = None
@@ -343,7 +352,7 @@ class Lane:
         self._must_end_by: float | None = None
         self._is_ending = False
         self._restart_at: float | None = None
-        self._deaths = Deaths(gives_signs=gives_signs)
+        self._deaths = Deaths(patience)
 
     # ---- what it is told
 
@@ -480,7 +489,7 @@ class Lane:
 
     def _start(self, waiting: _Waiting) -> None:
         number = waiting.start.row_number
-        self._deaths = Deaths(gives_signs=self._gives_signs)
+        self._deaths = Deaths(self._patience)
         self._running = _Running(waiting.start, made=0, told=number, counted=number)
         self._saves.extend(waiting.saves)
         self._is_ending = waiting.then_end
@@ -598,7 +607,6 @@ class Lane:
         why = self._deaths.add(
             lost,
             row_number=row_number,
-            num_signs=self.place.num_signs,
             was_starting=asked == "start",
         )
         if why:

@@ -79,7 +79,7 @@ class ExperimentAnalysis:
         default_mode: Mode | None = None,
     ) -> None:
         if not isinstance(grid, ResultGrid):
-            grid = _read_grid(Path(grid))
+            grid = read_grid(Path(grid))
         self.grid = grid
         self.default_metric = default_metric or grid._metric
         self.default_mode = default_mode or grid._mode
@@ -184,7 +184,12 @@ class ExperimentAnalysis:
         return {"num_trials": len(self.grid), "num_errors": self.grid.num_errors}
 
 
-def _read_grid(folder: Path) -> ResultGrid:
+def read_grid(folder: Path) -> ResultGrid:
+    """The results in an experiment's folder; configs are as `trial.json` prints them.
+
+    Raises:
+        TuneError: there are none.
+    """
     folder = folder.expanduser().resolve()
     trials = sorted(path for path in (folder / "trials").glob("*") if path.is_dir())
     if not trials:

@@ -441,11 +441,6 @@ class TrainableSpec:
             or self.target.save_checkpoint is not Trainable.save_checkpoint
         )
 
-    @property
-    def gives_signs(self) -> bool:
-        """Whether it shows progress while it makes a row."""
-        return self.algorithm is not None
-
     def cpus_of(self, config: Any) -> float:
         """The logical CPUs that a trial with this config asks for.
 

@@ -57,7 +57,6 @@ from trainer.tune.stored_spec import (
 )
 from trainer.tune.trainables import (
     Trainable,
-    TrainableSpec,
     algorithm_config,
     resolve_trainable,
 )
@@ -126,7 +125,7 @@ class Tuner:
         _check_kind("tune_config", tune_config, TuneConfig)
         _check_kind("run_config", run_config, RunConfig)
         self._setup = _setup or _Setup(
-            resolve_trainable(trainable),
+            trainable,
             param_space,
             tune_config or TuneConfig(),
             run_config or RunConfig(),
@@ -268,7 +267,7 @@ class Tuner:
             errored="restart" if restart_errored else "resume" if resume_errored else "skip",
         )
         restored = _Restored.at(path, resume, tune_config, run_config)
-        setup = restored.setup(resolve_trainable(trainable), param_space)
+        setup = restored.setup(trainable, param_space)
         made: Tuner = cls(_setup=setup)
         made._restored = restored
         return made
@@ -277,10 +276,39 @@ class Tuner:
     def can_restore(path: str | Path, **_: Any) -> bool:
         """Whether there is an experiment in a folder; reads the header, loads no code."""
         try:
-            _header_at(Path(path).expanduser().resolve())
+            read_header(Path(path))
         except (TuneError, OSError):
             return False
         return True
+
+
+def extended(
+    tuner: Tuner, folder: Path, *, num_samples: int | None = None, stop: Any = None, **resume: bool
+) -> Tuner:
+    """A tuner that goes on in a folder with what another one was made of.
+
+    Args:
+        tuner: made by the user's code, and not yet run.
+        folder: of the experiment.
+        num_samples: more of them; None: as many as in the tuner.
+        stop: other criteria; None: those of the tuner.
+        resume: see `Tuner.restore`.
+    """
+    setup = tuner._setup
+    tune_config, run_config = setup.tune_config, setup.run_config
+    if num_samples is not None:
+        tune_config = dataclasses.replace(tune_config, num_samples=num_samples)
+    if stop is not None:
+        run_config = dataclasses.replace(run_config, stop=stop)
+    made: Tuner = Tuner.restore(
+        folder,
+        setup.trainable,
+        param_space=setup.param_space,
+        tune_config=tune_config,
+        run_config=run_config,
+        **resume,
+    )
+    return made
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:
@@ -304,12 +332,13 @@ def _refuse_existing(folder: Path) -> None:
     journal.unlink(missing_ok=True)  # a header that was not written to its end
 
 
-def _header_at(folder: Path) -> dict[str, Any]:
+def read_header(folder: Path) -> dict[str, Any]:
     """The header of an experiment's journal.
 
     Raises:
         TuneError: there is none; names the experiment's folder if a part of it was given.
     """
+    folder = folder.expanduser().resolve()
     if not (folder / JOURNAL_FILE).is_file():
         above = [path for path in folder.parents if (path / JOURNAL_FILE).is_file()]
         hint = f" Give the experiment's folder, {above[0]}." if above else ""
@@ -326,7 +355,7 @@ class _Setup:
     """What users wrote, in the form in which an experiment needs it.
 
     Attributes:
-        spec: what is tuned.
+        trainable: as it was given.
         param_space: as it was written.
         tune_config: how to search.
         run_config: where to keep it, when to stop.
@@ -335,7 +364,7 @@ class _Setup:
         cpus: that trials share.
     """
 
-    spec: TrainableSpec
+    trainable: Any
     param_space: Any
     tune_config: TuneConfig
     run_config: RunConfig
@@ -344,6 +373,7 @@ class _Setup:
     cpus: float = 0.0
 
     def __post_init__(self) -> None:
+        self.spec = resolve_trainable(self.trainable)
         self.space = SearchSpace(self.param_space)
         if self.seed < 0:
             given = self.tune_config.seed
@@ -645,9 +675,9 @@ class _Restored:
         _check_kind("tune_config", tune_config, TuneConfig)
         _check_kind("run_config", run_config, RunConfig)
         folder = Path(path).expanduser().resolve()
-        return cls(folder, _header_at(folder), resume, tune_config, run_config)
+        return cls(folder, read_header(folder), resume, tune_config, run_config)
 
-    def setup(self, spec: TrainableSpec, param_space: Any) -> _Setup:
+    def setup(self, trainable: Any, param_space: Any) -> _Setup:
         """What the caller gave, filled up from the header, and compared with it.
 
         Raises:
@@ -662,7 +692,7 @@ class _Restored:
                 )
             param_space = space_of_plain(header["plain_space"])
         setup = _Setup(
-            spec,
+            trainable,
             param_space,
             self._whole_tune_config(),
             self._whole_run_config(),
