@@ -38,8 +38,9 @@ RANKS: Final[dict[int, frozenset[str]]] = {
     6: frozenset({"config"}),
     7: frozenset({"evaluation"}),
     8: frozenset({"algorithms"}),
-    9: frozenset({"tune", "analysis", "cli"}),
-    10: frozenset({""}),  # trainer/__init__.py, which offers what users need
+    9: frozenset({"tune", "analysis"}),
+    10: frozenset({"cli", "train"}),
+    11: frozenset({""}),  # trainer/__init__.py, which offers what users need
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""
 

@@ -31,7 +31,7 @@ def function(config: dict[str, Any]) -> None:
     """Draws from the global generator in every row, and goes on from its checkpoints."""
     note_pid()
     checkpoint = tune.get_checkpoint()
-    state = checkpoint.data() if checkpoint else {"step": 0, "score": 0.0}
+    state: dict[str, Any] = checkpoint.data() if checkpoint else {"step": 0, "score": 0.0}
     while True:
         gain = config["x"] * np.random.default_rng(state["step"]).random()
         noise = 0.01 * float(np.random.random())  # noqa: NPY002 - what users write
@@ -58,7 +58,7 @@ def parts(kind: str, trainable: str) -> dict[str, Any]:
     """What decides in an experiment."""
     metric = "score" if trainable == "function" else "env_runners/episode_return_mean"
     mutations = {"x" if trainable == "function" else "lr": tune.uniform(0.001, 1)}
-    found = {
+    found: dict[str, dict[str, Any]] = {
         "FIFO": {},
         "ASHA": {"scheduler": tune.ASHAScheduler(max_t=NUM_ROWS, reduction_factor=2)},
         "HYPERBAND": {"scheduler": tune.HyperBandScheduler(max_t=NUM_ROWS, reduction_factor=2)},
@@ -73,8 +73,8 @@ def parts(kind: str, trainable: str) -> dict[str, Any]:
         }
         if kind == "OPTUNA"
         else {},
-    }[kind]
-    return {"metric": metric, "mode": "max", **found}
+    }
+    return {"metric": metric, "mode": "max", **found[kind]}
 
 
 def space(trainable: str) -> Any:
@@ -112,10 +112,11 @@ def tuner_of(kind: str, trainable: str) -> tune.Tuner:
         recovery_interval_s=0.05,
     )
     if tune.Tuner.can_restore(EXPERIMENT):
-        return tune.Tuner.restore(
+        restored: tune.Tuner = tune.Tuner.restore(
             EXPERIMENT, given, param_space=space(trainable), tune_config=tune_config,
             run_config=run_config,
         )  # fmt: skip
+        return restored
     return tune.Tuner(
         given, param_space=space(trainable), tune_config=tune_config, run_config=run_config
     )
