@@ -15,6 +15,7 @@ package never imports `trainer`; what a callback may touch is declared in `callb
 
 from __future__ import annotations
 
+from callbacks import rllib_names as rllib_names
 from callbacks.callback import RLlibCallback
 from callbacks.chain import CallbackChain
 from callbacks.errors import (
@@ -41,7 +42,7 @@ from callbacks.ready_made import (
     VideoRecorder,
     load_episode,
 )
-from callbacks.rllib_names import DefaultCallbacks, MultiCallbacks, make_multi_callbacks
+from callbacks.rllib_names import *  # noqa: F403 - names of RLlib
 from callbacks.spec import CallbackSpec
 from callbacks.views import (
     AlgorithmView,
@@ -66,7 +67,6 @@ __all__ = [
     "CallbackError",
     "CallbackSpec",
     "ConfigView",
-    "DefaultCallbacks",
     "EarlyStopping",
     "EnvRunnerGroupView",
     "EnvRunnerView",
@@ -75,7 +75,6 @@ __all__ = [
     "Event",
     "JSONLinesLogger",
     "MetricsLoggerView",
-    "MultiCallbacks",
     "NonFiniteError",
     "NonFiniteGuard",
     "PackingError",
@@ -91,5 +90,7 @@ __all__ = [
     "VectorEnvView",
     "VideoRecorder",
     "load_episode",
-    "make_multi_callbacks",
 ]
+
+__all__ += rllib_names.__all__
+rllib_names.install()

@@ -1,30 +1,21 @@
-"""RLlibCallback: the class users inherit from, with one documented no-op per event and a state.
+"""RLlibCallback: the class users inherit from, with a documented no-op per event and a state.
 
-The events themselves are documented in `callbacks.callback` and
-`callbacks.callback`. This class decides nothing: which events exist is in
-`callbacks.events`, who is called in which order in `callbacks.chain`. Every event fires by keyword;
-an override names what it needs and takes the rest as `**kwargs` (or leaves `**kwargs` out: it then
+Its methods declare the events: their names, arguments, and when they fire and when not. Which
+callbacks are called in which order is in `callbacks.chain`. Every event fires by keyword; an
+override names what it needs and takes the rest as `**kwargs` (or leaves `**kwargs` out: it then
 gets just what it names).
 
-The events of an algorithm as documented no-op methods: the first half of `RLlibCallback`.
-All of them run in the main process. When each fires and when not is in `callbacks.events` as well;
-nothing here fires anything.
-
-The events of an env runner as documented no-op methods: the second half of `RLlibCallback`.
-All of them run in the process of an env runner: a worker process, or the main process for the local
-one. Every runner has its own callback objects. When each event fires and when not is in
-`callbacks.events`.
-
-`no_op`: turns a documented method into one that does nothing and accepts anything.
+Events of the algorithm run in the main process. Those of an env runner run in its process: a worker
+process, or the main process for the local one. Every runner has its own callback objects.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from callbacks.events import event
 from callbacks.state import plain_attributes, restore_attributes
 from callbacks.views import (
     AlgorithmView,
@@ -36,34 +27,6 @@ from callbacks.views import (
     SampleBatchView,
     VectorEnvView,
 )
-
-# ---- no op
-
-
-def no_op(method: Callable[..., None]) -> Callable[..., None]:
-    """A method that looks like `method` but does nothing, whatever it is given.
-
-    For type checkers it takes anything, too: so an override may be annotated with RLlib's classes,
-    name only what it needs, and leave `**kwargs` out.
-
-    An override may thus call `super().on_episode_end(episode=episode, **kwargs)` with the arguments
-    it happens to have, under their old names too.
-    """
-
-    @functools.wraps(method)
-    def nothing(*_: Any, **__: Any) -> None:
-        return None
-
-    return nothing
-
-
-# ---- algorithm events
-
-
-# ---- env runner events
-
-
-# ---- callback
 
 
 class RLlibCallback:
@@ -95,138 +58,188 @@ class RLlibCallback:
         """
         restore_attributes(self, state)
 
-    # ---- events of env runners
+    # ---- events, in the order of the settings that take functions for them
 
-    @no_op
-    def on_environment_created(
+    @event(
+        "algorithm",
+        fired="once, at the end of the construction of an algorithm: its runners hold its weights",
+        not_fired="when runners are restarted, or when a checkpoint is loaded into an algorithm",
+    )
+    def on_algorithm_init(
+        self, *, algorithm: AlgorithmView, metrics_logger: MetricsLoggerView, **kwargs: Any
+    ) -> None:
+        """Runs once in the main process, when an algorithm and its env runners are complete.
+
+        Args:
+            algorithm: The new algorithm.
+            metrics_logger: Its logger; values appear at the top of the first result.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "algorithm",
+        fired="at the end of every `train()`: the iteration is counted and the result is complete",
+        not_fired="by `evaluate()` called by hand, or when `train()` raised before its end",
+    )
+    def on_train_result(
         self,
         *,
-        env_runner: EnvRunnerView,
+        algorithm: AlgorithmView,
         metrics_logger: MetricsLoggerView,
-        env: VectorEnvView,
-        env_context: Any,
+        result: dict[str, Any],
         **kwargs: Any,
     ) -> None:
-        """Runs in the process of an env runner whenever it has made its vector env.
+        """Runs in the main process at the end of every `train()`, before loggers write.
 
         Args:
-            env_runner: The runner; its module does not exist yet at the first time.
-            metrics_logger: The logger of the runner.
-            env: The vector env; its sub-envs are `env.envs`.
-            env_context: The `env_config` the env was made with, with `worker_index` and
-                `num_workers`.
+            algorithm: The algorithm; `algorithm.training_iteration` counts this iteration already.
+            metrics_logger: Its logger; values logged here appear in this same result.
+            result: What `train()` will return; changes are returned and logged, not kept for the
+                next one.
             **kwargs: For arguments of later versions.
         """
 
-    @no_op
-    def on_sub_environment_created(
+    @event(
+        "algorithm",
+        fired="before every evaluation: its runners hold the weights that will be evaluated",
+        not_fired="in iterations without evaluation",
+    )
+    def on_evaluate_start(
+        self, *, algorithm: AlgorithmView, metrics_logger: MetricsLoggerView, **kwargs: Any
+    ) -> None:
+        """Runs in the main process before every evaluation; its runners already hold the weights.
+
+        Args:
+            algorithm: The algorithm; training may be running beside a parallel evaluation.
+            metrics_logger: Its logger.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "algorithm",
+        fired="after every evaluation, before its metrics are returned or put into a result",
+        not_fired="when the evaluation raised or was cancelled",
+    )
+    def on_evaluate_end(
         self,
         *,
-        env_runner: EnvRunnerView,
+        algorithm: AlgorithmView,
         metrics_logger: MetricsLoggerView,
-        sub_environment: Any,
-        env_context: Any,
-        env_index: int,
+        evaluation_metrics: dict[str, Any],
         **kwargs: Any,
     ) -> None:
-        """Runs in the process of an env runner for each sub-env it has made, in their order.
+        """Runs in the main process after every evaluation that did not raise.
 
         Args:
-            env_runner: The runner.
-            metrics_logger: The logger of the runner.
-            sub_environment: The new sub-env.
-            env_context: The `env_config` of this sub-env, with `worker_index` and `vector_index`.
-            env_index: Its index in the vector env.
+            algorithm: The algorithm.
+            metrics_logger: Its logger.
+            evaluation_metrics: What `evaluate()` will return, with `env_runners` inside; may be
+                changed.
             **kwargs: For arguments of later versions.
         """
 
-    @no_op
-    def on_create_policy(self, *, policy_id: str, policy: RLModuleView, **kwargs: Any) -> None:
-        """Runs in the process of an env runner for each module built, before it gets weights.
-
-        Args:
-            policy_id: The module id.
-            policy: The module.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_episode_created(
+    @event(
+        "algorithm",
+        fired="after lost, failed or interrupted env runners were replaced and put back to where "
+        "they were; in the next request to them if theirs was cut short",
+        not_fired="for the first start of a runner, or when a runner is not replaced",
+    )
+    def on_env_runners_recreated(
         self,
         *,
-        episode: EpisodeView,
-        env_runner: EnvRunnerView,
-        metrics_logger: MetricsLoggerView,
-        env: VectorEnvView,
-        env_index: int,
-        rl_module: RLModuleView,
+        algorithm: AlgorithmView,
+        env_runner_group: EnvRunnerGroupView,
+        env_runner_indices: Sequence[int],
+        is_evaluation: bool,
         **kwargs: Any,
     ) -> None:
-        """Runs in the process of an env runner before an env is reset for a new episode.
+        """Runs in the main process after lost env runners were replaced.
 
-        The place to set the task of the env or to prepare `episode.custom_data`.
+        Weights, task, callback state and positions are restored already; do here what only you know
+        of, with `env_runner_group.foreach_env_runner(func, remote_worker_ids=env_runner_indices,
+        local_env_runner=False)`.
 
         Args:
-            episode: The new episode, without an observation.
-            env_runner: The runner; `env_runner.config.in_evaluation` tells training from
-                evaluation.
-            metrics_logger: The logger of the runner; values appear under `env_runners/`.
-            env: The vector env; this episode is played in `env.envs[env_index]`.
-            env_index: The index of its sub-env.
-            rl_module: The module that will act.
+            algorithm: The algorithm.
+            env_runner_group: The group the runners belong to.
+            env_runner_indices: The indices of the runners that were replaced.
+            is_evaluation: Whether it is the group for evaluation.
             **kwargs: For arguments of later versions.
         """
 
-    @no_op
-    def on_episode_start(
+    @event(
+        "algorithm",
+        fired="directly after `on_env_runners_recreated`, which is its new name",
+        not_fired="whenever `on_env_runners_recreated` is not",
+    )
+    def on_workers_recreated(
         self,
         *,
-        episode: EpisodeView,
-        env_runner: EnvRunnerView,
-        metrics_logger: MetricsLoggerView,
-        env: VectorEnvView,
-        env_index: int,
-        rl_module: RLModuleView,
+        algorithm: AlgorithmView,
+        worker_set: EnvRunnerGroupView,
+        worker_ids: Sequence[int],
+        is_evaluation: bool,
         **kwargs: Any,
     ) -> None:
-        """Runs in the process of an env runner when the env was reset for an episode.
+        """Runs in the main process directly after `on_env_runners_recreated`, its new name.
 
         Args:
-            episode: The episode, with its first observation and info.
-            env_runner: The runner.
-            metrics_logger: The logger of the runner.
-            env: The vector env.
-            env_index: The index of the sub-env.
-            rl_module: The module that will act.
+            algorithm: The algorithm.
+            worker_set: The group the runners belong to.
+            worker_ids: The indices of the runners that were replaced.
+            is_evaluation: Whether it is the group for evaluation.
             **kwargs: For arguments of later versions.
         """
 
-    @no_op
-    def on_episode_step(
+    @event(
+        "algorithm",
+        fired="after a checkpoint was loaded by any route and all runners hold its state",
+        not_fired="when only one component is restored, or when loading raised",
+    )
+    def on_checkpoint_loaded(
+        self, *, algorithm: AlgorithmView, metrics_logger: MetricsLoggerView, **kwargs: Any
+    ) -> None:
+        """Runs in the main process after a checkpoint was loaded, by whichever method.
+
+        Args:
+            algorithm: The algorithm; it, its runners and the callback objects hold the loaded
+                state.
+            metrics_logger: Its logger.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "algorithm",
+        fired="after a checkpoint was written completely and renamed into place",
+        not_fired="when writing raised; `get_state()` alone writes nothing",
+    )
+    def on_checkpoint_saved(
         self,
         *,
-        episode: EpisodeView,
-        env_runner: EnvRunnerView,
+        algorithm: AlgorithmView,
         metrics_logger: MetricsLoggerView,
-        env: VectorEnvView,
-        env_index: int,
-        rl_module: RLModuleView,
+        path: str | Path,
         **kwargs: Any,
     ) -> None:
-        """Runs in the process of an env runner after every env step, the last one included.
+        """Runs in the main process after a checkpoint was written completely.
+
+        With `save_to_path(background=True)`, that is when the algorithm next looks: at the
+        beginning of `train()`, or before anything else is saved, restored or stopped.
 
         Args:
-            episode: The episode, with the action, reward and observation of this step as its
-                newest.
-            env_runner: The runner.
-            metrics_logger: The logger of the runner.
-            env: The vector env, after the step.
-            env_index: The index of the sub-env.
-            rl_module: The module that acts.
+            algorithm: The algorithm.
+            metrics_logger: Its logger; what is logged here is not part of the checkpoint just
+                written.
+            path: The directory of the checkpoint.
             **kwargs: For arguments of later versions.
         """
 
-    @no_op
+    @event(
+        "env_runner",
+        fired="per agent and chunk of a training episode: when the episode ends, before "
+        "`on_episode_end`, and for what was played of it when `sample()` ends in its middle",
+        not_fired="in evaluation, for a chunk without steps, or when an episode is given up",
+    )
     def on_postprocess_trajectory(
         self,
         *,
@@ -260,7 +273,193 @@ class RLlibCallback:
             **kwargs: For arguments of later versions.
         """
 
-    @no_op
+    @event(
+        "algorithm",
+        fired="per module and update, when its train batch is complete and nothing is learnt yet",
+        not_fired="per minibatch or epoch",
+    )
+    def on_learn_on_batch(
+        self,
+        *,
+        policy: RLModuleView,
+        train_batch: SampleBatchView,
+        result: dict[str, Any],
+        **kwargs: Any,
+    ) -> None:
+        """Runs in the main process per module and update, before it learns from its train batch.
+
+        Args:
+            policy: The module that will learn, with the weights that acted.
+            train_batch: {column: array, [B, ...]}; what is changed in it is what the loss sees.
+                Advantages are standardised already. Rewards, ends and ids are read-only.
+            result: An empty dict; what is put in appears in the result, under
+                `learners/{module id}/custom_metrics`.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "env_runner",
+        fired="after an env runner made all its sub-envs; a runner that replaces a lost one does "
+        "too",
+        not_fired="for single sub-envs, also when one is made anew: see "
+        "`on_sub_environment_created`",
+    )
+    def on_environment_created(
+        self,
+        *,
+        env_runner: EnvRunnerView,
+        metrics_logger: MetricsLoggerView,
+        env: VectorEnvView,
+        env_context: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Runs in the process of an env runner whenever it has made its vector env.
+
+        Args:
+            env_runner: The runner; its module does not exist yet at the first time.
+            metrics_logger: The logger of the runner.
+            env: The vector env; its sub-envs are `env.envs`.
+            env_context: The `env_config` the env was made with, with `worker_index` and
+                `num_workers`.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "env_runner",
+        fired="after each sub-env was made, in order of its index, before "
+        "`on_environment_created`; again when a single one failed and was made anew "
+        "(`restart_failed_sub_environments`)",
+        not_fired="at a reset",
+    )
+    def on_sub_environment_created(
+        self,
+        *,
+        env_runner: EnvRunnerView,
+        metrics_logger: MetricsLoggerView,
+        sub_environment: Any,
+        env_context: Any,
+        env_index: int,
+        **kwargs: Any,
+    ) -> None:
+        """Runs in the process of an env runner for each sub-env it has made, in their order.
+
+        Args:
+            env_runner: The runner.
+            metrics_logger: The logger of the runner.
+            sub_environment: The new sub-env.
+            env_context: The `env_config` of this sub-env, with `worker_index` and `vector_index`.
+            env_index: Its index in the vector env.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "env_runner",
+        fired="after each module of an env runner was built, before it gets its weights",
+        not_fired="when weights are updated",
+    )
+    def on_create_policy(self, *, policy_id: str, policy: RLModuleView, **kwargs: Any) -> None:
+        """Runs in the process of an env runner for each module built, before it gets weights.
+
+        Args:
+            policy_id: The module id.
+            policy: The module.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "env_runner",
+        fired="when the object of a new episode was made, always before the env is reset for it",
+        not_fired="for a chunk that continues an episode",
+    )
+    def on_episode_created(
+        self,
+        *,
+        episode: EpisodeView,
+        env_runner: EnvRunnerView,
+        metrics_logger: MetricsLoggerView,
+        env: VectorEnvView,
+        env_index: int,
+        rl_module: RLModuleView,
+        **kwargs: Any,
+    ) -> None:
+        """Runs in the process of an env runner before an env is reset for a new episode.
+
+        The place to set the task of the env or to prepare `episode.custom_data`.
+
+        Args:
+            episode: The new episode, without an observation.
+            env_runner: The runner; `env_runner.config.in_evaluation` tells training from
+                evaluation.
+            metrics_logger: The logger of the runner; values appear under `env_runners/`.
+            env: The vector env; this episode is played in `env.envs[env_index]`.
+            env_index: The index of its sub-env.
+            rl_module: The module that will act.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "env_runner",
+        fired="after the env was reset and the first observation is in the episode",
+        not_fired="for a chunk that continues an episode",
+    )
+    def on_episode_start(
+        self,
+        *,
+        episode: EpisodeView,
+        env_runner: EnvRunnerView,
+        metrics_logger: MetricsLoggerView,
+        env: VectorEnvView,
+        env_index: int,
+        rl_module: RLModuleView,
+        **kwargs: Any,
+    ) -> None:
+        """Runs in the process of an env runner when the env was reset for an episode.
+
+        Args:
+            episode: The episode, with its first observation and info.
+            env_runner: The runner.
+            metrics_logger: The logger of the runner.
+            env: The vector env.
+            env_index: The index of the sub-env.
+            rl_module: The module that will act.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "env_runner",
+        fired="after each env step was added to the episode, the last one included",
+        not_fired="for the reset: n steps give n events",
+    )
+    def on_episode_step(
+        self,
+        *,
+        episode: EpisodeView,
+        env_runner: EnvRunnerView,
+        metrics_logger: MetricsLoggerView,
+        env: VectorEnvView,
+        env_index: int,
+        rl_module: RLModuleView,
+        **kwargs: Any,
+    ) -> None:
+        """Runs in the process of an env runner after every env step, the last one included.
+
+        Args:
+            episode: The episode, with the action, reward and observation of this step as its
+                newest.
+            env_runner: The runner.
+            metrics_logger: The logger of the runner.
+            env: The vector env, after the step.
+            env_index: The index of the sub-env.
+            rl_module: The module that acts.
+            **kwargs: For arguments of later versions.
+        """
+
+    @event(
+        "env_runner",
+        fired="once per episode, after its last step event, before conversion to arrays",
+        not_fired="when an episode is only cut into chunks, or is dropped or given up before its "
+        "end",
+    )
     def on_episode_end(
         self,
         *,
@@ -287,7 +486,11 @@ class RLlibCallback:
             **kwargs: For arguments of later versions.
         """
 
-    @no_op
+    @event(
+        "env_runner",
+        fired="at the end of every `sample()` of an env runner",
+        not_fired="per iteration: one iteration may sample several times",
+    )
     def on_sample_end(
         self,
         *,
@@ -302,168 +505,5 @@ class RLlibCallback:
             env_runner: The runner.
             metrics_logger: The logger of the runner.
             samples: The episodes and chunks to be returned; changes in place reach the learner.
-            **kwargs: For arguments of later versions.
-        """
-
-    # ---- events of the algorithm
-
-    @no_op
-    def on_algorithm_init(
-        self, *, algorithm: AlgorithmView, metrics_logger: MetricsLoggerView, **kwargs: Any
-    ) -> None:
-        """Runs once in the main process, when an algorithm and its env runners are complete.
-
-        Args:
-            algorithm: The new algorithm.
-            metrics_logger: Its logger; values appear at the top of the first result.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_train_result(
-        self,
-        *,
-        algorithm: AlgorithmView,
-        metrics_logger: MetricsLoggerView,
-        result: dict[str, Any],
-        **kwargs: Any,
-    ) -> None:
-        """Runs in the main process at the end of every `train()`, before loggers write.
-
-        Args:
-            algorithm: The algorithm; `algorithm.training_iteration` counts this iteration already.
-            metrics_logger: Its logger; values logged here appear in this same result.
-            result: What `train()` will return; changes are returned and logged, not kept for the
-                next one.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_evaluate_start(
-        self, *, algorithm: AlgorithmView, metrics_logger: MetricsLoggerView, **kwargs: Any
-    ) -> None:
-        """Runs in the main process before every evaluation; its runners already hold the weights.
-
-        Args:
-            algorithm: The algorithm; training may be running beside a parallel evaluation.
-            metrics_logger: Its logger.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_evaluate_end(
-        self,
-        *,
-        algorithm: AlgorithmView,
-        metrics_logger: MetricsLoggerView,
-        evaluation_metrics: dict[str, Any],
-        **kwargs: Any,
-    ) -> None:
-        """Runs in the main process after every evaluation that did not raise.
-
-        Args:
-            algorithm: The algorithm.
-            metrics_logger: Its logger.
-            evaluation_metrics: What `evaluate()` will return, with `env_runners` inside; may be
-                changed.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_env_runners_recreated(
-        self,
-        *,
-        algorithm: AlgorithmView,
-        env_runner_group: EnvRunnerGroupView,
-        env_runner_indices: Sequence[int],
-        is_evaluation: bool,
-        **kwargs: Any,
-    ) -> None:
-        """Runs in the main process after lost env runners were replaced.
-
-        Weights, task, callback state and positions are restored already; do here what only you know
-        of, with `env_runner_group.foreach_env_runner(func, remote_worker_ids=env_runner_indices,
-        local_env_runner=False)`.
-
-        Args:
-            algorithm: The algorithm.
-            env_runner_group: The group the runners belong to.
-            env_runner_indices: The indices of the runners that were replaced.
-            is_evaluation: Whether it is the group for evaluation.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_workers_recreated(
-        self,
-        *,
-        algorithm: AlgorithmView,
-        worker_set: EnvRunnerGroupView,
-        worker_ids: Sequence[int],
-        is_evaluation: bool,
-        **kwargs: Any,
-    ) -> None:
-        """Runs in the main process directly after `on_env_runners_recreated`, its new name.
-
-        Args:
-            algorithm: The algorithm.
-            worker_set: The group the runners belong to.
-            worker_ids: The indices of the runners that were replaced.
-            is_evaluation: Whether it is the group for evaluation.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_checkpoint_loaded(
-        self, *, algorithm: AlgorithmView, metrics_logger: MetricsLoggerView, **kwargs: Any
-    ) -> None:
-        """Runs in the main process after a checkpoint was loaded, by whichever method.
-
-        Args:
-            algorithm: The algorithm; it, its runners and the callback objects hold the loaded
-                state.
-            metrics_logger: Its logger.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_checkpoint_saved(
-        self,
-        *,
-        algorithm: AlgorithmView,
-        metrics_logger: MetricsLoggerView,
-        path: str | Path,
-        **kwargs: Any,
-    ) -> None:
-        """Runs in the main process after a checkpoint was written completely.
-
-        With `save_to_path(background=True)`, that is when the algorithm next looks: at the
-        beginning of `train()`, or before anything else is saved, restored or stopped.
-
-        Args:
-            algorithm: The algorithm.
-            metrics_logger: Its logger; what is logged here is not part of the checkpoint just
-                written.
-            path: The directory of the checkpoint.
-            **kwargs: For arguments of later versions.
-        """
-
-    @no_op
-    def on_learn_on_batch(
-        self,
-        *,
-        policy: RLModuleView,
-        train_batch: SampleBatchView,
-        result: dict[str, Any],
-        **kwargs: Any,
-    ) -> None:
-        """Runs in the main process per module and update, before it learns from its train batch.
-
-        Args:
-            policy: The module that will learn, with the weights that acted.
-            train_batch: {column: array, [B, ...]}; what is changed in it is what the loss sees.
-                Advantages are standardised already. Rewards, ends and ids are read-only.
-            result: An empty dict; what is put in appears in the result, under
-                `learners/{module id}/custom_metrics`.
             **kwargs: For arguments of later versions.
         """

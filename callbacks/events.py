@@ -1,8 +1,9 @@
-"""The one table of events: what fires, where, with which arguments, and when it does not.
+"""The table of events: what fires, where, with which arguments, and when it does not.
 
-Everything else that knows events (`RLlibCallback`, the checks of a configuration, the chain) reads
-this table. The engine fires each event with exactly `arguments`, by keyword. The table fires
-nothing itself.
+Events are declared by the methods of `RLlibCallback` (`callbacks.callback`). Everything else that
+knows events (the settings of `config.callbacks()`, the checks of a configuration, the chain, what a
+runner notes that it does, the pages of the documentation) reads this table. The engine fires each
+event with exactly `arguments`, by keyword. The table fires nothing itself.
 
 Arguments have the names of RLlib's new API. Of the events that only RLlib's old API had, every
 `worker` is an `env_runner` here as well; what has no other meaning in the new API keeps its name
@@ -12,18 +13,23 @@ Arguments have the names of RLlib's new API. Of the events that only RLlib's old
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
-from callbacks.old_arguments import (
-    Derivation,
-    Renamed,
-    batch_before,
-    module_of_trajectory,
-    modules_by_id,
-    trajectory_info,
-)
+Derivation = Callable[[Mapping[str, Any]], Any]
+"""A function from the keyword arguments of one firing to the value of one more argument."""
+
+OLD_ARGUMENTS: Final[dict[str, Mapping[str, Derivation]]] = {}
+"""By event, other names of its arguments; empty until filled from outside (`rllib_names.py`)."""
+
+FOREIGN_EVENTS: Final[dict[str, str]] = {}
+"""Events of RLlib that do not exist here, with what to say; filled from outside, likewise."""
+
+_NONE: Final[Mapping[str, Derivation]] = {}
 
 Scope = Literal["algorithm", "env_runner"]
 """Whose callback objects hear an event: those of the algorithm or those of one env runner."""
@@ -37,8 +43,6 @@ class Event:
         name: The name of the method, and of the keyword of `config.callbacks(...)`.
         scope: Whose callback objects hear it.
         arguments: The exact keyword arguments it fires with, in the order of documentation.
-        old_arguments: Other name -> function that derives its value from the arguments of one
-            firing. Given only to callables that name it.
         fired: When it fires.
         not_fired: When one could expect it, but it does not fire.
     """
@@ -48,7 +52,14 @@ class Event:
     arguments: tuple[str, ...]
     fired: str
     not_fired: str
-    old_arguments: Mapping[str, Derivation] = field(default_factory=dict)
+
+    @property
+    def old_arguments(self) -> Mapping[str, Derivation]:
+        """Other name -> function that derives its value from the arguments of one firing.
+
+        Given only to callables that name it.
+        """
+        return OLD_ARGUMENTS.get(self.name, _NONE)
 
     @property
     def process(self) -> str:
@@ -58,214 +69,47 @@ class Event:
         return "the process of the env runner (the main process for the local env runner)"
 
 
-_EPISODE_ARGUMENTS: Final = (
-    "episode",
-    "env_runner",
-    "metrics_logger",
-    "env",
-    "env_index",
-    "rl_module",
-)
-_EPISODE_OLD: Final[Mapping[str, Derivation]] = {
-    "worker": Renamed("env_runner"),
-    "base_env": Renamed("env"),
-    "policies": modules_by_id,
-}
+_EVENTS: Final[dict[str, Event]] = {}
 
-_ALGORITHM_EVENTS: Final = (
-    Event(
-        name="on_algorithm_init",
-        scope="algorithm",
-        arguments=("algorithm", "metrics_logger"),
-        fired="once, at the end of the construction of an algorithm: its runners hold its weights",
-        not_fired="when runners are restarted, or when a checkpoint is loaded into an algorithm",
-    ),
-    Event(
-        name="on_train_result",
-        scope="algorithm",
-        arguments=("algorithm", "metrics_logger", "result"),
-        old_arguments={"trainer": Renamed("algorithm")},
-        fired="at the end of every `train()`: the iteration is counted and the result is complete",
-        not_fired="by `evaluate()` called by hand, or when `train()` raised before its end",
-    ),
-    Event(
-        name="on_evaluate_start",
-        scope="algorithm",
-        arguments=("algorithm", "metrics_logger"),
-        fired="before every evaluation: its runners hold the weights that will be evaluated",
-        not_fired="in iterations without evaluation",
-    ),
-    Event(
-        name="on_evaluate_end",
-        scope="algorithm",
-        arguments=("algorithm", "metrics_logger", "evaluation_metrics"),
-        fired="after every evaluation, before its metrics are returned or put into a result",
-        not_fired="when the evaluation raised or was cancelled",
-    ),
-    Event(
-        name="on_env_runners_recreated",
-        scope="algorithm",
-        arguments=("algorithm", "env_runner_group", "env_runner_indices", "is_evaluation"),
-        old_arguments={
-            "worker_set": Renamed("env_runner_group"),
-            "worker_ids": Renamed("env_runner_indices"),
-        },
-        fired="after lost, failed or interrupted env runners were replaced and put back to where "
-        "they were; in the next request to them if theirs was cut short",
-        not_fired="for the first start of a runner, or when a runner is not replaced",
-    ),
-    Event(
-        name="on_workers_recreated",
-        scope="algorithm",
-        arguments=("algorithm", "worker_set", "worker_ids", "is_evaluation"),
-        old_arguments={
-            "env_runner_group": Renamed("worker_set"),
-            "env_runner_indices": Renamed("worker_ids"),
-        },
-        fired="directly after `on_env_runners_recreated`, which is its new name",
-        not_fired="whenever `on_env_runners_recreated` is not",
-    ),
-    Event(
-        name="on_checkpoint_loaded",
-        scope="algorithm",
-        arguments=("algorithm", "metrics_logger"),
-        fired="after a checkpoint was loaded by any route and all runners hold its state",
-        not_fired="when only one component is restored, or when loading raised",
-    ),
-    Event(
-        name="on_checkpoint_saved",
-        scope="algorithm",
-        arguments=("algorithm", "metrics_logger", "path"),
-        fired="after a checkpoint was written completely and renamed into place",
-        not_fired="when writing raised; `get_state()` alone writes nothing",
-    ),
-    Event(
-        name="on_learn_on_batch",
-        scope="algorithm",
-        arguments=("policy", "train_batch", "result"),
-        old_arguments={"rl_module": Renamed("policy")},
-        fired="per module and update, when its train batch is complete and nothing is learnt yet",
-        not_fired="per minibatch or epoch",
-    ),
-)
+EVENTS: Final[Mapping[str, Event]] = MappingProxyType(_EVENTS)
+"""Every event by name, in the order of declaration: see `callbacks.callback`."""
 
-_ENV_RUNNER_EVENTS: Final = (
-    Event(
-        name="on_environment_created",
-        scope="env_runner",
-        arguments=("env_runner", "metrics_logger", "env", "env_context"),
-        old_arguments={"worker": Renamed("env_runner"), "base_env": Renamed("env")},
-        fired="after an env runner made all its sub-envs; a runner that replaces a lost one does "
-        "too",
-        not_fired="for single sub-envs, also when one is made anew: see "
-        "`on_sub_environment_created`",
-    ),
-    Event(
-        name="on_sub_environment_created",
-        scope="env_runner",
-        arguments=(
-            "env_runner",
-            "metrics_logger",
-            "sub_environment",
-            "env_context",
-            "env_index",
-        ),
-        old_arguments={"worker": Renamed("env_runner")},
-        fired="after each sub-env was made, in order of its index, before "
-        "`on_environment_created`; again when a single one failed and was made anew "
-        "(`restart_failed_sub_environments`)",
-        not_fired="at a reset",
-    ),
-    Event(
-        name="on_create_policy",
-        scope="env_runner",
-        arguments=("policy_id", "policy"),
-        old_arguments={"module_id": Renamed("policy_id"), "rl_module": Renamed("policy")},
-        fired="after each module of an env runner was built, before it gets its weights",
-        not_fired="when weights are updated",
-    ),
-    Event(
-        name="on_episode_created",
-        scope="env_runner",
-        arguments=_EPISODE_ARGUMENTS,
-        old_arguments=_EPISODE_OLD,
-        fired="when the object of a new episode was made, always before the env is reset for it",
-        not_fired="for a chunk that continues an episode",
-    ),
-    Event(
-        name="on_episode_start",
-        scope="env_runner",
-        arguments=_EPISODE_ARGUMENTS,
-        old_arguments=_EPISODE_OLD,
-        fired="after the env was reset and the first observation is in the episode",
-        not_fired="for a chunk that continues an episode",
-    ),
-    Event(
-        name="on_episode_step",
-        scope="env_runner",
-        arguments=_EPISODE_ARGUMENTS,
-        old_arguments=_EPISODE_OLD,
-        fired="after each env step was added to the episode, the last one included",
-        not_fired="for the reset: n steps give n events",
-    ),
-    Event(
-        name="on_postprocess_trajectory",
-        scope="env_runner",
-        arguments=(
-            "env_runner",
-            "metrics_logger",
-            "episode",
-            "agent_id",
-            "policy_id",
-            "policies",
-            "postprocessed_batch",
-            "original_batches",
-        ),
-        old_arguments={
-            "worker": Renamed("env_runner"),
-            "module_id": Renamed("policy_id"),
-            "rl_module": module_of_trajectory,
-            "policy": module_of_trajectory,
-            "pre_batch": batch_before,
-            "post_batch": Renamed("postprocessed_batch"),
-            "info": trajectory_info,
-        },
-        fired="per agent and chunk of a training episode: when the episode ends, before "
-        "`on_episode_end`, and for what was played of it when `sample()` ends in its middle",
-        not_fired="in evaluation, for a chunk without steps, or when an episode is given up",
-    ),
-    Event(
-        name="on_episode_end",
-        scope="env_runner",
-        arguments=(*_EPISODE_ARGUMENTS, "prev_episode_chunks"),
-        old_arguments=_EPISODE_OLD,
-        fired="once per episode, after its last step event, before conversion to arrays",
-        not_fired="when an episode is only cut into chunks, or is dropped or given up before its "
-        "end",
-    ),
-    Event(
-        name="on_sample_end",
-        scope="env_runner",
-        arguments=("env_runner", "metrics_logger", "samples"),
-        old_arguments={"worker": Renamed("env_runner")},
-        fired="at the end of every `sample()` of an env runner",
-        not_fired="per iteration: one iteration may sample several times",
-    ),
-)
 
-EVENTS: Final[Mapping[str, Event]] = {
-    event.name: event for event in (*_ALGORITHM_EVENTS, *_ENV_RUNNER_EVENTS)
-}
-"""Every event by name: first those of the algorithm, then those of the env runners."""
+def event(
+    scope: Scope, *, fired: str, not_fired: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declares an event by a documented method whose keyword-only parameters are its arguments.
 
-FOREIGN_EVENTS: Final = frozenset(
-    {
-        "on_evaluate_offline_start",
-        "on_evaluate_offline_end",
-        "on_offline_eval_runners_recreated",
-    }
-)
-"""Events of RLlib that belong to its offline evaluation, which does not exist here."""
+    The method that comes out looks like the one given and does nothing, whatever it is given. For
+    type checkers it takes anything, too: so an override may be annotated with RLlib's classes, name
+    only what it needs, and leave `**kwargs` out. It may call
+    `super().on_episode_end(episode=episode, **kwargs)` with the arguments it happens to have, under
+    their old names too.
+
+    Args:
+        scope: see `Event`.
+        fired: likewise.
+        not_fired: likewise.
+    """
+
+    def declare(method: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(method).parameters.values()
+        name = method.__name__
+        _EVENTS[name] = Event(
+            name=name,
+            scope=scope,
+            arguments=tuple(each.name for each in parameters if each.kind is each.KEYWORD_ONLY),
+            fired=fired,
+            not_fired=not_fired,
+        )
+
+        @functools.wraps(method)
+        def nothing(*_: Any, **__: Any) -> None:
+            return None
+
+        return nothing
+
+    return declare
 
 
 def signature_text(event: str) -> str:
@@ -280,7 +124,7 @@ def signature_text(event: str) -> str:
 def unknown_event_text(name: str) -> str:
     """Why `name` is no event and what to write instead: the second half of an error message."""
     if name in FOREIGN_EVENTS:
-        return "an event of RLlib's offline evaluation, which does not exist here; remove it"
+        return FOREIGN_EVENTS[name]
     near = difflib.get_close_matches(name, EVENTS, n=1, cutoff=0.6)
     if near:
         return f"not an event; did you mean `{near[0]}`?"

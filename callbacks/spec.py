@@ -40,8 +40,7 @@ from typing import Any
 
 from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError, CallbackError
-from callbacks.events import EVENTS, Event, signature_text, unknown_event_text
-from callbacks.old_arguments import Derivation
+from callbacks.events import EVENTS, Derivation, Event, signature_text, unknown_event_text
 from checkpoints.arguments import argument_error
 
 # ---- signatures

@@ -34,6 +34,7 @@ callbacks.ready_made.saving: callbacks.ready_made.best_checkpoint
 callbacks.ready_made.stopping: callbacks.ready_made.counts callbacks.ready_made.early_stopping
     callbacks.ready_made.non_finite_guard callbacks.ready_made.stop_criteria
 callbacks.ready_made.tensorboard: callbacks.ready_made.png callbacks.ready_made.tensorboard_results
+callbacks.rllib_names: callbacks.old_arguments
 callbacks.spec: callbacks.making callbacks.naming callbacks.problems callbacks.signatures
 callbacks.state: callbacks.state_matching
 checkpoints.array_files: checkpoints.live_arrays
@@ -79,7 +80,7 @@ trainer.cli.run_directory: trainer.cli.run_plan
 trainer.config.acting_sections: trainer.config.callbacks_section trainer.config.env_runners_section
     trainer.config.environment_section trainer.config.evaluation_section
 trainer.config.config_values: trainer.config.dictionary
-trainer.config.names: trainer.config.description trainer.config.offered
+trainer.config.names: trainer.config.description
 trainer.config.run_sections: trainer.config.sections trainer.config.training_sections
 trainer.config.settings: trainer.config.checks trainer.config.problems trainer.config.read_only
     trainer.config.setting trainer.config.values
@@ -134,7 +135,6 @@ trainer.metrics.keys: trainer.metrics.result_key
 trainer.metrics.logger: trainer.metrics.block_timer trainer.metrics.statistic_table
 trainer.metrics.options: trainer.metrics.paths
 trainer.metrics.result: trainer.metrics.comparable trainer.metrics.summary
-trainer.metrics.rllib_names: trainer.metrics.rllib_keys
 trainer.metrics.statistic: trainer.metrics.exact_sum trainer.metrics.kept_values
     trainer.metrics.moments trainer.metrics.values_by_index
 trainer.modules.actor_critic: trainer.modules.policy_module
@@ -150,6 +150,17 @@ trainer.nn.optimizers: trainer.nn.schedules
 trainer.replay.replay_buffer: trainer.replay.prioritized trainer.replay.reduce_tree
     trainer.replay.state_shape
 trainer.replay.step_ring: trainer.replay.column_rooms trainer.replay.nesting
+trainer.rllib_names.algorithm: trainer.rllib_names.algorithm_names
+    trainer.rllib_names.algorithms_not_offered trainer.rllib_names.policy_arguments
+    trainer.rllib_names.refused_overrides trainer.rllib_names.saved_checkpoint
+trainer.rllib_names.config: trainer.config.offered trainer.rllib_names.config_names
+    trainer.rllib_names.config_sections
+trainer.rllib_names.episodes: trainer.episodes.rllib_names trainer.rllib_names.sample_batch_names
+trainer.rllib_names.metrics: trainer.metrics.rllib_keys trainer.metrics.rllib_names
+trainer.rllib_names.modules: trainer.modules.rllib_names trainer.rllib_names.model_names
+trainer.rllib_names.runners: trainer.env_runners.rollout_worker
+    trainer.rllib_names.env_runner_group_names trainer.rllib_names.env_runner_names
+trainer.rllib_names.stack_sections: trainer.config.stack_sections
 trainer.runner_group.crash_files: trainer.env_runners.crash_files
 trainer.runner_group.group: trainer.env_runners.env_runner_group
 trainer.runner_group.plays: trainer.env_runners.group_sample trainer.env_runners.ticket_play
@@ -158,6 +169,7 @@ trainer.runner_group.rounds: trainer.env_runners.last_words trainer.env_runners.
     trainer.env_runners.request_round trainer.env_runners.rounds trainer.env_runners.trouble
 trainer.runner_group.slot_states: trainer.env_runners.group_state trainer.env_runners.position_shape
 trainer.runner_group.user_calls: trainer.env_runners.async_calls
+trainer.runtime.local_engine: trainer.runtime.oom_kills
 trainer.runtime.messages: trainer.runtime.outcomes
 trainer.runtime.orderly_end: trainer.cli.orderly_end
 trainer.runtime.process_start: trainer.runtime.fork_server trainer.runtime.import_path
@@ -168,7 +180,6 @@ trainer.runtime.threads: trainer.runtime.blas_threads trainer.runtime.garbage
     trainer.runtime.side_by_side
 trainer.runtime.worker: trainer.runtime.unpacking trainer.runtime.worker_main
     trainer.runtime.worker_output
-trainer.runtime.worker_slot: trainer.runtime.oom_kills
 trainer.testing.checks: trainer.testing.env_states trainer.testing.gradients trainer.testing.modules
 trainer.testing.envs: trainer.testing.debug_envs trainer.testing.state_envs
     trainer.testing.task_envs

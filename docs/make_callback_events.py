@@ -24,7 +24,7 @@ from callback_stage import Act, Firing, Stage
 
 from callbacks import EVENTS
 from callbacks.events import Event
-from callbacks.old_arguments import Renamed
+from callbacks.rllib_names import Renamed
 
 PAGE: Final = Path(__file__).with_name("callback-events.md")
 

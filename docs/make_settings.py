@@ -15,12 +15,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from trainer import AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
-from trainer.config.names import NOT_OFFERED, NotOffered, SettingDescription
+import trainer
+from trainer import AlgorithmConfig, PPOConfig
+from trainer.config.names import SettingDescription
+from trainer.old_names import NotOffered
+from trainer.rllib_names.config import NOT_OFFERED
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 
-_OTHERS: Final[tuple[type[AlgorithmConfig], ...]] = (DQNConfig, SACConfig, PGConfig)
+_OTHERS: Final[tuple[type[AlgorithmConfig], ...]] = tuple(
+    offered
+    for offered in (getattr(trainer, name) for name in trainer.__all__)
+    if isinstance(offered, type) and issubclass(offered, AlgorithmConfig)
+    if offered not in (AlgorithmConfig, PPOConfig)
+)
 """Configs of which only what differs from `AlgorithmConfig` is listed."""
 
 _ORDER: Final = ("environment", "env_runners", "training", "rl_module", "callbacks", "evaluation")

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from trainer.actors import start as actor_start
-from trainer.runtime import process_start, worker_pool
+from trainer.runtime import local_engine, process_start
 from trainer.testing.processes import wait_until
 
 _NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
@@ -81,7 +81,7 @@ def processes_have_imported_what_tests_import() -> Iterator[None]:
         process_start.preload((*modules, *_IMPORTED_BY_TESTS), start_method)
 
     with pytest.MonkeyPatch.context() as patch:
-        for user in (actor_start, worker_pool):
+        for user in (actor_start, local_engine):
             patch.setattr(user, "preload", preload)
         yield
 

@@ -16,6 +16,7 @@
     ├── MetricsError (ValueError)           a metric was logged with impossible options
     ├── EvaluationError                     a custom evaluation function gave no evaluation
     ├── ModuleError                         a network was used against its contract
+    │   └── UnknownModuleError (KeyError)   there is no module of that id
     ├── ReplayError (ValueError)            a replay buffer was used against its contract
     ├── SerializationError (TypeError)      something cannot travel to another process; says what
     ├── ActorError                          something about an actor is wrong
@@ -117,6 +118,14 @@ class EvaluationError(TrainerError):
 
 class ModuleError(TrainerError):
     """A network was built or used against its contract."""
+
+
+class UnknownModuleError(ModuleError, KeyError):
+    """There is no module of that id; names the nearest and all there are."""
+
+    def __str__(self) -> str:
+        # KeyError would show the repr of the message.
+        return str(self.args[0]) if self.args else ""
 
 
 class ReplayError(TrainerError, ValueError):

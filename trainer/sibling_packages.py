@@ -16,8 +16,10 @@ _OURS = frozenset(
     {
         "__init__",
         "actors",
+        "agent_ids",
         "errors",
         "interrupted_import",
+        "old_names",
         "seeding",
         "sibling_packages",
         "spaces",

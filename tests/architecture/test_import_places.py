@@ -25,9 +25,6 @@ FOR_TYPES: Final = {
         "an algorithm registers itself when it is defined; the registry names the class in "
         "annotations only"
     ),
-    "trainer.modules.rllib_names -> trainer.modules.rl_module": (
-        "older names of the class that inherits them; named in annotations only"
-    ),
     "trainer.config.specs -> trainer.config.algorithm_config": (
         "a config makes specs of itself; the functions that do so name its class in annotations"
     ),

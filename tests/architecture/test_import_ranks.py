@@ -21,11 +21,12 @@ from tests.architecture.source_tree import (
 RANKS: Final[dict[int, frozenset[str]]] = {
     0: frozenset(
         {
+            "agent_ids",
             "errors",
             "types",
             "seeding",
             "spaces",
-            "rllib_names",
+            "old_names",
             "sibling_packages",
             "interrupted_import",
         }
@@ -39,7 +40,8 @@ RANKS: Final[dict[int, frozenset[str]]] = {
     7: frozenset({"evaluation"}),
     8: frozenset({"algorithms"}),
     9: frozenset({"tune", "analysis"}),
-    10: frozenset({"cli", "train"}),
+    # `rllib_names` is installed from outside; nothing but the next line imports it.
+    10: frozenset({"cli", "train", "rllib_names"}),
     11: frozenset({""}),  # trainer/__init__.py, which offers what users need
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""
@@ -64,6 +66,20 @@ DEPENDENCIES: Final = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack
 WITHOUT_ENVS: Final = frozenset({"nn", "metrics", "runtime"})
 """Rooms that know nothing of reinforcement learning."""
 
+WITH_PROCESSES: Final = frozenset({"runtime", "actors", "testing"})
+"""Rooms that may know how processes are made; all others know `trainer.runtime.engine`."""
+
+OF_PROCESSES: Final = (
+    *("multiprocessing", "concurrent", "subprocess", "ctypes"),
+    *("trainer.runtime.local_engine", "trainer.runtime.process_groups"),
+)
+"""What engines alone deal with: executors, process ids, shared memory, futures."""
+
+ENGINE_EXCEPTIONS: Final = {
+    "trainer.algorithms.building -> trainer.runtime.local_engine": (
+        "the one place that chooses the engine of an algorithm's runners"
+    ),
+}
 RANK_EXCEPTIONS: Final[dict[str, str]] = {}
 DEPENDENCY_EXCEPTIONS: Final[dict[str, str]] = {}
 
@@ -147,6 +163,40 @@ def dependency_problems(tree: SourceTree) -> Problems:
 
 def _knows_no_envs(module: str) -> bool:
     return not module.startswith("trainer") or room_of(module) in WITHOUT_ENVS
+
+
+def engine_problems(tree: SourceTree) -> Problems:
+    """Imports of what belongs to processes, in rooms of `trainer` that are above engines."""
+    return {
+        found.place: f"{found.place} (line {found.line}): only engines deal with processes"
+        for found in all_imports(tree)
+        if found.importer.split(".")[0] == "trainer"
+        and room_of(found.importer) not in WITH_PROCESSES
+        and any(f"{found.imported}.".startswith(f"{name}.") for name in OF_PROCESSES)
+    }
+
+
+def test_only_engines_and_actors_deal_with_processes() -> None:
+    expect_clean(engine_problems(project_tree()), ENGINE_EXCEPTIONS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from concurrent.futures import Future",
+        "import multiprocessing.pool",
+        "from trainer.runtime import local_engine",
+        "from trainer.runtime.local_engine import LocalPlace",
+    ],
+)
+def test_a_room_that_deals_with_processes_is_found(tmp_path: Path, text: str) -> None:
+    files = {
+        "trainer/runner_group/asking.py": text,
+        "trainer/actors/start.py": text,
+        "trainer/runtime/local_engine.py": "",
+    }
+    problems = engine_problems(made_tree(tmp_path, files))
+    assert [place.split(" -> ")[0] for place in problems] == ["trainer.runner_group.asking"]
 
 
 def test_rooms_import_lower_ranks_only() -> None:

@@ -4,7 +4,13 @@ Run it once for each release, before it is tagged, and commit what it wrote. Rel
 are never written again: their checkpoints are what users have on their disks.
 
 For each algorithm there is a checkpoint and a file `<algorithm>.json` that says what must come out
-of it: how far training was, and what the network answers to some observations.
+of it: how far training was, and what the network answers to some observations. Two more hold
+pickled code, and an env that is named by a dotted path.
+
+`going_on.json` says how each of them goes on: digests of the results and the weights of the next
+iterations, as the release itself made them. It holds for the arithmetic of one machine, as the
+fingerprints do. `python -m tests.checkpoint_assets.make VERSION` writes it anew, for all releases:
+where a digest of an earlier one changes, something else than a new release happened.
 """
 
 from __future__ import annotations
@@ -20,14 +26,27 @@ from unittest import mock
 import numpy as np
 
 from checkpoints import read_checkpoint, write_checkpoint
+from tests.checkpoint_assets.golden_code import CountingEpisodes, harder_task
+from tests.fingerprints import arithmetic, digest
 from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.config import AlgorithmConfig
+from trainer.metrics import comparable
+from trainer.testing.envs import TaskCountdownEnv
 
 ASSETS: Final = Path(__file__).parent
 _NET: Final = {"fcnet_hiddens": [4], "head_fcnet_hiddens": []}
 _REPLAY: Final = {"capacity": 60}
 _LARGE_ARRAY_BYTES: Final = {"dqn": 200, "sac": 400}
 """From which size on arrays get files of their own here, so that small checkpoints have some."""
+
+NAMED_ENV: Final = "trainer.testing.debug_envs.CountdownEnv"
+"""A dotted path as 0.1.0 knew it; the module has moved since."""
+
+NEEDS_CODE: Final = frozenset({"ppo_with_code"})
+"""The checkpoints that are restored with `allow_code=True` only."""
+
+GOING_ON: Final = ASSETS / "going_on.json"
+_ITERATIONS: Final = 3
 
 
 def golden_configs() -> dict[str, AlgorithmConfig]:
@@ -53,6 +72,16 @@ def golden_configs() -> dict[str, AlgorithmConfig]:
     return configs
 
 
+def golden_configs_with_code() -> dict[str, AlgorithmConfig]:
+    """Runs whose checkpoints name classes and functions: callbacks, an env, a curriculum."""
+    with_code = golden_configs()["ppo"]
+    with_code.environment(TaskCountdownEnv, env_task_fn=harder_task).callbacks(CountingEpisodes)
+    return {
+        "ppo_with_code": with_code,
+        "ppo_with_named_env": golden_configs()["ppo"].environment(NAMED_ENV),
+    }
+
+
 def golden_observations(obs_size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """What the networks are asked, float32 [3, D]."""
     return np.linspace(-1.0, 1.0, 3 * obs_size, dtype=np.float32).reshape(3, obs_size)
@@ -65,7 +94,7 @@ def make(folder: Path) -> None:
         FileExistsError: it exists; a release is never written twice.
     """
     folder.mkdir()
-    for name, config in golden_configs().items():
+    for name, config in (golden_configs() | golden_configs_with_code()).items():
         # Whose machine it was belongs into no repository.
         with mock.patch.object(platform, "platform", return_value="some machine"):
             _make_one(folder, name, config)
@@ -104,5 +133,25 @@ def _save(algo: Algorithm, path: Path, large_array_bytes: int | None) -> None:
     )
 
 
+def going_on(path: Path) -> dict[str, str]:
+    """Digests of the results and the weights of what a restored checkpoint does next."""
+    found: dict[str, str] = {}
+    with Algorithm.from_checkpoint(path, allow_code=path.name in NEEDS_CODE) as algo:
+        for _ in range(_ITERATIONS):
+            result = comparable(algo.train())
+            found[f"result {algo.training_iteration}"] = digest(result)
+        found["weights"] = digest(algo.learner.module.get_state())
+    return found
+
+
+def record_going_on() -> None:
+    """Writes how all golden checkpoints go on."""
+    golden = sorted(path.parent for path in ASSETS.glob("*/*/manifest.json"))
+    found = {f"{path.parent.name}/{path.name}": going_on(path) for path in golden}
+    record = {"arithmetic": arithmetic(), "checkpoints": found}
+    GOING_ON.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
     make(ASSETS / sys.argv[1])
+    record_going_on()

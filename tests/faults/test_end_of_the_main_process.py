@@ -115,10 +115,10 @@ def test_no_semaphore_of_a_worker_has_a_name_once_it_has_answered() -> None:
 
     before = names()
     pool = WorkerPool(["one", "two"])
-    for slot in pool.slots.values():
+    for slot in pool.places.values():
         slot.start(pack(Servant))
     assert names() - before
-    for _ in pool.slots:
+    for _ in pool.places:
         pool.next_outcome()
     assert names() <= before
     pool.stop()

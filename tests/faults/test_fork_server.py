@@ -15,8 +15,8 @@ import pytest
 from checkpoints import Checkpointable, CheckpointWriteError, encode
 from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
+from trainer.runtime import local_engine
 from trainer.runtime import process_start as fork_server
-from trainer.runtime import worker_pool
 from trainer.runtime.process_start import (
     START_METHOD_VARIABLE,
     choose_start_method,
@@ -153,7 +153,7 @@ def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "STOPPED_LIMIT_S", 0.1)
-    monkeypatch.setattr(worker_pool, "SUSPICIOUS_S", 0.2)
+    monkeypatch.setattr(local_engine, "SUSPICIOUS_S", 0.2)
 
 
 def stop_fork_server() -> None:

@@ -103,7 +103,7 @@ class Servant:
     def report(self): return os.getpid()
 
 pool = WorkerPool(["idle"])
-pool.slots[1].start(pack(Servant))
+pool[1].start(pack(Servant))
 worker = pool.next_outcome()[1].value
 pid = os.fork()
 if not pid:

@@ -31,10 +31,10 @@ class Servant:
         print("the end of", letter, end="")  # no line, and not lost
 
 pool = WorkerPool(["a", "b"])
-for slot in pool.slots.values(): slot.start(pack(Servant))
-for _ in pool.slots: pool.next_outcome()
-for letter, slot in zip("ab", pool.slots.values()): slot.submit("chat", (letter,))
-for _ in pool.slots: pool.next_outcome()
+for place in pool.places.values(): place.start(pack(Servant))
+for _ in pool.places: pool.next_outcome()
+for letter, place in zip("ab", pool.places.values()): place.submit("chat", (letter,))
+for _ in pool.places: pool.next_outcome()
 pool.stop()
 """
 

@@ -1,4 +1,7 @@
-"""Worker processes under every kind of misfortune: where it breaks × how."""
+"""Worker processes under every kind of misfortune: where it breaks × how.
+
+What holds on every engine is tested in `tests/contract/test_engines.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from trainer.errors import ConfigError, RemoteError, SerializationError
-from trainer.runtime.messages import Failed, Lost, Outcome, RemoteTraceback, Success, pack
+from trainer.errors import ConfigError, RemoteError
+from trainer.runtime.messages import Failed, Lost, Outcome, Success, pack
 from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.testing.processes import is_process_alive, wait_until
@@ -157,7 +160,7 @@ def pool(start_method: str) -> Iterator[WorkerPool]:
 
 def started(pool: WorkerPool, *indices: int) -> None:
     for index in indices:
-        pool.slots[index].start(pack(Servant))
+        pool[index].start(pack(Servant))
     for _ in indices:
         _, outcome = pool.next_outcome()
         assert isinstance(outcome, Success)
@@ -166,7 +169,7 @@ def started(pool: WorkerPool, *indices: int) -> None:
 def ask(
     pool: WorkerPool, method: str, *arguments: Any, stall_limit_s: float | None = 20
 ) -> Outcome:
-    pool.slots[1].submit(method, arguments, stall_limit_s=stall_limit_s)
+    pool[1].submit(method, arguments, stall_limit_s=stall_limit_s)
     index, outcome = pool.next_outcome()
     assert index == 1
     return outcome
@@ -223,7 +226,7 @@ def test_a_factory_that_fails_is_told(pool: WorkerPool, how: str) -> None:
     def factory(signals: Any) -> None:
         act()
 
-    pool.slots[1].start(pack(factory))
+    pool[1].start(pack(factory))
     _, outcome = pool.next_outcome()
     assert isinstance(outcome, expected)
     assert not isinstance(outcome, Success)
@@ -233,35 +236,6 @@ def test_a_factory_that_fails_is_told(pool: WorkerPool, how: str) -> None:
 def test_system_exit_in_user_code_is_a_lost_worker_not_a_hang(pool: WorkerPool) -> None:
     started(pool, 1)
     assert isinstance(ask(pool, "act", _leave), (Lost, Failed))
-
-
-@both_ways
-def test_death_of_one_worker_does_not_touch_the_other(pool: WorkerPool) -> None:
-    started(pool, 1, 2)
-    pool.slots[2].submit("work_with_progress", (0.3,))
-    pool.slots[1].submit("act", (_exit,))
-    outcomes = dict([pool.next_outcome(), pool.next_outcome()])
-    assert outcomes == {1: Lost(exit_code=7), 2: Success("done")}
-
-
-def test_a_worker_that_dies_while_idle_is_noticed_at_the_next_call(pool: WorkerPool) -> None:
-    started(pool, 1)
-    pid = pool.slots[1].pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: not is_process_alive(pid))
-    assert ask(pool, "echo", 1) == Lost(exit_code=-signal.SIGKILL)
-
-
-@both_ways
-def test_a_worker_without_progress_is_killed_and_one_that_works_is_not(pool: WorkerPool) -> None:
-    started(pool, 1)
-    assert ask(pool, "work_with_progress", 1.0, stall_limit_s=0.4) == Success("done")
-    started_at = time.monotonic()
-    outcome = ask(pool, "hang", stall_limit_s=0.4)
-    assert isinstance(outcome, Lost)
-    assert outcome.stalled_s is not None
-    assert 0.4 <= time.monotonic() - started_at < 20.0, "it would hang for 60 s"
 
 
 def test_progress_before_submit_returns_counts(
@@ -279,14 +253,14 @@ def test_progress_before_submit_returns_counts(
     started(pool, 1)
     for _ in range(2):
         assert ask(pool, "show_progress", 3) == Success(None)
-        assert pool.slots[1].num_signs == 3
+        assert pool[1].num_signs == 3
 
 
 @both_ways
 def test_a_worker_killed_in_the_middle_of_its_answer_is_noticed(pool: WorkerPool) -> None:
     """The executor's thread reads half a message and must not wait for the other half."""
     started(pool, 1)
-    pool.slots[1].submit("die_in_the_middle_of_the_answer", ())
+    pool[1].submit("die_in_the_middle_of_the_answer", ())
     found = pool.outcome_within(10.0)
     if found is None:  # or else the clean-up would wait for ever, too
         os._exit(1)
@@ -295,7 +269,7 @@ def test_a_worker_killed_in_the_middle_of_its_answer_is_noticed(pool: WorkerPool
 
 def test_a_stopped_process_counts_as_stalled(pool: WorkerPool) -> None:
     started(pool, 1)
-    pid = pool.slots[1].pid
+    pid = pool.pids().get(1)
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     assert isinstance(ask(pool, "echo", 1, stall_limit_s=0.3), Lost)
@@ -309,28 +283,6 @@ def test_a_huge_answer_arrives(pool: WorkerPool) -> None:
     assert len(outcome.value) == 50_000_000
 
 
-def test_an_argument_that_cannot_be_pickled_is_refused_and_the_worker_is_untouched(
-    pool: WorkerPool,
-) -> None:
-    started(pool, 1)
-    with pytest.raises(SerializationError, match="cannot travel to another process"):
-        pool.slots[1].submit("echo", (sys.stdout,))
-    assert ask(pool, "echo", 2) == Success(2)
-
-
-@both_ways
-def test_the_original_error_comes_back_with_the_remote_traceback(pool: WorkerPool) -> None:
-    started(pool, 1)
-    outcome = ask(pool, "act", _raise)
-    assert isinstance(outcome, Failed)
-    error = outcome.failure.unpack_error()
-    assert isinstance(error, KeyError)
-    assert error.args == ("user's own",)
-    assert isinstance(error.__cause__, RemoteTraceback)
-    assert "in _raise" in str(error.__cause__)
-    assert outcome.failure.context == {"env": 3}
-
-
 def test_an_error_that_cannot_travel_is_replaced_by_its_text(pool: WorkerPool) -> None:
     started(pool, 1)
     outcome = ask(pool, "act", _raise_unpicklable)
@@ -338,26 +290,6 @@ def test_an_error_that_cannot_travel_is_replaced_by_its_text(pool: WorkerPool) -
     error = outcome.failure.unpack_error()
     assert isinstance(error, RemoteError)
     assert "_UnpicklableError: 1 2" in str(error)
-
-
-def test_stop_ends_a_worker_in_the_middle_of_its_work(pool: WorkerPool) -> None:
-    started(pool, 1)
-    pid = pool.slots[1].pid
-    assert pid is not None
-    pool.slots[1].submit("hang", ())
-    started_at = time.monotonic()
-    pool.stop(grace_s=60.0)
-    assert time.monotonic() - started_at < 20.0
-    assert wait_until(lambda: not is_process_alive(pid))
-
-
-def test_a_pool_that_is_dropped_leaves_no_process(start_method: str) -> None:
-    pool = WorkerPool(["first"], preload_modules=PRELOADED)
-    started(pool, 1)
-    pid = pool.slots[1].pid
-    assert pid is not None
-    del pool
-    assert wait_until(lambda: not is_process_alive(pid))
 
 
 _PARENT_SCRIPT = """
@@ -377,9 +309,9 @@ class Servant:  # of __main__, in a script without a guard
         ctypes.PyDLL(None).sleep(600)
 
 pool = WorkerPool(["busy", "idle", "blocked"])
-for slot in pool.slots.values(): slot.start(pack(Servant))
-pids = [pool.next_outcome()[1].value for _ in pool.slots]
-pool.slots[1].submit("hang", ())
+for place in pool.places.values(): place.start(pack(Servant))
+pids = [pool.next_outcome()[1].value for _ in pool.places]
+pool[1].submit("hang", ())
 BLOCK
 print(*pids, flush=True)
 time.sleep(60)
@@ -399,7 +331,7 @@ time.sleep(60)
 def test_workers_die_with_their_parent(start_method: str, should_block: bool) -> None:
     if should_block and sys.platform != "linux":
         pytest.skip("only the kernel, through the fork server, ends code with the interpreter lock")
-    block = 'pool.slots[3].submit("block", ())' if should_block else ""
+    block = 'pool[3].submit("block", ())' if should_block else ""
     script = _PARENT_SCRIPT.replace("BLOCK", block)
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -425,9 +357,9 @@ class Servant:
         while True: time.sleep(60)
 
 pool = WorkerPool(["hanging"])
-pool.slots[1].start(pack(Servant))
+pool[1].start(pack(Servant))
 print(pool.next_outcome()[1].value, flush=True)
-pool.slots[1].submit("hang", ())
+pool[1].submit("hang", ())
 raise RuntimeError("the script ends without stopping the pool")
 """
 

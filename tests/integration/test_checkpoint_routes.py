@@ -309,7 +309,7 @@ def test_the_local_runner_is_there_after_a_restore_and_holds_what_was_restored(
         runner = algo.env_runner
         assert runner is not None
         assert seen == [runner]
-        assert runner is algo.env_runner_group.local_worker()
+        assert runner is algo.env_runner_group.local_env_runner
         held, newest = runner.module.get_state(), algo.get_module().get_state()
         assert all(np.array_equal(array, newest[name]) for name, array in held.items())
     assert algo.env_runner is None

@@ -117,7 +117,8 @@ def test_without_processes_only_the_local_runner_can_be_left_out() -> None:
 
 
 def test_the_older_names_do_the_same() -> None:
-    with config(2).build_algo() as algo:
+    with config(2).build_algo() as algorithm:
+        algo: Any = algorithm
         assert algo.workers.foreach_worker(index_of) == [1, 2]
         assert algo.workers.foreach_worker(index_of, local_worker=False) == [1, 2]
         assert algo.workers.foreach_worker_with_id(lambda n, r: n) == [1, 2]

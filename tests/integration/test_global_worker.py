@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from callbacks import RLlibCallback
-from trainer import CallbackError, PPOConfig, get_global_worker
+from trainer import CallbackError, PPOConfig, SingleAgentEnvRunner, get_global_worker
+from trainer.env_runners.env_runner import at_work
 from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
@@ -106,3 +107,18 @@ def test_a_runner_that_could_not_be_made_or_raised_leaves_no_trace() -> None:
             algo.train()
         assert get_global_worker() is algo.env_runner
     assert get_global_worker() is before
+
+
+def test_calls_of_several_runners_may_overlap() -> None:
+    config = PPOConfig().environment(CountdownEnv)
+    first, second = SingleAgentEnvRunner(config=config), SingleAgentEnvRunner(config=config)
+    of_first, of_second = at_work(first), at_work(second)
+    of_second.__enter__()
+    of_first.__enter__()
+    of_second.__exit__(None, None, None)
+    assert get_global_worker() is first
+    of_first.__exit__(None, None, None)
+    assert get_global_worker() is second  # made last, and nobody is at work
+    for runner in (second, first):
+        runner.stop()
+    assert get_global_worker() is None

@@ -243,7 +243,7 @@ def test_a_state_in_memory_names_no_code_either(module: Path, saved: Path) -> No
     with pytest.raises(CodeNotAllowedError, match=NAMED):
         PPOConfig.from_state(state)
     with ppo().build_algo() as algo:
-        whole = algo.__getstate__()
+        whole = Algorithm.__getstate__(algo)  # type: ignore[attr-defined]
         whole["config"]["settings"]["exploration_config"] = {"type": NAMED}
         with pytest.raises(CodeNotAllowedError, match=NAMED):
             Algorithm.from_state(whole)

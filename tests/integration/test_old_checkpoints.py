@@ -6,6 +6,7 @@ The checkpoints in tests/checkpoint_assets are never written again; `make.py` th
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints import encode, load_weights, read_checkpoint, read_manifest
+from checkpoints import (
+    CodeNotAllowedError,
+    encode,
+    load_weights,
+    read_checkpoint,
+    read_manifest,
+)
 from tests import independent_reader
-from tests.checkpoint_assets.make import ASSETS, golden_configs, golden_observations, make
+from tests.checkpoint_assets.make import (
+    ASSETS,
+    GOING_ON,
+    NAMED_ENV,
+    NEEDS_CODE,
+    going_on,
+    golden_configs,
+    golden_observations,
+    make,
+)
+from tests.fingerprints import arithmetic
 from trainer import Algorithm
 
 GOLDEN = sorted(path.parent for path in ASSETS.glob("*/*/manifest.json"))
@@ -41,10 +58,21 @@ def test_both_formats_are_there_and_arrays_in_files_of_their_own() -> None:
     assert with_arrays == {"dqn", "sac"}
 
 
+def test_some_hold_code_and_some_name_an_env_whose_module_has_moved() -> None:
+    assert {path.name for path in GOLDEN if (path / "code.pkl").exists()} == {"ppo_with_code"}
+    code = (ASSETS / "0.1.0" / "ppo_with_code" / "code.pkl").read_bytes()
+    assert b"trainer.testing.task_envs" in code
+    with pytest.raises(CodeNotAllowedError):
+        Algorithm.from_checkpoint(ASSETS / "0.1.0" / "ppo_with_code")
+    named = read_checkpoint(ASSETS / "0.1.0" / "ppo_with_named_env").components["config"]
+    assert named["settings"]["env"] == NAMED_ENV == "trainer.testing.debug_envs.CountdownEnv"
+
+
 @golden
 def test_an_old_checkpoint_is_restored_and_goes_on_training(path: Path) -> None:
     expected = json.loads(path.with_name(f"{path.name}.json").read_text("utf-8"))
-    with Algorithm.from_checkpoint(path) as algo:
+    skip_foreign_code(path)
+    with Algorithm.from_checkpoint(path, allow_code=path.name in NEEDS_CODE) as algo:
         assert algo.training_iteration == expected["training_iteration"]
         assert algo.counters.num_env_steps_sampled == expected["num_env_steps_sampled"]
         module = algo.learner.module
@@ -55,6 +83,35 @@ def test_an_old_checkpoint_is_restored_and_goes_on_training(path: Path) -> None:
         assert result["training_iteration"] == expected["training_iteration"] + 1
         assert result["num_env_steps_sampled_lifetime"] > expected["num_env_steps_sampled"]
         assert not np.array_equal(module.parameters.flat, before)
+
+
+def skip_foreign_code(path: Path) -> None:
+    written = read_manifest(path).versions["python"].split(".")[:2]
+    if (path / "code.pkl").exists() and written != platform.python_version().split(".")[:2]:
+        pytest.skip("code is tied to the Python that wrote it")
+
+
+@golden
+def test_an_old_checkpoint_goes_on_with_the_bytes_of_the_release(path: Path) -> None:
+    record = json.loads(GOING_ON.read_text("utf-8"))
+    if record["arithmetic"] != arithmetic():
+        pytest.skip("numbers come out differently on this machine; see tests/fingerprints.py")
+    assert going_on(path) == record["checkpoints"][f"{path.parent.name}/{path.name}"]
+
+
+def test_the_digests_of_going_on_see_a_changed_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ASSETS / "0.1.0" / "pg"
+    expected = going_on(path)
+    restored = Algorithm.from_checkpoint
+
+    def changed(*args: Any, **given: Any) -> Algorithm:
+        algo = restored(*args, **given)
+        flat = algo.learner.module.parameters.flat
+        flat[0] = np.nextafter(flat[0], np.float32(2.0))
+        return algo
+
+    monkeypatch.setattr(Algorithm, "from_checkpoint", changed)
+    assert going_on(path)["weights"] != expected["weights"]
 
 
 @golden
@@ -87,7 +144,11 @@ def test_the_independent_reader_reads_every_kind_of_value() -> None:
 def test_the_page_of_the_format_names_every_component_and_key(path: Path) -> None:
     page = (ASSETS.parents[1] / "docs" / "checkpoint-format.md").read_text("utf-8")
     names_of_their_own = {"learner/rl_module", "learner/target", "counters"}  # tensors and counts
-    for name, state in read_checkpoint(path).components.items():
+    components = read_checkpoint(path).components
+    for part in components.pop("constructors", {}).values():  # belongs to no state
+        assert "`constructors` belongs" in page
+        assert [key for key in part if f"`{key}`" not in page] == []
+    for name, state in components.items():
         assert f"| `{name}` |" in page
         if name not in names_of_their_own:
             assert [key for key in state if f"`{key}`" not in page] == [], name

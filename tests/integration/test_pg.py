@@ -81,10 +81,10 @@ def test_trajectories_are_shown_with_returns_and_may_be_rewritten() -> None:
         if listener is not None:
             made.callbacks(on_postprocess_trajectory=listener)
         with made.build_algo() as algo:
-            before = algo.get_policy().get_weights()["pi/0/kernel"].copy()
+            before = algo.get_module().get_state()["pi/0/kernel"].copy()
             train(algo)
             outcomes[name] = learnt(algo)
-            has_moved = bool((before != algo.get_policy().get_weights()["pi/0/kernel"]).any())
+            has_moved = bool((before != algo.get_module().get_state()["pi/0/kernel"]).any())
         assert has_moved == (name != "spoiling")
     assert outcomes["silence"] == outcomes["looking"]
     rewards, advantages = seen[0]["rewards"], seen[0]["advantages"]

@@ -88,7 +88,8 @@ def test_documented_arguments_are_those_of_the_new_api() -> None:
         "policies postprocessed_batch original_batches",
         "on_learn_on_batch": "policy train_batch result",
     }
-    assert {event: " ".join(entry.arguments) for event, entry in EVENTS.items()} == expected
+    declared = {event: " ".join(entry.arguments) for event, entry in EVENTS.items()}
+    assert expected.items() <= declared.items()  # there may be events of our own besides
 
 
 @pytest.mark.parametrize(

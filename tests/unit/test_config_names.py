@@ -12,7 +12,7 @@ from trainer.algorithms.ppo.algorithm import PPOConfig
 from trainer.config import AlgorithmConfig, Setting, section
 from trainer.config.settings import number
 from trainer.errors import ConfigError, UnknownSettingError
-from trainer.rllib_names.config_names import OLD_NAMES, REFUSED_NAMES
+from trainer.rllib_names.config import OLD_SETTINGS, REFUSED_NAMES
 
 _SCHEDULE = [[0, 1e-3], [1000, 1e-4]]
 _SPECIAL_VALUES: dict[str, Any] = {
@@ -31,37 +31,37 @@ def _value(old: str) -> Any:
 def _class_with(old: str) -> type[AlgorithmConfig]:
     """A config class that has the setting that an old name stands for."""
     known = {row.name for row in PPOConfig.describe_settings()}
-    return PPOConfig if OLD_NAMES[old].new in known else DQNConfig
+    return PPOConfig if OLD_SETTINGS[old].new in known else DQNConfig
 
 
-@pytest.mark.parametrize("old", OLD_NAMES)
+@pytest.mark.parametrize("old", OLD_SETTINGS)
 def test_old_name_reads_and_writes_the_value_of_the_new_one(old: str) -> None:
-    new = OLD_NAMES[old].new
+    new = OLD_SETTINGS[old].new
     by_item, by_dict, by_attribute = (_class_with(old)() for _ in range(3))
     by_item[old] = _value(old)
     by_dict.update_from_dict({old: _value(old)})
     setattr(by_attribute, old, _value(old))
     assert by_item == by_dict == by_attribute
     assert by_item[old] == by_dict.get(old) == _value(old)
-    if OLD_NAMES[old].key:
-        assert by_item[new][OLD_NAMES[old].key] == _value(old)
+    if OLD_SETTINGS[old].key:
+        assert by_item[new][OLD_SETTINGS[old].key] == _value(old)
     else:
         assert by_item[new] == _value(old)
     assert old in by_item
 
 
-@pytest.mark.parametrize("old", OLD_NAMES)
+@pytest.mark.parametrize("old", OLD_SETTINGS)
 def test_old_name_is_an_argument_of_the_section_of_the_new_one(old: str) -> None:
-    made, new = _class_with(old), OLD_NAMES[old].new
+    made, new = _class_with(old), OLD_SETTINGS[old].new
     home = next(row.section for row in made.describe_settings() if row.name == new)
-    for section_name in (home, *OLD_NAMES[old].sections):
+    for section_name in (home, *OLD_SETTINGS[old].sections):
         config = getattr(made(), section_name)(**{old: _value(old)})
         assert config[old] == _value(old)
 
 
-@pytest.mark.parametrize("old", OLD_NAMES)
+@pytest.mark.parametrize("old", OLD_SETTINGS)
 def test_old_name_in_overrides_becomes_the_new_one(old: str) -> None:
-    assert OLD_NAMES[old].new in _class_with(old).overrides(**{old: _value(old)})
+    assert OLD_SETTINGS[old].new in _class_with(old).overrides(**{old: _value(old)})
 
 
 def test_rollouts_takes_arguments_of_both_its_successors() -> None:

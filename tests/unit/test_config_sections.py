@@ -9,7 +9,8 @@ import pytest
 
 from callbacks.events import EVENTS
 from trainer.algorithms.ppo.algorithm import PPOConfig
-from trainer.config import NO_EFFECT, NOT_OFFERED, AlgorithmConfig, NotProvided
+from trainer.config import AlgorithmConfig, NotProvided
+from trainer.rllib_names.config import NO_EFFECT, NOT_OFFERED
 
 _COMMON: dict[str, dict[str, Any]] = {
     "environment": {

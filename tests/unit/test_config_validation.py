@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.algorithms.ppo.algorithm import PPOConfig
-from trainer.config import NO_EFFECT, NOT_OFFERED, AlgorithmConfig
+from trainer.config import AlgorithmConfig
 from trainer.config.settings import integer, number, schedule
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec
+from trainer.rllib_names.config import NO_EFFECT, NOT_OFFERED
 
 
 def _problems(config: AlgorithmConfig) -> str:
@@ -241,7 +242,7 @@ def test_callbacks_are_judged_all_at_once() -> None:
     config = PPOConfig().callbacks(
         callbacks_class=[3],
         on_train_result=lambda nobody: None,
-        on_sample_end="print",  # type: ignore[arg-type]
+        on_sample_end="print",
     )
     text = _problems(config)
     for part in ("callbacks_class[0]", "on_train_result", "on_sample_end"):

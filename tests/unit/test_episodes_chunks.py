@@ -64,7 +64,7 @@ def test_a_cut_hands_on_what_belongs_to_the_whole_episode() -> None:
     play(successor, [8.0, 16.0], done=True)
     assert (successor.get_return(), successor.chunk_return()) == (31.0, 24.0)
     assert (episode.get_return(), episode.chunk_return()) == (7.0, 7.0)
-    assert (len(successor), successor.t, successor.length) == (2, 5, 5)
+    assert (len(successor), successor.t) == (2, 5)
     assert not episode.is_done
 
 

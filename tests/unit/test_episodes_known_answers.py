@@ -50,7 +50,7 @@ def test_an_empty_episode_has_the_documented_defaults() -> None:
     assert (episode.t, episode.t_started, len(episode)) == (0, 0, 0)
     flags = (episode.is_terminated, episode.is_truncated, episode.is_done)
     assert flags == (False, False, False)
-    assert (episode.is_reset, episode.is_numpy, episode.is_finalized) == (False, False, False)
+    assert (episode.is_reset, episode.is_numpy) == (False, False)
     assert (episode.agent_id, episode.module_id, episode.multi_agent_episode_id) == (None,) * 3
     assert (episode.observation_space, episode.action_space) == (None, None)
     columns = (episode.observations, episode.infos, episode.actions, episode.rewards)

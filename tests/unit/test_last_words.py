@@ -15,9 +15,9 @@ from trainer.envs import make_env_factory
 from trainer.modules import ByModule, RLModuleSpec
 from trainer.runner_group.records import RunnerPlace
 from trainer.runner_group.rounds import last_words
+from trainer.runtime.local_engine import num_oom_kills
 from trainer.runtime.messages import Lost
 from trainer.runtime.worker import CallSignals
-from trainer.runtime.worker_slot import num_oom_kills
 from trainer.seeding import Role
 from trainer.testing.envs import CountdownEnv
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from trainer.metrics import ResultDict, comparable
 from trainer.metrics.keys import STANDARD_KEYS, describe
-from trainer.metrics.rllib_names import OLD_KEYS, OLD_PATHS
+from trainer.rllib_names.metrics import OLD_KEYS, OLD_PATHS
 
 
 def example() -> dict[str, Any]:

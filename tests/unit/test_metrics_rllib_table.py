@@ -147,7 +147,7 @@ def test_what_a_runners_logger_reduces_can_be_aggregated_and_read() -> None:
     reduced = pickle.loads(pickle.dumps(runner.reduce()))
     assert MetricsLogger.peek_results(reduced) == {"car": {"speed": 3.0}, "last": [2, 6]}
     assert MetricsLogger.peek_results({"plain": [1, 2], "n": 3}) == {"plain": [1, 2], "n": 3}
-    driver = MetricsLogger(root=True)
+    driver: Any = MetricsLogger(root=True)
     driver.merge_and_log_n_dicts([reduced, {"car": {"speed": 7}}], key=("evaluation", "env"))
     assert driver.reduce() == {"evaluation": {"env": {"car": {"speed": 4.0}, "last": [2, 6]}}}
 

@@ -91,9 +91,7 @@ from trainer.evaluation import Subject
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import ByModule, RLModule, RLModuleSpec, component_of, module_position
-from trainer.rllib_names.algorithm_names import AlgorithmNames
-from trainer.rllib_names.policy_arguments import without_policy_arguments
-from trainer.rllib_names.refused_overrides import ALGORITHM_OVERRIDES, refuse_overrides
+from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.runner_group.crash_files import read_crash
 from trainer.runner_group.user_calls import OnMetrics
@@ -108,7 +106,7 @@ _Self = TypeVar("_Self", bound="Algorithm")
 
 
 @checked_methods()
-class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
+class Algorithm(Checkpointable, abc.ABC):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -162,7 +160,7 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_overrides(cls, ALGORITHM_OVERRIDES)
+        refuse_overrides(cls, OLD_NAMES.algorithm_overrides)
         if "config_class" in cls.__dict__:
             cls.config_class.default_algo_class = cls
             register_algorithm(cls)
@@ -1046,7 +1044,8 @@ class Algorithm(Checkpointable, AlgorithmNames, abc.ABC):
         """
         refuse_filesystem(filesystem)
         check_switch("allow_code", allow_code)
-        settings = without_policy_arguments(settings)
+        for without_old in OLD_NAMES.checkpoint_arguments:
+            settings = without_old(settings)
         path = checkpoint_of_run(path)
         chosen = class_of_checkpoint(cls, path)
         own = restored_config(path, chosen, config, settings, allow_code=allow_code)

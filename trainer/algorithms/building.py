@@ -9,17 +9,20 @@ from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
-from trainer.config import NO_EFFECT, AlgorithmConfig
+from trainer.config import AlgorithmConfig
 from trainer.config.specs import env_runner_spec, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.evaluation import EvaluationSettings
 from trainer.learners import BatchListener, Blame, TrainBatch
 from trainer.modules import RLModule
+from trainer.old_names import OLD_NAMES
 from trainer.runner_group import EnvRunnerGroup
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.rounds import OnRecreated
 from trainer.runner_group.user_calls import OnMetrics
+from trainer.runtime.engine import Engine
+from trainer.runtime.local_engine import LocalEngine
 from trainer.seeding import Role
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -77,9 +80,11 @@ def own_config(
 
 def _tell_what_has_no_effect(config: AlgorithmConfig) -> None:
     """Logs once per algorithm which settings were given that change nothing here."""
-    given = [name for name in config.changed_settings() if name in NO_EFFECT]
+    given = [name for name in config.changed_settings() if name in OLD_NAMES.no_effect]
     if given:
-        told = "; ".join(f"{name}={config[name]!r:.60} ({NO_EFFECT[name]})" for name in given)
+        told = "; ".join(
+            f"{name}={config[name]!r:.60} ({OLD_NAMES.no_effect[name]})" for name in given
+        )
         _LOGGER.warning(
             "These settings have no effect here: %s Leave them out, or see docs/settings.md.", told
         )
@@ -113,6 +118,11 @@ def batch_listener(callbacks: CallbackChain) -> BatchListener | None:
         return partial(callbacks.blame, event, arguments)
 
     return fire
+
+
+def make_engine() -> Engine:
+    """Where the remote runners of an algorithm live; no other place chooses an engine for them."""
+    return LocalEngine()
 
 
 def make_group(
@@ -158,6 +168,7 @@ def make_group(
         ),
         on_recreated=on_recreated,
         on_metrics=on_metrics,
+        engine=make_engine(),
     )
 
 

@@ -228,19 +228,6 @@ class OffPolicyAlgorithm(Algorithm):
         """
         return self.replay_buffers.only
 
-    def replay_settings(self) -> dict[str, Any]:
-        """The settings that all learners from replay have."""
-        config = self.config
-        return {
-            "gamma": config.gamma,
-            "grad_clip": config.grad_clip,
-            "grad_clip_by": config.grad_clip_by,
-            "train_batch_size": config.train_batch_size,
-            "n_step": config.n_step,
-            "tau": config.tau,
-            "target_network_update_freq": config.target_network_update_freq,
-        }
-
     # ---- training
 
     def training_step(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from checkpoints.arguments import checked_arguments
 from trainer.errors import ConfigError
-from trainer.rllib_names.algorithms_not_offered import NOT_OFFERED_ALGORITHMS
+from trainer.old_names import OLD_NAMES
 
 if TYPE_CHECKING:
     from trainer.algorithms.algorithm import Algorithm
@@ -42,10 +42,10 @@ def algorithm_class(name: str) -> type[Algorithm]:
     plain = re.sub("[-_]", "", name.upper())
     by_plain_name = {known.upper(): known for known in _ALGORITHMS}
     near = difflib.get_close_matches(plain, by_plain_name, n=1, cutoff=0.5)
-    if plain in NOT_OFFERED_ALGORITHMS:
+    if plain in OLD_NAMES.algorithms:
         hint = (
             " It is one of RLlib's that are not offered; "
-            f"{NOT_OFFERED_ALGORITHMS[plain]} solves such tasks."
+            f"{OLD_NAMES.algorithms[plain]} solves such tasks."
         )
     else:
         hint = f" Did you mean {by_plain_name[near[0]]!r}?" if near else ""

@@ -11,13 +11,11 @@ algorithm_config              all of it together
 
 from trainer.config.algorithm_config import AlgorithmConfig
 from trainer.config.config_values import section
-from trainer.config.names import NO_EFFECT, NOT_OFFERED, SettingDescription
+from trainer.config.names import SettingDescription
 from trainer.config.settings import Merge, NotProvided, Setting
 from trainer.errors import FrozenConfigError
 
 __all__ = [
-    "NOT_OFFERED",
-    "NO_EFFECT",
     "AlgorithmConfig",
     "FrozenConfigError",
     "Merge",

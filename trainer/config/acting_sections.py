@@ -14,6 +14,8 @@ Settings of evaluation.
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -36,7 +38,7 @@ from trainer.config.settings import (
     space,
     text,
 )
-from trainer.rllib_names.config_names import OLD_FILTERS
+from trainer.old_names import OLD_NAMES
 
 # ---- environment section
 
@@ -138,7 +140,7 @@ def _vectorize_mode(value: Any) -> Any:
 
 def _filter_of_today(value: Any) -> Any:
     """Accept older names of filters."""
-    return OLD_FILTERS.get(value, value) if isinstance(value, str) else value
+    return OLD_NAMES.filters.get(value, value) if isinstance(value, str) else value
 
 
 def _exploration_config(value: Any) -> Any:
@@ -315,53 +317,44 @@ Listener = Callable[..., Any] | list[Callable[..., Any]] | None
 _LISTENER = anything("None, a callable or a list of callables")
 
 
+_MethodT = TypeVar("_MethodT", bound=Callable[..., Any])
+
+
+def _with_events(method: _MethodT) -> _MethodT:
+    """Gives `callbacks()` an argument per event: its signature and docstring name all of them."""
+    signature = inspect.signature(method)
+    *first, others = signature.parameters.values()
+    events = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=NotProvided, annotation="Listener"
+        )
+        for name in EVENTS
+    ]
+    changed: Any = method
+    changed.__signature__ = signature.replace(parameters=[*first, *events, others])
+    entries = [f"{name}: functions called {event.fired}." for name, event in EVENTS.items()]
+    lines = [
+        textwrap.fill(entry, 100, initial_indent=" " * 12, subsequent_indent=" " * 16)
+        for entry in entries
+    ]
+    others_entry = " " * 12 + "**old_names:"
+    changed.__doc__ = (method.__doc__ or "").replace(
+        others_entry, "\n".join(lines) + "\n" + others_entry
+    )
+    return method
+
+
 class CallbacksSection(ConfigValues):
     """`callbacks()`: your code, called at the events of a run."""
 
     callbacks_class = Setting[Any](None, anything("None, a callback class or a list of them"))
-    callbacks_on_algorithm_init = Setting[Listener](None, _LISTENER)
-    callbacks_on_train_result = Setting[Listener](None, _LISTENER)
-    callbacks_on_evaluate_start = Setting[Listener](None, _LISTENER)
-    callbacks_on_evaluate_end = Setting[Listener](None, _LISTENER)
-    callbacks_on_env_runners_recreated = Setting[Listener](None, _LISTENER)
-    callbacks_on_workers_recreated = Setting[Listener](None, _LISTENER)
-    callbacks_on_checkpoint_loaded = Setting[Listener](None, _LISTENER)
-    callbacks_on_checkpoint_saved = Setting[Listener](None, _LISTENER)
-    callbacks_on_postprocess_trajectory = Setting[Listener](None, _LISTENER)
-    callbacks_on_learn_on_batch = Setting[Listener](None, _LISTENER)
-    callbacks_on_environment_created = Setting[Listener](None, _LISTENER)
-    callbacks_on_sub_environment_created = Setting[Listener](None, _LISTENER)
-    callbacks_on_create_policy = Setting[Listener](None, _LISTENER)
-    callbacks_on_episode_created = Setting[Listener](None, _LISTENER)
-    callbacks_on_episode_start = Setting[Listener](None, _LISTENER)
-    callbacks_on_episode_step = Setting[Listener](None, _LISTENER)
-    callbacks_on_episode_end = Setting[Listener](None, _LISTENER)
-    callbacks_on_sample_end = Setting[Listener](None, _LISTENER)
+    # In a class body, `vars()` is the class' namespace: a setting per event.
+    vars().update({f"callbacks_{name}": Setting[Listener](None, _LISTENER) for name in EVENTS})
 
     @section
+    @_with_events
     def callbacks(
-        self: CallbacksT,
-        callbacks_class: Any = NotProvided,
-        *,
-        on_algorithm_init: Listener = NotProvided,
-        on_train_result: Listener = NotProvided,
-        on_evaluate_start: Listener = NotProvided,
-        on_evaluate_end: Listener = NotProvided,
-        on_env_runners_recreated: Listener = NotProvided,
-        on_workers_recreated: Listener = NotProvided,
-        on_checkpoint_loaded: Listener = NotProvided,
-        on_checkpoint_saved: Listener = NotProvided,
-        on_postprocess_trajectory: Listener = NotProvided,
-        on_learn_on_batch: Listener = NotProvided,
-        on_environment_created: Listener = NotProvided,
-        on_sub_environment_created: Listener = NotProvided,
-        on_create_policy: Listener = NotProvided,
-        on_episode_created: Listener = NotProvided,
-        on_episode_start: Listener = NotProvided,
-        on_episode_step: Listener = NotProvided,
-        on_episode_end: Listener = NotProvided,
-        on_sample_end: Listener = NotProvided,
-        **old_names: Any,
+        self: CallbacksT, callbacks_class: Any = NotProvided, **old_names: Any
     ) -> CallbacksT:
         """Say which of your code is called when: methods of classes first, then functions.
 
@@ -371,25 +364,6 @@ class CallbacksSection(ConfigValues):
         Args:
             callbacks_class: a subclass of `RLlibCallback`, or a list of them in the order they are
                 called.
-            on_algorithm_init: functions called when an algorithm is complete.
-            on_train_result: functions called at the end of `train()`.
-            on_evaluate_start: functions called before an evaluation.
-            on_evaluate_end: functions called after an evaluation.
-            on_env_runners_recreated: functions called after env runners were replaced.
-            on_workers_recreated: the same event with its old arguments.
-            on_checkpoint_loaded: functions called after a checkpoint was loaded.
-            on_checkpoint_saved: functions called after a checkpoint was written.
-            on_postprocess_trajectory: functions called with each chunk as columns, to rewrite.
-            on_learn_on_batch: functions called before a module learns from a batch.
-            on_environment_created: functions called after a runner has made its envs.
-            on_sub_environment_created: functions called after one env was made.
-            on_create_policy: functions called after a module was made.
-            on_episode_created: functions called when an episode exists, before its first
-                observation.
-            on_episode_start: functions called after the first observation of an episode.
-            on_episode_step: functions called after every env step.
-            on_episode_end: functions called after the last step of an episode.
-            on_sample_end: functions called at the end of every sample of a runner.
             **old_names: old names of these settings.
 
         Raises:

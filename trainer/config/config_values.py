@@ -33,7 +33,7 @@ from trainer.config.settings import (
     same_value,
 )
 from trainer.errors import ConfigError, FrozenConfigError
-from trainer.rllib_names.refused_overrides import CONFIG_OVERRIDES, refuse_overrides
+from trainer.old_names import OLD_NAMES, refuse_overrides
 
 # ---- config values
 
@@ -90,7 +90,7 @@ class ConfigValues:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_overrides(cls, CONFIG_OVERRIDES)
+        refuse_overrides(cls, OLD_NAMES.config_overrides)
         for name, member in list(vars(cls).items()):
             if isinstance(member, Setting):
                 setattr(cls, name, dataclasses.replace(member, name=name))
@@ -287,6 +287,23 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
         default = defaults.get(name, setting.default)
         settings[name] = dataclasses.replace(setting, section=_home(table, name), default=default)
     return table
+
+
+def add_sections(cls: type[ConfigValues], sections: type[ConfigValues]) -> None:
+    """Gives a class and its subclasses the settings and sections that another one declares.
+
+    Args:
+        cls: gets them.
+        sections: declares them in its body; those of classes that it inherits are left out.
+    """
+    for name, member in vars(sections).items():
+        if isinstance(member, Setting) or hasattr(member, _SECTION_MARK):
+            setattr(cls, name, member)
+    waiting = [cls]
+    while waiting:
+        known = waiting.pop()
+        known._names = _collect_names(known)
+        waiting += known.__subclasses__()
 
 
 def _algorithms_with(name: str) -> list[str]:

@@ -5,7 +5,7 @@ Every way to name a setting — argument, attribute, item, dict key, `overrides`
 
 Settings that are known but do less here than in RLlib: refused for now, or without effect.
 Nothing is ignored silently: a setting is either listed in one of these two tables or does what its
-section says. When a feature lands, its line in `NOT_OFFERED` is removed.
+section says. When a feature lands, its line in `OLD_NAMES.not_offered` is removed.
 
 What there is to know about every setting, as rows for documentation.
 What a setting means is read from the docstring of its section method, so that it is written in one
@@ -18,7 +18,6 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 from trainer.config.settings import (
@@ -34,150 +33,10 @@ from trainer.config.settings import (
     same_value,
     without_numpy_scalars,
 )
-from trainer.rllib_names.config_names import (
-    OLD_DICTS,
-    OLD_NAMES,
-    OLD_SECTIONS,
-    REFUSED_EVEN_IF_FALSE,
-    REFUSED_NAMES,
-    REFUSED_SECTIONS,
-    OldName,
-)
-from trainer.types import DEFAULT_MODULE_ID, ToBeDrawn
+from trainer.old_names import OLD_NAMES, OldName
+from trainer.types import ToBeDrawn
 
 # ---- offered
-
-
-@dataclasses.dataclass(frozen=True)
-class NotOffered:
-    """A setting that this version accepts only with values that ask for nothing.
-
-    Attributes:
-        advice: what to do instead, a sentence.
-        allowed: the values that are fine besides the default.
-    """
-
-    advice: str
-    allowed: Callable[[Any], bool] = lambda _: False
-
-
-def _asks_for_one_module(value: Any) -> bool:
-    return isinstance(value, (dict, list, tuple, set, frozenset)) and (
-        list(value) == [DEFAULT_MODULE_ID]
-    )
-
-
-def _trains_one_module(value: Any) -> bool:
-    return value is None or _asks_for_one_module(value)
-
-
-_ONE_AGENT: Final = "Multi-agent training comes later; leave it out and train one agent."
-_DEFAULT_CONNECTORS: Final = (
-    "Leave it out: encoding, and scaling or clipping of actions, belong to the networks here. "
-    "`normalize_actions=False` and `clip_actions=False` leave actions as they are."
-)
-_LEARNER_CONNECTOR: Final = (
-    "Connectors before the learner are not offered: learners read columns, not pieces. Change "
-    "rewards and advantages in the callback `on_postprocess_trajectory`, the train batch in "
-    "`on_learn_on_batch`, observations with `env_to_module_connector`."
-)
-_ONE_LEARNER: Final = "Leave it out: learning runs in the main process."
-_OWN_LEARNER: Final = "Learners of your own come later; leave it out."
-_LOGGERS: Final = "Write results yourself in the callback `on_train_result`."
-
-NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
-    {
-        "render_env": NotOffered("Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."),
-        "create_local_env_runner": NotOffered("Leave it out: the main process can always sample."),
-        "gym_env_vectorize_mode": NotOffered(
-            'Leave it at "SYNC" and use more runners: `num_env_runners`.'
-        ),
-        "add_default_connectors_to_env_to_module_pipeline": NotOffered(_DEFAULT_CONNECTORS),
-        "add_default_connectors_to_module_to_env_pipeline": NotOffered(_DEFAULT_CONNECTORS),
-        "learner_connector": NotOffered(_LEARNER_CONNECTOR),
-        "add_default_connectors_to_learner_pipeline": NotOffered(_LEARNER_CONNECTOR),
-        "episodes_to_numpy": NotOffered("Leave it out: episodes give lists and arrays alike."),
-        "remote_worker_envs": NotOffered("Use more runners: `num_env_runners`."),
-        "sample_async": NotOffered("Use more runners: `num_env_runners`."),
-        "optimizer": NotOffered("Leave it out: Adam with `lr` and `grad_clip` is used."),
-        "learner_class": NotOffered(_OWN_LEARNER),
-        "num_learners": NotOffered(_ONE_LEARNER),
-        "num_aggregator_actors_per_learner": NotOffered(_ONE_LEARNER),
-        "algorithm_config_overrides_per_module": NotOffered(_ONE_AGENT),
-        "policies": NotOffered(_ONE_AGENT, _asks_for_one_module),
-        "policies_to_train": NotOffered(_ONE_AGENT, _trains_one_module),
-        "observation_fn": NotOffered(_ONE_AGENT),
-        "off_policy_estimation_methods": NotOffered("Learning from recorded data is not offered."),
-        "checkpoint_trainable_policies_only": NotOffered("Leave it out: everything is saved."),
-        "logger_creator": NotOffered(_LOGGERS),
-        "logger_config": NotOffered(_LOGGERS),
-        "fake_sampler": NotOffered("Leave it out and give a cheap env."),
-        "_validate_config": NotOffered("Settings are always checked; correct them instead."),
-    }
-)
-"""Settings refused unless they ask for nothing, with what to do instead."""
-
-_NO_CLUSTER: Final = "Nothing is reserved on a single machine."
-_NO_TORCH: Final = "Networks run in NumPy."
-_ALWAYS_MERGED: Final = (
-    "Statistics of normalisation are always those of all runners, and sent to all of them."
-)
-_ONE_STACK: Final = "There is one implementation, under the new names and the old."
-
-NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "is_atari": "Atari envs get no wrappers of their own.",
-        "auto_wrap_old_gym_envs": "Envs follow gymnasium's API.",
-        "create_env_on_local_worker": "The main process makes an env when it needs one.",
-        "num_cpus_per_env_runner": _NO_CLUSTER,
-        "num_gpus_per_env_runner": _NO_CLUSTER,
-        "custom_resources_per_env_runner": _NO_CLUSTER,
-        "validate_env_runners_after_construction": "Runners are always checked.",
-        "max_requests_in_flight_per_env_runner": "A runner has one request at a time.",
-        "merge_env_runner_states": _ALWAYS_MERGED,
-        "broadcast_env_runner_states": _ALWAYS_MERGED,
-        "compress_observations": "Observations stay on the machine.",
-        "remote_env_batch_wait_ms": "Envs run in the process of their runner.",
-        "preprocessor_pref": "Atari envs get no wrappers of their own.",
-        "use_worker_filter_stats": _ALWAYS_MERGED,
-        "update_worker_filter_stats": _ALWAYS_MERGED,
-        "enable_connectors": _ONE_STACK,
-        "learner_config_dict": "It is your own data; nothing here reads it.",
-        "num_cpus_per_learner": _NO_CLUSTER,
-        "num_gpus_per_learner": _NO_CLUSTER,
-        "max_requests_in_flight_per_aggregator_actor": _NO_CLUSTER,
-        "local_gpu_idx": _NO_TORCH,
-        "max_requests_in_flight_per_learner": "Learning runs in the main process.",
-        "evaluation_force_reset_envs_before_iteration": "Evaluations always play fresh episodes.",
-        "ope_split_batch_by_episode": "Recorded data is not evaluated.",
-        "env_runner_health_probe_timeout_s": "The death of a process is noticed without probing.",
-        "metrics_episode_collection_timeout_s": "Metrics arrive together with the samples.",
-        "log_gradients": "The global norm of gradients is always reported.",
-        "export_native_model_files": "Checkpoints hold the weights as plain arrays.",
-        "log_level": 'Use `logging.getLogger("trainer").setLevel(...)`.',
-        "log_sys_usage": "CPU and memory use are not reported.",
-        "policy_map_capacity": "All modules stay in memory.",
-        "policy_mapping_fn": "There is one module, so every agent is mapped to it.",
-        "policy_states_are_swappable": "All modules stay in memory.",
-        "count_steps_by": "With one agent, env steps are agent steps.",
-        "num_cpus_for_main_process": _NO_CLUSTER,
-        "num_gpus": _NO_TORCH,
-        "placement_strategy": _NO_CLUSTER,
-        "framework_str": _NO_TORCH,
-        "eager_tracing": _NO_TORCH,
-        "eager_max_retraces": _NO_TORCH,
-        "torch_compile_learner": _NO_TORCH,
-        "torch_compile_worker": _NO_TORCH,
-        "torch_ddp_kwargs": _NO_TORCH,
-        "torch_skip_nan_gradients": _NO_TORCH,
-        "enable_rl_module_and_learner": _ONE_STACK,
-        "enable_env_runner_and_connector_v2": _ONE_STACK,
-        "_use_msgpack_checkpoints": "Checkpoints never hold pickles.",
-        "_disable_preprocessor_api": _ONE_STACK,
-        "_disable_action_flattening": _ONE_STACK,
-    }
-)
-"""Settings that are accepted and stored and change nothing here, with the reason."""
 
 
 def not_offered_problems(
@@ -189,7 +48,7 @@ def not_offered_problems(
         settings: the settings of a config class.
         values: the value of each of them.
     """
-    for name, limit in NOT_OFFERED.items():
+    for name, limit in OLD_NAMES.not_offered.items():
         value = values[name]
         if same_value(value, settings[name].default) or limit.allowed(value):
             continue
@@ -235,7 +94,7 @@ class NameTable:
 
     def old_name(self, name: str) -> OldName | None:
         """What an old name stands for, when this class has the setting it stands for."""
-        old = OLD_NAMES.get(name)
+        old = OLD_NAMES.settings.get(name)
         return old if old is not None and old.new in self.settings else None
 
     def read_old(self, old: OldName, value: Any) -> Any:
@@ -246,7 +105,7 @@ class NameTable:
 
     def accepts(self, section: str, name: str, setting: str) -> bool:
         """Whether the section method takes `name`, which means `setting`."""
-        old = OLD_NAMES.get(name)
+        old = OLD_NAMES.settings.get(name)
         if name in self.sections.get(section, ()) or (old is not None and section in old.sections):
             return True
         return setting in self.settings_of(section)
@@ -254,7 +113,7 @@ class NameTable:
     def settings_of(self, section: str) -> set[str]:
         """The settings that a section method takes."""
         found: set[str] = set()
-        for part in OLD_SECTIONS.get(section, (section,)):
+        for part in OLD_NAMES.sections.get(section, (section,)):
             found.update(self.resolve(name, part) or "" for name in self.sections.get(part, ()))
         return found - {""}
 
@@ -269,12 +128,14 @@ class NameTable:
     def unknown(self, name: str, value: Any, section: str) -> Problem:
         """The problem that nobody knows `name`, with the nearest spelling and its section."""
         what = assignment(name, value)
-        if name in REFUSED_SECTIONS:
-            return Problem(what, _NOT_OFFERED_SECTION, REFUSED_SECTIONS[name], unknown=True)
+        if name in OLD_NAMES.refused_sections:
+            return Problem(
+                what, _NOT_OFFERED_SECTION, OLD_NAMES.refused_sections[name], unknown=True
+            )
         if name in self.sections:
             advice = f"`{name}` is a section method; give its arguments: `config.{name}(...)`."
             return Problem(what, "this is not a setting.", advice, unknown=True)
-        owners = self.owners(next(iter(OLD_DICTS.get(name, {name: name}).values())))
+        owners = self.owners(next(iter(OLD_NAMES.dicts.get(name, {name: name}).values())))
         if owners:
             advice = f"It belongs to {' and '.join(owners)}; leave it out."
             return Problem(what, "this algorithm has no such setting.", advice, unknown=True)
@@ -286,7 +147,7 @@ class NameTable:
             return Problem(what, "no setting has this name.", advice, unknown=True)
         # What the section takes comes first, unless it looks much less like it.
         arguments = self.sections.get(section, ())
-        old_names = [old for old in OLD_NAMES if self.old_name(old)]
+        old_names = [old for old in OLD_NAMES.settings if self.old_name(old)]
         match = nearest(name, arguments, similarity=0.8)
         match = match or nearest(name, [*arguments, *self.settings, *old_names])
         if match is None:
@@ -304,10 +165,12 @@ class NameTable:
             name: what was written after the dot.
             methods: the public methods of the config, sections included.
         """
-        if name in REFUSED_NAMES:
-            return Problem(f"`{name}`", _NOT_OFFERED_SETTING, REFUSED_NAMES[name], unknown=True)
-        if name in REFUSED_SECTIONS:
-            advice = REFUSED_SECTIONS[name]
+        if name in OLD_NAMES.refused_settings:
+            return Problem(
+                f"`{name}`", _NOT_OFFERED_SETTING, OLD_NAMES.refused_settings[name], unknown=True
+            )
+        if name in OLD_NAMES.refused_sections:
+            advice = OLD_NAMES.refused_sections[name]
             return Problem(f"`{name}`", _NOT_OFFERED_SECTION, advice, unknown=True)
         match = nearest(name, [*methods, *self.settings], similarity=0.75)
         if match is None or match in self.settings:
@@ -355,7 +218,7 @@ class Translation:
             return
         if _can_merge(setting, earlier, value):
             self.writes[name] = deep_merge(earlier, value)
-        elif name in NO_EFFECT:
+        elif name in OLD_NAMES.no_effect:
             return  # whichever wins, nothing follows from it
         elif self._is_default_of_dict(setting, self.spellings[name], earlier):
             self.writes[name], self.spellings[name] = value, spelling
@@ -385,7 +248,7 @@ class Translation:
     def _schedule_wins(self, name: str, old: OldName | None) -> bool:
         return any(
             spelled is not None and spelled.beats_number
-            for spelled in (old, OLD_NAMES.get(self.spellings[name]))
+            for spelled in (old, OLD_NAMES.settings.get(self.spellings[name]))
         )
 
 
@@ -422,8 +285,12 @@ def _translate_into(
     result: Translation, names: NameTable, given: Mapping[Any, Any], section: str
 ) -> None:
     for name, value in given.items():
-        if name in OLD_DICTS and _takes_entries(names, name, value, section):
-            known = {OLD_DICTS[name][key]: value[key] for key in value if key in OLD_DICTS[name]}
+        if name in OLD_NAMES.dicts and _takes_entries(names, name, value, section):
+            known = {
+                OLD_NAMES.dicts[name][key]: value[key]
+                for key in value
+                if key in OLD_NAMES.dicts[name]
+            }
             result.problems.extend(_unknown_entries(name, value))
             _translate_into(result, names, known, section)
             continue
@@ -446,25 +313,29 @@ def _translate_into(
 
 def _takes_entries(names: NameTable, name: str, value: Any, section: str) -> bool:
     """Whether an old dict was given whose entries are settings of this config today."""
-    has_settings = all(entry in names.settings for entry in OLD_DICTS[name].values())
+    has_settings = all(entry in names.settings for entry in OLD_NAMES.dicts[name].values())
     return has_settings and isinstance(value, Mapping) and section in ("", "training")
 
 
 def _unknown_entries(name: str, value: Mapping[Any, Any]) -> Iterable[Problem]:
     """The entries of an old dict that it never had."""
-    for key in value.keys() - OLD_DICTS[name].keys():
-        match = nearest(str(key), OLD_DICTS[name])
-        advice = f"Did you mean {match!r}?" if match else f"It takes {', '.join(OLD_DICTS[name])}."
+    for key in value.keys() - OLD_NAMES.dicts[name].keys():
+        match = nearest(str(key), OLD_NAMES.dicts[name])
+        advice = (
+            f"Did you mean {match!r}?" if match else f"It takes {', '.join(OLD_NAMES.dicts[name])}."
+        )
         yield Problem(f"`{name}[{key!r}]`", "there is no such entry.", advice, unknown=True)
 
 
 def _without_setting(names: NameTable, name: str, value: Any, section: str) -> Iterable[Problem]:
-    if name not in REFUSED_NAMES:
+    if name not in OLD_NAMES.refused_settings:
         return [names.unknown(name, value, section)]
     asks_for_nothing = isinstance(value, (int, float, Mapping, list, tuple)) and not value
-    if value is None or (asks_for_nothing and name not in REFUSED_EVEN_IF_FALSE):
+    if value is None or (asks_for_nothing and name not in OLD_NAMES.refused_even_if_false):
         return []  # "horizon": None in an old dict config asks for nothing.
-    return [Problem(assignment(name, value), _NOT_OFFERED_SETTING, REFUSED_NAMES[name])]
+    return [
+        Problem(assignment(name, value), _NOT_OFFERED_SETTING, OLD_NAMES.refused_settings[name])
+    ]
 
 
 def _translate_one(
@@ -561,9 +432,9 @@ def describe(
         doc = class_doc.get(name, "")
         for method in section_methods.get(setting.section, ()):
             doc = doc or parse_entries(method.__doc__).get(argument, "")
-        limits = NO_EFFECT.get(name, "")
-        if name in NOT_OFFERED:
-            limits = f"Not offered in this version. {NOT_OFFERED[name].advice}"
+        limits = OLD_NAMES.no_effect.get(name, "")
+        if name in OLD_NAMES.not_offered:
+            limits = f"Not offered in this version. {OLD_NAMES.not_offered[name].advice}"
         elif limits:
             limits = f"No effect here. {limits}"
         rows.append(
@@ -575,7 +446,9 @@ def describe(
                 expected=setting.check.expected,
                 unit=setting.unit,
                 doc=doc,
-                old_names=tuple(old for old, entry in OLD_NAMES.items() if entry.new == name),
+                old_names=tuple(
+                    old for old, entry in OLD_NAMES.settings.items() if entry.new == name
+                ),
                 limits=limits,
             )
         )

@@ -37,9 +37,7 @@ from trainer.config.settings import (
     schedule,
     text,
 )
-from trainer.config.stack_sections import StackSections
 from trainer.modules import RLModuleSpec, plain_names
-from trainer.rllib_names.config_sections import OldSections
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- run sections
@@ -369,6 +367,64 @@ class TrainingSections(ConfigValues):
         return self
 
 
+# ---- multi agent
+
+MultiAgentT = TypeVar("MultiAgentT", bound="MultiAgentSection")
+
+_POLICIES = Check(
+    "a dict by module id, or a list or set of module ids",
+    lambda value: isinstance(value, (dict, list, tuple, set, frozenset)),
+)
+_MAPPING_FN = Check(
+    "None, a callable or a dict with the key 'type'",
+    lambda value: value is None or callable(value) or isinstance(value, dict),
+)
+
+
+class MultiAgentSection(ConfigValues):
+    """`multi_agent()`."""
+
+    policies = Setting[Any]({DEFAULT_MODULE_ID: None}, _POLICIES)
+    policy_map_capacity = Setting(100, integer(1))
+    policy_mapping_fn = Setting[Any](None, _MAPPING_FN)
+    policies_to_train = Setting[Any](None, anything("None, module ids or a callable"))
+    policy_states_are_swappable = Setting(False, boolean())
+    observation_fn = Setting[Callable[..., Any] | None](None, anything("None or a callable"))
+    count_steps_by = Setting("env_steps", one_of("env_steps", "agent_steps"))
+
+    @section
+    def multi_agent(
+        self: MultiAgentT,
+        *,
+        policies: Any = NotProvided,
+        policy_map_capacity: int = NotProvided,
+        policy_mapping_fn: Any = NotProvided,
+        policies_to_train: Any = NotProvided,
+        policy_states_are_swappable: bool = NotProvided,
+        observation_fn: Callable[..., Any] | None = NotProvided,
+        count_steps_by: str = NotProvided,
+        algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
+        **old_names: Any,
+    ) -> MultiAgentT:
+        """Say which modules act for which agents.
+
+        Args:
+            policies: modules by id, or just ids.
+            policy_map_capacity: modules kept in memory.
+            policy_mapping_fn: gives the module id of an agent, called as `fn(agent_id, episode)`.
+            policies_to_train: ids of the modules that learn; None trains all.
+            policy_states_are_swappable: whether modules can share memory.
+            observation_fn: changes the observations of all agents of an env.
+            count_steps_by: "env_steps" or "agent_steps".
+            algorithm_config_overrides_per_module: see `rl_module()`.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+
 # ---- sections
 
 
@@ -379,8 +435,7 @@ class Sections(
     CallbacksSection,
     EvaluationSection,
     RunSections,
-    StackSections,
-    OldSections,
+    MultiAgentSection,
 ):
     """The settings that every algorithm shares, and what follows directly from them.
 

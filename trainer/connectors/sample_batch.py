@@ -15,18 +15,19 @@ import numpy as np
 
 from checkpoints.arguments import argument_error, checked_methods
 from trainer.episodes import nested
+from trainer.episodes.episode_columns import TERMINATEDS, TRUNCATEDS
 from trainer.errors import EpisodeError
-from trainer.rllib_names.sample_batch_names import SampleBatchNames
 from trainer.types import Array
 
 _NUMBERS = "biuf"
 _DONES: Final = "dones"
+_EPS_ID: Final = "eps_id"
 SEQ_LENS: Final = "seq_lens"
 """The one column that has a row per sequence instead of one per env step."""
 
 
 @checked_methods()
-class SampleBatch(dict[str, Any], SampleBatchNames):
+class SampleBatch(dict[str, Any]):
     """{column: one row per env step}; the names are those of `trainer.episodes.episode_columns`.
 
     Columns are arrays, or dicts and tuples of arrays where a space is one. As in RLlib, `len()` and
@@ -164,12 +165,12 @@ class SampleBatch(dict[str, Any], SampleBatchNames):
         Raises:
             EpisodeError: nothing tells the episodes apart.
         """
-        key = key or (self.EPS_ID if self.EPS_ID in self else None)
+        key = key or (_EPS_ID if _EPS_ID in self else None)
         if key is not None:
             ids = np.asarray(self[key])
             starts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
         else:
-            names = [n for n in (self.TERMINATEDS, self.TRUNCATEDS, _DONES) if n in self]
+            names = [n for n in (TERMINATEDS, TRUNCATEDS, _DONES) if n in self]
             if not names:
                 raise EpisodeError(
                     f"The columns {sorted(self.keys())} do not tell episodes apart. There must be "
@@ -226,7 +227,7 @@ class SampleBatch(dict[str, Any], SampleBatchNames):
 
     def is_terminated_or_truncated(self) -> bool:
         """Whether the last row ends its episode."""
-        names = [name for name in (self.TERMINATEDS, self.TRUNCATEDS) if name in self]
+        names = [name for name in (TERMINATEDS, TRUNCATEDS) if name in self]
         return any(bool(np.asarray(self[name])[-1]) for name in names)
 
 

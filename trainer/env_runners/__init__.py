@@ -10,14 +10,12 @@ from trainer.env_runners.messages import (
     TrajectoryPostprocessing,
     Weights,
 )
-from trainer.env_runners.rollout_worker import RolloutWorker
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 
 __all__ = [
     "Assignment",
     "EnvRunner",
     "EnvRunnerSpec",
-    "RolloutWorker",
     "SingleAgentEnvRunner",
     "TrajectoryPostprocessing",
     "Weights",

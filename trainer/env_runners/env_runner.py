@@ -13,7 +13,7 @@ import abc
 import contextlib
 import difflib
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from callbacks import CallbackChain
@@ -26,7 +26,6 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EnvError, FrozenConfigError
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
-from trainer.rllib_names.env_runner_names import EnvRunnerNames
 from trainer.types import Array, ModuleId, State
 
 # ---- config view
@@ -84,7 +83,7 @@ _OWN = "env_runner"
 """The component with what a runner remembers besides its parts."""
 
 
-class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
+class EnvRunner(Checkpointable, abc.ABC):
     """Steps envs with a module's actions and hands out episodes.
 
     Life: constructed with a spec and everything it is to be brought up to date with; `sample` again
@@ -184,6 +183,14 @@ class EnvRunner(EnvRunnerNames, Checkpointable, abc.ABC):
         """Replaces the module's weights, until the next ones arrive from the learner."""
         self.module.set_state(dict(weights))
 
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
+        """Calls `func(env)` with every sub-env; no results if the runner has no env."""
+        return self.env.foreach_env(func) if self.env is not None else []
+
+    def foreach_env_with_context(self, func: Callable[[Any, Any], Any]) -> list[Any]:
+        """Calls `func(env, context)` with every sub-env; no results if the runner has no env."""
+        return self.env.foreach_env_with_context(func) if self.env is not None else []
+
     def make_env(self) -> None:
         """Refused: RLlib's way to give a runner another env in the middle of a run.
 
@@ -247,12 +254,13 @@ def get_global_worker() -> EnvRunner | None:
 @contextlib.contextmanager
 def at_work(runner: EnvRunner) -> Iterator[None]:
     """In the block, this runner is the one of the process."""
-    outside = _Process.at_work
-    _Process.at_work = (*outside, runner)
+    _Process.at_work = (*_Process.at_work, runner)
     try:
         yield
-    finally:
-        _Process.at_work = outside
+    finally:  # calls of several runners may overlap, each in a thread of its own
+        innermost_first = list(reversed(_Process.at_work))
+        innermost_first.remove(runner)
+        _Process.at_work = tuple(reversed(innermost_first))
 
 
 def note_made(runner: EnvRunner) -> None:

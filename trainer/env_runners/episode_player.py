@@ -56,7 +56,7 @@ from trainer.envs.env_checks import check_reset, check_rewards, check_step
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
 from trainer.metrics import EpisodeRecord
-from trainer.runtime.worker import CallSignals
+from trainer.runtime.engine import Signals
 from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
 
 # ---- episode events
@@ -259,7 +259,7 @@ class EpisodePlayer:
         evaluation: evaluation runners: the stream of randomness of the slots' own episodes.
     """
 
-    def __init__(self, runner: RunnerParts, *, signals: CallSignals | None) -> None:
+    def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots.
 
         Args:
@@ -664,7 +664,7 @@ _CHUNK_S: Final = 0.05
 
 
 def chunks_until_told(
-    request: SampleRequest, *, num_envs: int, signals: CallSignals | None
+    request: SampleRequest, *, num_envs: int, signals: Signals | None
 ) -> Iterator[SampleRequest]:
     """The chunks of a request; at least one.
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from callbacks import CallbackSpec
+from callbacks import EVENTS, CallbackSpec
 from checkpoints import decode, encode
 from trainer.connectors import ConnectorFactories, Normalization, SampleBatch
 from trainer.envs import EnvFactory
@@ -29,7 +29,7 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, RLModule, RLModuleSpec
-from trainer.runtime.worker import CallSignals
+from trainer.runtime.engine import Signals
 from trainer.seeding import Role
 from trainer.types import AgentId, Array, FloatArray, ModuleId, State
 
@@ -550,21 +550,16 @@ DOINGS: Final = (
     MAKING,
     PUTTING_BACK,
     MENDING,
-    "on_episode_created",
-    "on_episode_start",
-    "on_episode_step",
-    "on_episode_end",
-    "on_postprocess_trajectory",
-    "on_sample_end",
+    *(name for name, event in EVENTS.items() if event.scope == "env_runner"),
 )
 _CODES: Final = {doing: code for code, doing in enumerate(DOINGS)}
 
-# What the numbers in `CallSignals.notes` mean.
+# What the numbers in `Signals.notes` mean.
 DOING, ENV_INDEX, STREAM, EPISODE, SEED, SIGNS = range(6)
 
 
 def is_putting_back(notes: Sequence[int]) -> bool:
-    """Whether a runner was last putting its episodes back, as `CallSignals.notes` say."""
+    """Whether a runner was last putting its episodes back, as `Signals.notes` say."""
     return notes[DOING] == _CODES[PUTTING_BACK]
 
 
@@ -575,7 +570,7 @@ class Whereabouts:
         last: what it did last, for the errors that it raises itself.
     """
 
-    def __init__(self, signals: CallSignals | None) -> None:
+    def __init__(self, signals: Signals | None) -> None:
         """Args: signals: shared with the main process; None in the main process itself."""
         self._signals = signals
         self.last = ""

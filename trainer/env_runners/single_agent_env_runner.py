@@ -33,8 +33,8 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec, module_position
+from trainer.runtime.engine import Signals
 from trainer.runtime.threads import sparing_old_objects
-from trainer.runtime.worker import CallSignals
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_AGENT_ID, State
 
@@ -62,7 +62,7 @@ class SingleAgentEnvRunner(EnvRunner):
         num_workers: int | None = None,
         sync: Sync | None = None,
         is_recreated: bool = False,
-        signals: CallSignals | None = None,
+        signals: Signals | None = None,
         **rllib_arguments: Any,
     ) -> None:
         """Makes envs and module and brings them to the given position.

@@ -55,7 +55,7 @@ from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.metrics import EpisodeRecord
 from trainer.seeding import Role
-from trainer.types import Array
+from trainer.types import DEFAULT_AGENT_ID, Array
 
 # ---- trajectories
 
@@ -417,7 +417,8 @@ class TrajectoryEvent:
         before = sealed_copy(batch)
         original = before.copy(shallow=True)
         self._add_columns(batch, before)
-        agent_id, module_id = episode.get_agents()[0], runner.module_id
+        agent_id = DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id
+        module_id = runner.module_id
         arguments: dict[str, Any] = {
             "env_runner": runner,
             "metrics_logger": runner.metrics,

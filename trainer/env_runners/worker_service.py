@@ -31,7 +31,7 @@ from trainer.envs.tasks import why_no_tasks
 from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule
-from trainer.runtime.worker import CallSignals
+from trainer.runtime.engine import Signals
 from trainer.seeding import Role, position_rng
 from trainer.types import State
 
@@ -98,7 +98,7 @@ class RunnerBootstrap:
         random.seed(int(rng.integers(2**63)))
         np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002 - it is the one that others use
 
-    def make_runner(self, signals: CallSignals | None = None) -> SingleAgentEnvRunner:
+    def make_runner(self, signals: Signals | None = None) -> SingleAgentEnvRunner:
         """Makes the runner, in this process."""
         return SingleAgentEnvRunner(
             self.spec,
@@ -107,7 +107,7 @@ class RunnerBootstrap:
             signals=signals,
         )
 
-    def __call__(self, signals: CallSignals | None) -> RunnerServant:
+    def __call__(self, signals: Signals | None) -> RunnerServant:
         """Makes the servant that a worker process keeps."""
         if self.registrations:  # none in the process that has them itself
             take_over_registrations(self.registrations)

@@ -1,5 +1,6 @@
 """Environments: how they are named and made, what an env is told, several of them side by side."""
 
+from trainer.envs.copied_agents import CopiedAgents, make_multi_agent
 from trainer.envs.env_factory import (
     EnvContext,
     EnvFactory,
@@ -9,15 +10,38 @@ from trainer.envs.env_factory import (
     take_over_registrations,
 )
 from trainer.envs.env_state import EnvState, StatefulEnv, silent_wrappers, why_no_env_state
+from trainer.envs.multi_agent_checks import AnswerChecks, check_agents_finite
+from trainer.envs.multi_agent_env import (
+    EnvAgents,
+    GroupedAgents,
+    MultiAgentEnv,
+    MultiAgentWrapper,
+)
+from trainer.envs.multi_agent_wrappers import AgentIndicator, CommonReward, PadObservations
+from trainer.envs.pettingzoo_envs import ParallelPettingZooEnv, PettingZooEnv, as_multi_agent_env
 from trainer.envs.vector_env import VectorEnv
 
 __all__ = [
+    "AgentIndicator",
+    "AnswerChecks",
+    "CommonReward",
+    "CopiedAgents",
+    "EnvAgents",
     "EnvContext",
     "EnvFactory",
     "EnvState",
+    "GroupedAgents",
+    "MultiAgentEnv",
+    "MultiAgentWrapper",
+    "PadObservations",
+    "ParallelPettingZooEnv",
+    "PettingZooEnv",
     "StatefulEnv",
     "VectorEnv",
+    "as_multi_agent_env",
+    "check_agents_finite",
     "make_env_factory",
+    "make_multi_agent",
     "packed_registrations",
     "register_env",
     "silent_wrappers",

@@ -20,6 +20,7 @@ from typing import Any, Final
 import gymnasium
 import numpy as np
 
+from trainer.envs.multi_agent_env import MultiAgentEnv
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EnvContractError
 from trainer.types import Array
@@ -33,8 +34,13 @@ def check_spaces(env: gymnasium.Env[Any, Any], *, name: str) -> None:
     """Checks that an env declares its spaces.
 
     Raises:
-        EnvContractError: a space is missing or is no gymnasium space.
+        EnvContractError: a space is missing or is no gymnasium space, or it has several agents.
     """
+    if isinstance(env.unwrapped, MultiAgentEnv) or isinstance(env, MultiAgentEnv):
+        raise EnvContractError(
+            f"Env {name!r} is a MultiAgentEnv; env runners play envs with one agent. Train one "
+            "agent at a time, with the others inside of a gymnasium.Env."
+        )
     for attribute in ("observation_space", "action_space"):
         space = getattr(env, attribute, None)
         if not isinstance(space, gymnasium.Space):
@@ -83,7 +89,7 @@ def check_reset_form(answer: Any, *, name: str, when: str = "") -> None:
     """
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
         raise EnvContractError(
-            f"reset() of env {name!r} returned {_kind(answer)}{when}; "
+            f"reset() of env {name!r} returned {described_answer(answer)}{when}; "
             "expected the tuple (observation, info dict)."
         )
 
@@ -114,7 +120,7 @@ def check_step_form(answer: Any, *, name: str, when: str = "") -> None:
             " The old form (obs, reward, done, info) must be split into terminated and truncated."
         )
         raise EnvContractError(
-            f"step() of env {name!r} returned {_kind(answer)}{when}; "
+            f"step() of env {name!r} returned {described_answer(answer)}{when}; "
             "expected the tuple (observation, reward, terminated, truncated, info)."
             f"{hint if isinstance(answer, tuple) and len(answer) == 4 else ''}"
         )
@@ -185,7 +191,8 @@ def _check_observation(observation: Any, space: gymnasium.Space[Any], *, where: 
     )
 
 
-def _kind(answer: Any) -> str:
+def described_answer(answer: Any) -> str:
+    """What an env returned, for an error text."""
     if isinstance(answer, tuple):
         return f"a tuple of {len(answer)}: ({', '.join(type(part).__name__ for part in answer)})"
     return f"a {type(answer).__name__}"
@@ -224,7 +231,7 @@ def check_finite(episodes: Sequence[SingleAgentEpisode], *, name: str) -> None:
         EnvContractError: one of them does; names episode and step.
     """
     columns = [buffer.data for e in episodes for buffer in (e.observations, e.rewards)]
-    if all(map(_is_finite, _whole_arrays(columns))):
+    if all(map(is_finite, _whole_arrays(columns))):
         return
     for episode in episodes:
         _raise_first_breach(episode, name)
@@ -253,11 +260,11 @@ def explain_failure(episodes: Iterable[SingleAgentEpisode], error: Exception, *,
 
 def _raise_first_breach(episode: SingleAgentEpisode, name: str) -> None:
     first = episode.t_started - episode.lookback
-    for step, reward in enumerate(_items(episode.rewards.data), start=first + 1):
+    for step, reward in enumerate(items_of(episode.rewards.data), start=first + 1):
         if not is_number(reward) or not np.isfinite(reward):
             _raise(f"the reward {reward!r}", episode, step, name)
-    for step, observation in enumerate(_items(episode.observations.data), start=first):
-        if not all(map(_is_finite, _leaves(observation))):
+    for step, observation in enumerate(items_of(episode.observations.data), start=first):
+        if not all(map(is_finite, leaves(observation))):
             _raise(f"the observation {observation!r}", episode, step, name)
 
 
@@ -274,7 +281,8 @@ def _is_number_type(cls: type) -> bool:
     return issubclass(cls, (Real, np.number, np.bool_))
 
 
-def _is_finite(leaf: Any) -> bool:
+def is_finite(leaf: Any) -> bool:
+    """Whether a number or an array of numbers holds neither NaN nor infinity."""
     try:
         array = np.asarray(leaf)
     except ValueError:  # a list of lists of unequal lengths: not for us to judge
@@ -291,28 +299,29 @@ def _whole_arrays(columns: Iterable[Any]) -> list[Array]:
     """The arrays that the columns are parts of, each of them once."""
     arrays: dict[int, Array] = {}
     for column in columns:
-        for leaf in _leaves(column):
+        for leaf in leaves(column):
             array = np.asarray(leaf)
             whole = array.base if isinstance(array.base, np.ndarray) else array
             arrays[id(whole)] = whole
     return list(arrays.values())
 
 
-def _items(column: Any) -> Iterator[Any]:
+def items_of(column: Any) -> Iterator[Any]:
     """The items of a column, whether it is a list, an array or a nested structure of arrays."""
     if isinstance(column, dict):
-        parts = [_items(part) for part in column.values()]
+        parts = [items_of(part) for part in column.values()]
         return (dict(zip(column, row, strict=True)) for row in zip(*parts, strict=True))
     if isinstance(column, tuple):
-        return zip(*map(_items, column), strict=True)
+        return zip(*map(items_of, column), strict=True)
     return iter(column)
 
 
-def _leaves(item: Any) -> Iterator[Any]:
+def leaves(item: Any) -> Iterator[Any]:
+    """The arrays and numbers that an observation is made of, however dicts and tuples nest."""
     if isinstance(item, dict):
         item = tuple(item.values())
     if isinstance(item, tuple):
         for part in item:
-            yield from _leaves(part)
+            yield from leaves(part)
     else:
         yield item

@@ -28,6 +28,7 @@ from gymnasium.envs.registration import EnvSpec
 from callbacks.packing import module_not_importable
 from checkpoints.arguments import checked_methods, instance, takes
 from checkpoints.moved_names import current_class
+from trainer.envs.pettingzoo_envs import as_multi_agent_env
 from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError
 
@@ -216,6 +217,7 @@ class EnvFactory:
                 f"Could not make {where}: {type(error).__name__}: {error}. "
                 f"It was given env_config={dict(context)!r}."
             ) from error
+        env = as_multi_agent_env(env)
         if not isinstance(env, gymnasium.Env):
             raise EnvCreationError(
                 f"The creator of {where} returned a {type(env).__name__}; "
@@ -368,6 +370,11 @@ _HARMLESS_IN_TESTING: Final = (
     "envs.TargetEnv",
     "envs.TaskCountdownEnv",
     "envs.UnseededEnv",
+    "multi_agent_envs.MultiAgentCartPole",
+    "multi_agent_envs.MultiAgentPendulum",
+    "multi_agent_envs.RepeatAfterMe",
+    "multi_agent_envs.RockPaperScissors",
+    "multi_agent_envs.TwoStepGame",
 )
 HARMLESS_TESTING_ENVS: Final = frozenset(
     _TESTING + name for path in _HARMLESS_IN_TESTING for name in (path, path.rpartition(".")[2])

@@ -362,7 +362,12 @@ def _part_of(layer: Any) -> _Part | None:
 
 
 def _has_both(layer: Any) -> bool:
-    """Whether a layer has both methods, and not only because it derives from `StatefulEnv`."""
+    """Whether a layer has both methods, and not only because it derives from `StatefulEnv`.
+
+    A layer around envs that may have a state or not says with `has_env_state` whether they do.
+    """
+    if getattr(layer, "has_env_state", True) is False:
+        return False
     return all(
         callable(method := getattr(type(layer), name, None))
         and method is not getattr(StatefulEnv, name)

@@ -11,10 +11,12 @@ Taking chunks apart and putting them together again; functions on columns only.
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any, Final
 
 import numpy as np
 
+from checkpoints.arguments import shown
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
@@ -89,7 +91,7 @@ _ROWS: Final = of_type(list, tuple, dict, np.ndarray, name="rows")
 EPISODE_STATE: Final = fields(
     {
         "id_": TEXT,
-        "agent_id": one_of(TEXT, NOTHING),
+        "agent_id": one_of(TEXT, of_type(int), NOTHING),
         "module_id": one_of(TEXT, NOTHING),
         "multi_agent_episode_id": one_of(TEXT, NOTHING),
         "t_started": count,
@@ -311,3 +313,18 @@ def append_columns(first: EpisodeColumns, other: EpisodeColumns) -> None:
 def _items(column: LookbackBuffer, start: int, stop: int) -> list[Any]:
     data = column.window(start, stop)
     return data if isinstance(data, list) else nested.unstack(data, stop - start)
+
+
+def weak_player(worker: Any) -> weakref.ref[Any]:
+    """A reference to the env runner that plays, which does not keep it alive.
+
+    Raises:
+        EpisodeError: it is nothing that can be referred to, such as a string.
+    """
+    try:
+        return weakref.ref(worker)
+    except TypeError as cause:
+        raise EpisodeError(
+            f"note_player() got worker={shown(worker)}; expected the env runner that plays. "
+            "Give the runner itself."
+        ) from cause

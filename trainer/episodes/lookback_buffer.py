@@ -264,6 +264,18 @@ class LookbackBuffer:
         elif items:
             self.data = nested.concatenate(self.data, nested.stack(items, name="items"))
 
+    def fits(self, item: Any) -> bool:
+        """Whether an item could be appended: in list mode every one, else those of one form."""
+        if isinstance(self.data, list) or not self.total:
+            return True
+        try:
+            nested.concatenate(
+                nested.take(self.data, slice(0, 0)), nested.stack([item], name="items")
+            )
+        except (EpisodeError, ValueError, TypeError, KeyError, AttributeError):
+            return False
+        return True
+
     def to_numpy(self, *, name: str, dtype: Any = None) -> None:
         """Turns a list into arrays; does nothing the second time.
 

@@ -1,12 +1,12 @@
 """The record of one agent's episode, or of one chunk of it.
 
-Reading and overwriting data is in `episode_columns.py`, adding steps in `growing_episode.py`,
-RLlib's old names are in `rllib_names.py`.
+Reading and overwriting data is in `episode_columns.py`, adding steps in `growing_episode.py`.
 """
 
 from __future__ import annotations
 
 import uuid
+import weakref
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -22,11 +22,11 @@ from trainer.episodes.episode_state import (
     shared_state,
     tail,
     take_state,
+    weak_player,
     why_not_following,
     window,
 )
 from trainer.episodes.growing_episode import GrowingEpisode, Stopwatch
-from trainer.episodes.rllib_names import RllibEpisodeNames
 from trainer.errors import EpisodeError
 from trainer.types import State
 
@@ -37,7 +37,7 @@ _JUDGE_THEMSELVES: Final = (
 
 
 @checked_methods(but=_JUDGE_THEMSELVES)
-class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
+class SingleAgentEpisode(GrowingEpisode):
     """What one agent saw, did and got in one episode, or in one chunk of it.
 
     Life: `add_env_reset()` once, `add_env_step()` per step until it is done; a running episode may
@@ -66,7 +66,11 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
         temporary_data: {key: list}, see `add_temporary_timestep_data`. A cut moves it on.
         stopwatch: the time played; its clock can be replaced in tests.
         task: what the env was to do when the first step was made; None for envs without tasks.
+        env_id: the index of the sub-env that is played, or None.
     """
+
+    env_id: int | None = None
+    _player: weakref.ref[Any] | None = None
 
     def __init__(
         self,
@@ -152,6 +156,26 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
             f"is_done={self.is_done}, get_return()={self.get_return():g})"
         )
 
+    # What goes along.
+
+    @property
+    def player(self) -> Any:
+        """The env runner that plays, in its own process only; None elsewhere."""
+        return None if self._player is None else self._player()
+
+    def note_player(self, worker: Any, env_id: int) -> None:
+        """Tells the episode who plays it; the runner is not kept alive by that."""
+        self._player = weak_player(worker)
+        self.env_id = env_id
+
+    def add_temporary_timestep_data(self, key: str, data: Any) -> None:
+        """Appends a value to the list of `key`; nothing aligns it with steps."""
+        self.temporary_data.setdefault(key, []).append(data)
+
+    def get_temporary_timestep_data(self, key: str) -> list[Any]:
+        """All values added under `key` in this episode, [] if there are none."""
+        return self.temporary_data.get(key, [])
+
     # Chunks and parts.
 
     def cut(self, len_lookback_buffer: int = 0) -> SingleAgentEpisode:
@@ -198,7 +222,7 @@ class SingleAgentEpisode(GrowingEpisode, RllibEpisodeNames):
             multi_agent_episode_id=self.multi_agent_episode_id,
         )
         part.task = self.task
-        self.share_player(part)
+        part._player, part.env_id = self._player, self.env_id
         return part
 
     def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> SingleAgentEpisode:

@@ -6,8 +6,6 @@ from trainer.evaluation.evaluator import (
     RunningEvaluation,
     Subject,
     call_evaluation_function,
-    collect_episodes,
-    summarize_episodes,
 )
 
 __all__ = [
@@ -16,6 +14,4 @@ __all__ = [
     "RunningEvaluation",
     "Subject",
     "call_evaluation_function",
-    "collect_episodes",
-    "summarize_episodes",
 ]

@@ -26,7 +26,7 @@ import itertools
 import logging
 import math
 import numbers
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,7 +34,6 @@ import gymnasium
 from gymnasium import spaces
 
 from checkpoints import StateError, encode, state_array
-from checkpoints.arguments import checked_arguments
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
@@ -52,7 +51,7 @@ from trainer.connectors import Normalization, ObservationNormalizer, RewardTrans
 from trainer.env_runners import Assignment, Weights
 from trainer.env_runners.messages import ModuleWeights, share_out
 from trainer.errors import ConfigError, EvaluationError
-from trainer.metrics import EpisodeRecord, EpisodeStatistics, MetricsLogger
+from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
 from trainer.modules import ByModule
@@ -606,64 +605,3 @@ def call_evaluation_function(
             f"{error}"
         ) from error
     return {**counts, **metrics}
-
-
-# ---- collecting
-
-_OLD_NAMES: Final = {
-    "episode_reward_mean": "episode_return_mean",
-    "episode_reward_min": "episode_return_min",
-    "episode_reward_max": "episode_return_max",
-    "episode_len_mean": "episode_len_mean",
-    "episodes_this_iter": "num_episodes",
-    "custom_metrics": "custom_metrics",
-    "hist_stats": "hist_stats",
-}
-
-
-@checked_arguments
-def collect_episodes(
-    workers: EnvRunnerGroup,
-    remote_worker_ids: Sequence[int] | None = None,
-    timeout_seconds: float | None = None,
-) -> list[EpisodeRecord]:
-    """What is left of the episodes that evaluation runners have ended since this was last called.
-
-    Args:
-        workers: the group that a custom evaluation function is given.
-        remote_worker_ids: no effect: records are in the main process already.
-        timeout_seconds: no effect, likewise.
-
-    Returns:
-        a record per episode, ordered by call of `foreach_env_runner`, then runner, then time.
-    """
-    del remote_worker_ids, timeout_seconds
-    return workers.take_records()
-
-
-@checked_arguments
-def summarize_episodes(
-    episodes: Iterable[EpisodeRecord],
-    new_episodes: Iterable[EpisodeRecord] | None = None,
-    keep_custom_metrics: bool = False,
-) -> dict[str, Any]:
-    """Mean, smallest and largest return of some episodes, and more, under RLlib's old names.
-
-    Args:
-        episodes: from `collect_episodes`.
-        new_episodes: those to count in `episodes_this_iter`; None counts all.
-        keep_custom_metrics: give custom metrics as lists instead of mean, min and max.
-
-    Returns:
-        `episode_reward_mean`, `episode_reward_min`, `episode_reward_max`, `episode_len_mean`,
-        `episodes_this_iter`, `custom_metrics`, `hist_stats`; NaN where there is no episode.
-    """
-    statistics = EpisodeStatistics(
-        smoothing=None, keep_per_episode_custom_metrics=keep_custom_metrics
-    )
-    statistics.add(episodes)
-    found = statistics.result()
-    summary = {old: found[name] for old, name in _OLD_NAMES.items()}
-    if new_episodes is not None:
-        summary["episodes_this_iter"] = len(list(new_episodes))
-    return summary

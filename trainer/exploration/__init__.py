@@ -24,7 +24,6 @@ from trainer.exploration.exploration import (
 from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.exploration.making import (
     EXPLORATIONS,
-    NOT_OFFERED_EXPLORATIONS,
     ExplorationSpec,
     is_ready_made,
 )
@@ -49,7 +48,6 @@ from trainer.exploration.schedules import (
 __all__ = [
     "EXPLORATIONS",
     "MASKED",
-    "NOT_OFFERED_EXPLORATIONS",
     "RE3",
     "SCHEDULES",
     "ActionChoice",

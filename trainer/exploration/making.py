@@ -38,6 +38,7 @@ from trainer.exploration.noise import (
 )
 from trainer.exploration.schedules import SCHEDULES, hint
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
+from trainer.old_names import OLD_NAMES
 
 EXPLORATIONS: Final[Mapping[str, type[Exploration]]] = MappingProxyType(
     {
@@ -61,20 +62,6 @@ EXPLORATIONS: Final[Mapping[str, type[Exploration]]] = MappingProxyType(
 """Every ready-made strategy by its name."""
 
 _RLLIB: Final = "ray.rllib."
-_SLATES: Final = (
-    "it chooses slates of documents for recommender systems, which no algorithm here does"
-)
-_BANDITS: Final = "it explores for contextual bandits with models of their own, which are not here"
-NOT_OFFERED_EXPLORATIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "SlateEpsilonGreedy": _SLATES,
-        "SlateSoftQ": _SLATES,
-        "ThompsonSampling": _BANDITS,
-        "UpperConfidenceBound": _BANDITS,
-    }
-)
-"""Strategies of RLlib that are not here, with the reason."""
-
 _CONTEXT: Final = frozenset(
     {"action_space", "distribution", "num_workers", "worker_index", "framework", "policy_config"}
 ) | {"model"}
@@ -215,9 +202,10 @@ def _resolved(kind: Any) -> Any:
             "callable that gives one, or one itself."
         )
     module, _, name = kind.rpartition(".")
-    if name in NOT_OFFERED_EXPLORATIONS:
+    why_not = OLD_NAMES.refused_explorations.get(name)
+    if why_not is not None:
         raise ConfigError(
-            f"exploration_config: type={kind!r} is not offered: {NOT_OFFERED_EXPLORATIONS[name]}. "
+            f"exploration_config: type={kind!r} is not offered: {why_not}. "
             f"There are {', '.join(EXPLORATIONS)}."
         )
     if name in EXPLORATIONS and (not module or module.startswith(_RLLIB)):

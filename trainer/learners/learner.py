@@ -14,6 +14,7 @@ A slowly following copy of a network, to learn against.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,12 +35,15 @@ from trainer.errors import ConfigError, FrozenConfigError, ModuleError
 from trainer.learners.columns import BatchListener, Columns, TrainBatchEvent, columns_from_episodes
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
+from trainer.old_names import OLD_NAMES
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
-from trainer.rllib_names.config_names import OLD_NAMES
 from trainer.seeding import PositionStream, Role
 from trainer.types import Array, State
 
 # ---- settings
+
+
+_Settings = TypeVar("_Settings", bound="LearnerSettings")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,17 @@ class LearnerSettings:
     grad_clip_by: str = "global_norm"
     adam_betas: tuple[float, float] = (0.9, 0.999)
     adam_epsilon: float = 1e-8
+
+    @classmethod
+    def from_config(cls: type[_Settings], config: Any, **others: Any) -> _Settings:
+        """The settings of the same names in a config; what it does not know keeps its default.
+
+        Args:
+            config: an `AlgorithmConfig`.
+            **others: settings whose values come from elsewhere.
+        """
+        names = [field.name for field in dataclasses.fields(cls) if field.name in config]
+        return cls(**{**{name: config[name] for name in names}, **others})
 
     def __post_init__(self) -> None:
         problems = self.problems()
@@ -201,7 +216,8 @@ class Learner(Checkpointable):
     def __setattr__(self, name: str, value: Any) -> None:
         # What was copied out of the settings at construction would keep its value.
         settings = self.__dict__.get("settings")
-        meant = OLD_NAMES[name].new if name in OLD_NAMES else name
+        old = OLD_NAMES.settings.get(name)
+        meant = name if old is None else old.new
         is_fixed = meant == "settings" or hasattr(settings, meant)
         if settings is not None and is_fixed and name not in self.moving_settings:
             raise FrozenConfigError.of_attribute(self, name, value)

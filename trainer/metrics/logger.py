@@ -51,7 +51,6 @@ from trainer.metrics.options import (
     sorting_key,
     text_of,
 )
-from trainer.metrics.rllib_names import MetricsLoggerNames
 from trainer.metrics.statistic import Delta, Stat, Statistic
 from trainer.types import State
 
@@ -352,7 +351,7 @@ _NO_DEFAULT: Final = object()
 
 
 @checked_methods(but=("log_value", "log_time"))
-class MetricsLogger(MetricsLoggerNames, Checkpointable):
+class MetricsLogger(Checkpointable):
     """Collects values under keys and reduces them to one number each.
 
     Life on a runner: `log_value` … `drain()` after every `sample()`. Life on the driver:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from trainer.errors import MetricsError
+from trainer.old_names import OLD_NAMES
 
 # ---- paths
 
@@ -87,7 +88,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 Reduce = str | None
 """What becomes of many values: "mean", "sum", "min" or "max"; None keeps them all."""
 
-_REDUCTIONS: Final = ("mean", "min", "max", "sum")
+REDUCTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {"mean": "mean", "min": "low", "max": "high", "sum": "total"}
+)
+"""Every reduction, and the property of kept values (`trainer.metrics.statistic`) that gives it."""
+
 OPTION_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "reduce": "mean",
@@ -102,18 +107,6 @@ OPTION_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     }
 )
 """The options of `log_value` as callers write them."""
-
-_OTHER_REDUCTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "item_series": "For the list of all values write reduce=None.",
-        "lifetime_sum": 'For the sum of all values ever write reduce="sum", without '
-        "clear_on_reduce.",
-        "lifetime_mean": 'For the mean of all values ever write window=float("inf").',
-        "ema": "For a moving average write ema_coeff=0.01, or another weight of a new value.",
-        "percentiles": "For percentiles write reduce=None, window=100, percentiles=[5, 95].",
-    }
-)
-"""What newer RLlib versions call reductions, and how they are written here."""
 
 _ALL_PERCENTILES: Final = (0, 50, 75, 90, 95, 99, 100)
 
@@ -234,12 +227,12 @@ def checked_options(
 
 
 def _check_reduction(name: str, reduce: Any, ema_coeff: Any, window: Any) -> None:
-    if reduce is not None and reduce not in _REDUCTIONS:
-        advice = _OTHER_REDUCTIONS.get(str(reduce))
+    if reduce is not None and reduce not in REDUCTIONS:
+        advice = OLD_NAMES.reductions.get(str(reduce))
         raise MetricsError(
             f"{name}: reduce={reduce!r} is unknown. It says what becomes of many values: one of "
-            f"{', '.join(map(repr, _REDUCTIONS))} or None."
-            f"{f' {advice}' if advice else nearest(str(reduce), _REDUCTIONS)}"
+            f"{', '.join(map(repr, REDUCTIONS))} or None."
+            f"{f' {advice}' if advice else nearest(str(reduce), REDUCTIONS)}"
         )
     if ema_coeff is not None and window is not None:
         raise MetricsError(

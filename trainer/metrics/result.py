@@ -13,7 +13,7 @@ from typing import Any, Final
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
 from trainer.metrics.keys import ResultKey, describe
 from trainer.metrics.options import leaves, nearest, text_of
-from trainer.metrics.rllib_names import OLD_KEYS, old_value
+from trainer.old_names import OLD_NAMES
 
 # ---- summary
 
@@ -125,9 +125,9 @@ class ResultDict(dict[str, Any]):
             return _MISSING
         if "/" in key:
             return self._at_path(key)
-        if key in OLD_KEYS:
+        if key in OLD_NAMES.result_keys:
             try:
-                return old_value(self, key)
+                return OLD_NAMES.result_keys[key](self)
             except KeyError:
                 return _MISSING
         return _by_text(self, key)
@@ -142,7 +142,7 @@ class ResultDict(dict[str, Any]):
         return tree
 
     def _message(self, key: object) -> str:
-        known = [*self.flat(), *self, *OLD_KEYS]
+        known = [*self.flat(), *self, *OLD_NAMES.result_keys]
         return f"This result has no {key!r}.{nearest(str(key), known)}"
 
     def __contains__(self, key: object) -> bool:

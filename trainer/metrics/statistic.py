@@ -35,7 +35,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from trainer.errors import MetricsError
-from trainer.metrics.options import Options
+from trainer.metrics.options import REDUCTIONS, Options
 from trainer.types import State
 
 # ---- exact sum
@@ -354,7 +354,7 @@ class ValuesByIndex:
 
         Args:
             limit: keep so many of the last entries; None keeps all.
-            reduction: what becomes of an entry: "mean", "sum", "min" or "max".
+            reduction: what becomes of an entry, one of `REDUCTIONS`.
         """
         self._entries: deque[Moments] = deque(maxlen=limit)
         self._reduction = reduction
@@ -392,8 +392,7 @@ class ValuesByIndex:
     @property
     def values(self) -> list[float]:
         """The reduced entries in order of time, NaN where an entry has no number."""
-        names = {"mean": "mean", "sum": "total", "min": "low", "max": "high"}
-        name = names[self._reduction]
+        name = REDUCTIONS[self._reduction]
         return [getattr(entry, name) if entry.count else math.nan for entry in self._entries]
 
     def _numbers(self) -> list[float]:
@@ -640,8 +639,7 @@ class Statistic:
             return total.percentiles(options.percentiles)
         if wanted is None:
             return list(total.values)
-        names = {"min": "low", "max": "high", "sum": "total"}
-        return getattr(total, names.get(wanted, wanted))
+        return getattr(total, REDUCTIONS.get(wanted, wanted))
 
     def values(self) -> list[Any]:
         """The single values as far as they are kept, otherwise the reduced one."""

@@ -4,7 +4,14 @@ from trainer.episodes.episode_columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
 from trainer.modules.by_module import ByModule, component_of, module_position
 from trainer.modules.model_config import DefaultModelConfig, plain_names
+from trainer.modules.multi_rl_module import (
+    MultiRLModule,
+    MultiRLModuleSpec,
+    PolicySpec,
+    check_module_ids,
+)
 from trainer.modules.q_module import QModelConfig, QModule
+from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
@@ -15,13 +22,18 @@ __all__ = [
     "ActorCriticModule",
     "ByModule",
     "DefaultModelConfig",
+    "MultiRLModule",
+    "MultiRLModuleSpec",
     "PolicyModule",
+    "PolicySpec",
     "QModelConfig",
     "QModule",
     "RLModule",
     "RLModuleSpec",
+    "RandomRLModule",
     "SACModelConfig",
     "SACModule",
+    "check_module_ids",
     "component_of",
     "distribution_for",
     "module_position",

@@ -34,7 +34,7 @@ from trainer.nn import (
     columns_with_ones,
     name_of_rule,
 )
-from trainer.rllib_names.model_names import without_old_keys
+from trainer.old_names import OLD_NAMES
 from trainer.spaces import ShownImage, shown_images
 from trainer.types import Array
 
@@ -168,7 +168,10 @@ class DefaultModelConfig:
         if isinstance(setting, DefaultModelConfig):
             setting = dataclasses.asdict(setting)
         setting = setting or {}
-        setting, problems = without_old_keys(setting)
+        problems: list[str] = []
+        for read in OLD_NAMES.model_configs:
+            setting, more = read(setting)
+            problems += more
         known = [attribute.name for attribute in dataclasses.fields(cls)]
         unknown = [key for key in setting if key not in known]
         if unknown:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
-from trainer.errors import ModuleError, UnsupportedSpaceError
+from trainer.errors import UnsupportedSpaceError
 from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
@@ -131,27 +130,6 @@ class QModule(RLModule):
         for network in self._streams.values():
             gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [VALUE_HEAD_GAIN]
             network.initialize(rng, initializer=initializer, gains=gains)
-
-    def compute_actions(
-        self,
-        obs_batch: Any,
-        state_batches: Sequence[Any] | None = None,
-        *,
-        explore: bool | None = None,
-        **_: Any,
-    ) -> tuple[Any, list[Any], dict[str, Array]]:
-        """The actions of the largest values; see `PolicyNames.compute_actions`.
-
-        Raises:
-            ModuleError: `explore=True`: how values become actions then is no part of a network.
-        """
-        if explore:
-            raise ModuleError(
-                "compute_actions(explore=True) was called on a Q-network, which has values and no "
-                "probabilities. `algorithm.compute_single_action(obs, explore=True)` explores as "
-                "the config says."
-            )
-        return super().compute_actions(obs_batch, state_batches, explore=False)
 
     def forward_acting(self, obs: Array) -> Array:
         """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""

@@ -28,7 +28,6 @@ from checkpoints.components import checkpoint_and_root, read_constructor
 from checkpoints.moved_names import current_class
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
-from trainer.modules.rllib_names import PolicyNames
 from trainer.modules.spaces import (
     ActionMasks,
     MaskingCalls,
@@ -226,7 +225,7 @@ def check_gradient(name: str, gradient: Any, shape: tuple[int, ...]) -> None:
         raise argument_error("backward()", name, gradient, expected)
 
 
-class RLModule(PolicyNames, Checkpointable, ABC):
+class RLModule(Checkpointable, ABC):
     """A network that maps encoded observations to action distributions and values.
 
     To write your own, implement the five abstract methods; keep `__init__` as it is and make what

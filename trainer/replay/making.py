@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from checkpoints.arguments import checked_arguments
 from trainer.errors import ReplayError
+from trainer.old_names import OLD_NAMES
 from trainer.replay.replay_buffer import PrioritizedReplayBuffer, ReplayBuffer
 
 REPLAY_BUFFERS: Final[Mapping[str, type[ReplayBuffer]]] = MappingProxyType(
@@ -27,34 +28,6 @@ REPLAY_BUFFERS: Final[Mapping[str, type[ReplayBuffer]]] = MappingProxyType(
 )
 """Every name that `type` may have."""
 
-_OLD_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "prioritized_replay_alpha": "alpha",
-        "prioritized_replay_beta": "beta",
-    }
-)
-_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "batch_size_B": "`train_batch_size` says how many transitions an update draws.",
-        "batch_length_T": "`ReplayBuffer.sample_sequences(length=…)` draws sequences.",
-        "replay_sequence_length": "`ReplayBuffer.sample_sequences(length=…)` draws sequences.",
-        "learning_starts": "Use the setting `num_steps_sampled_before_learning_starts`.",
-        "metrics_num_episodes_for_smoothing": "The setting of the same name in `.reporting()` "
-        "holds for all metrics.",
-        "prioritized_replay_eps": "It is always 1e-6.",
-        "storage_unit": "Capacity always counts env steps.",
-    }
-)
-"""Arguments of RLlib's buffers that ours lack, and what there is instead."""
-_ASKING_FOR_NOTHING: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "prioritized_replay_eps": 1e-6,
-        "replay_sequence_length": 1,
-        "storage_unit": "timesteps",
-        "worker_side_prioritization": False,
-    }
-)
-"""Values of such arguments that ask for what our buffers do anyway; RLlib's examples give them."""
 _PRIORITIES: Final = ("alpha", "beta")
 _PATHS: Final = ("", "ray", "trainer")
 """First parts of dotted paths that mean our classes; somebody's own class is given as a class."""
@@ -70,7 +43,9 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
     Raises:
         ReplayError: the type does not exist, or an argument is unknown or wrong.
     """
-    arguments = {_OLD_ARGUMENTS.get(name, name): value for name, value in config.items()}
+    arguments = {
+        OLD_NAMES.replay_arguments.get(name, name): value for name, value in config.items()
+    }
     buffer_class = _class_of(arguments.pop("type", "PrioritizedEpisodeReplayBuffer"))
     parameters = dict(inspect.signature(buffer_class.__init__).parameters)
     parameters.pop("self")
@@ -80,16 +55,18 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
         # The default config has them, and merging keeps them: a uniform buffer has no use for them.
         arguments = {name: v for name, v in arguments.items() if name not in _PRIORITIES}
     unknown = [name for name in arguments if name not in known and not takes_all]
-    for name in [name for name in unknown if name in _ASKING_FOR_NOTHING]:
-        if arguments[name] == _ASKING_FOR_NOTHING[name]:
+    for name in [name for name in unknown if name in OLD_NAMES.idle_replay_arguments]:
+        if arguments[name] == OLD_NAMES.idle_replay_arguments[name]:
             del arguments[name]
             unknown.remove(name)
     if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
+        if unknown[0] in OLD_NAMES.refused_replay_arguments:
+            hint = f" {OLD_NAMES.refused_replay_arguments[unknown[0]]}"
         raise ReplayError(
             f"{buffer_class.__name__} has no argument {unknown[0]!r}."
-            f"{' ' + _ELSEWHERE[unknown[0]] if unknown[0] in _ELSEWHERE else hint} It takes "
+            f"{hint} It takes "
             f"{', '.join(known)}."
         )
     return buffer_class(**arguments)

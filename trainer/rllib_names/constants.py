@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainer.types import DEFAULT_AGENT_ID as DEFAULT_AGENT_ID
-from trainer.types import DEFAULT_MODULE_ID as DEFAULT_MODULE_ID
+from trainer.types import DEFAULT_MODULE_ID
 
 # ---- ids
 

@@ -7,6 +7,7 @@ asking.finish(), asking.abandon()      whatever is asked next waits for it, or e
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
@@ -25,6 +26,7 @@ from trainer.runner_group.rounds import (
     Round,
     RoundResult,
 )
+from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 
@@ -69,8 +71,9 @@ class Asking:
         start_limit_s: float | None,
         crash_files: CrashFiles,
         on_recreated: OnRecreated,
+        engine: Engine | None = None,
     ) -> None:
-        """Prepares processes for remote runners; rounds start them.
+        """Prepares workers for remote runners; rounds start them.
 
         Args:
             records: of the runners.
@@ -79,6 +82,7 @@ class Asking:
             start_limit_s: the same while a runner is made and put to its position.
             crash_files: where requests that failed are kept.
             on_recreated: called after a request with the numbers of the runners that were replaced.
+            engine: where remote runners live; None is for processes of this machine.
         """
         self.weights: Weights | None = None
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
@@ -91,6 +95,7 @@ class Asking:
         self._records = records
         self._policy = policy
         self._start_limit_s = start_limit_s
+        self._engine = engine
         self._on_recreated = on_recreated
         self._recreated: list[int] = []
         self._is_stopped = False
@@ -189,13 +194,20 @@ class Asking:
         if not self._records.is_remote:
             return None
         names = [place.name for place in self._records]
-        return WorkerPool(names, preload_modules=_PRELOADED, inherit=registry_to_inherit)
+        return WorkerPool(
+            names,
+            engine=self._engine,
+            preload_modules=_PRELOADED,
+            inherit=registry_to_inherit,
+        )
 
     def pids(self) -> dict[int, int]:
         """Process ids of the remote runners that have a process, by number."""
-        slots = self._pool.slots if self._pool is not None else {}
-        pids = {index: slot.pid for index, slot in slots.items()}
-        return {index: pid for index, pid in pids.items() if pid is not None}
+        return {} if self._pool is None else self._pool.pids()
+
+    def now_s(self) -> float:
+        """The clock by which runners are waited for; only differences mean something."""
+        return time.monotonic() if self._pool is None else self._pool.now_s()
 
     def make_anew(self, num_env_runners: int) -> None:
         """Ends all runners; there is room for others, which the next round makes."""
@@ -209,7 +221,7 @@ class Asking:
     def end_runner(self, index: int) -> None:
         """Ends one runner; the next round makes another."""
         if self._pool is not None:
-            self._pool.slots[index].kill()
+            self._pool[index].kill()
         else:
             self._records.places[index].stop_runner()
 

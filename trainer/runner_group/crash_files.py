@@ -60,9 +60,8 @@ from trainer.errors import ConfigError
 from trainer.modules import ByModule, RLModuleSpec
 from trainer.runner_group.records import RunnerPlace
 from trainer.runner_group.slot_states import slots_of
-from trainer.runtime.messages import describe_failure
+from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
-from trainer.runtime.worker_slot import warn_of_close
 from trainer.seeding import Role
 from trainer.types import ModuleId, State
 

@@ -36,14 +36,14 @@ from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, RLModuleSpec
-from trainer.rllib_names.env_runner_group_names import EnvRunnerGroupNames
 from trainer.runner_group.asking import Asking
 from trainer.runner_group.crash_files import CrashFiles, replay
 from trainer.runner_group.plays import GroupSample, TicketPlay
 from trainer.runner_group.records import RunnerPlace, RunnerRecords
 from trainer.runner_group.rounds import Ask, OnRecreated
 from trainer.runner_group.slot_states import SlotStates, group_state
-from trainer.runner_group.user_calls import EnvTasks, OnMetrics, UserCalls, WithNumber
+from trainer.runner_group.user_calls import EnvTasks, OfEnvs, OnMetrics, UserCalls, WithNumber
+from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.types import Array, State
 
@@ -54,7 +54,7 @@ _MOST_WORKERS: Final = 4096
 
 
 @checked_methods()
-class EnvRunnerGroup(EnvRunnerGroupNames):
+class EnvRunnerGroup:
     """The env runners of one purpose.
 
     Attributes:
@@ -74,6 +74,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
         crash_files: CrashFiles | None = None,
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
+        engine: Engine | None = None,
         setup: bool = True,
         **rllib_arguments: Any,
     ) -> None:
@@ -91,6 +92,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             crash_files: where requests that failed are kept; None keeps none.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
+            engine: where remote runners live; None is for processes of this machine.
             setup: with a config: False leaves it to `start()` to make the runners.
             rllib_arguments: further arguments of RLlib's, with a config.
 
@@ -113,6 +115,7 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             start_limit_s=start_limit_s,
             crash_files=crash_files or CrashFiles(),
             on_recreated=on_recreated,
+            engine=engine,
         )
         self._calls = UserCalls(self._records, self._asking, on_metrics)
         self._states = SlotStates(self._records)
@@ -377,6 +380,14 @@ class EnvRunnerGroup(EnvRunnerGroupNames):
             remote_worker_ids=options.get("remote_worker_ids"),
         )
         return self.foreach_env_runner([WithNumber(func, index) for index in indices], **options)
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
+        """Calls `func(env)` with every sub-env: a list of results per runner."""
+        return self.foreach_env_runner(OfEnvs(func, with_context=False))
+
+    def foreach_env_with_context(self, func: Callable[[Any, Any], Any]) -> list[list[Any]]:
+        """Calls `func(env, context)` with every sub-env: a list of results per runner."""
+        return self.foreach_env_runner(OfEnvs(func, with_context=True))
 
     def foreach_env_runner_async(
         self,

@@ -24,8 +24,7 @@ from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce, same_task
 from trainer.errors import RunnerLostError
 from trainer.modules import ByModule
-from trainer.runtime.messages import describe_failure
-from trainer.runtime.worker_slot import warn_of_close
+from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.types import State
 
 _LOGGER = logging.getLogger(__name__)

@@ -22,7 +22,6 @@ from __future__ import annotations
 import abc
 import logging
 import math
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -53,6 +52,7 @@ from trainer.env_runners.worker_service import apply_to_runner, report_of
 from trainer.errors import DebuggerError, EnvContractError, RunnerFailedError, RunnerLostError
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerPlace
+from trainer.runtime.engine import LimitAtWork
 from trainer.runtime.messages import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import describe_shadows
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
@@ -250,10 +250,10 @@ class Trouble:
     calls: Attempts = field(default_factory=Attempts)
     noticed_at: float | None = None
 
-    def add(self, attempt: Attempt) -> bool:
+    def add(self, attempt: Attempt, *, now_s: float) -> bool:
         """Notes a failed attempt; returns whether it made progress."""
         if self.noticed_at is None:
-            self.noticed_at = time.monotonic()
+            self.noticed_at = now_s
         return self.attempts.add(attempt)
 
     def may_call_again(self, attempt: Attempt) -> bool:
@@ -264,10 +264,10 @@ class Trouble:
         """
         return self.calls.add(attempt) or self.calls.num_without_progress < 2
 
-    def end(self) -> float:
+    def end(self, *, now_s: float) -> float:
         """Notes that the runner is back; returns the seconds that it took, waiting included."""
         begun, self.noticed_at = self.noticed_at, None
-        return 0.0 if begun is None else time.monotonic() - begun
+        return 0.0 if begun is None else now_s - begun
 
 
 def attempt_of(outcome: Failed | Lost, *, was_starting: bool, num_signs: int) -> Attempt:
@@ -364,7 +364,7 @@ class RequestRound(Round):
         weights: Weights | None,
         policy: RestartPolicy,
         start_limit_s: float | None,
-        limit_at_work: tuple[float, str] | None,
+        limit_at_work: LimitAtWork | None,
         crash_files: CrashFiles,
     ) -> None:
         super().__init__()
@@ -399,7 +399,7 @@ class RequestRound(Round):
         self._asks[index] = ask
         if index in self._starting:
             return
-        if not self._pool.slots[index].is_running:
+        if not self._pool[index].is_running:
             # If there was one, it was ended when an earlier round was cut short, or died in one
             # that could not go on.
             place = self._places[index]
@@ -417,36 +417,36 @@ class RequestRound(Round):
             raise
 
     def _advance(self, timeout_s: float) -> bool:
-        until = time.monotonic() + timeout_s
+        until = self._pool.now_s() + timeout_s
         while True:
             with signals_deferred():
                 self._start_who_is_due()
             if not self._pool.pending() and not self._due:
                 return True
-            now = time.monotonic()
+            now = self._pool.now_s()
             found = self._outcome_within(max(0.0, min([until, *self._due.values()]) - now))
             if found is not None:
                 with signals_deferred():
                     self._take_outcome(*found)
                 until = now  # now only what else is there already
-            elif time.monotonic() >= until:
+            elif self._pool.now_s() >= until:
                 return False
 
     def _outcome_within(self, timeout_s: float) -> tuple[int, Outcome] | None:
         if self._pool.pending():
             return self._pool.outcome_within(timeout_s)
-        time.sleep(timeout_s)  # all wait for their replacement
+        self._pool.sleep(timeout_s)  # all wait for their replacement
         return None
 
     def tell_to_end(self) -> None:
         """Tells requests without an end of their own to come to one."""
         self._is_told_to_end = True
         for index in self._pool.pending():
-            self._pool.slots[index].tell_to_end()
+            self._pool[index].tell_to_end()
 
     def is_stuck(self, index: int, *, for_s: float) -> bool:
         """Whether a runner that owes an answer has made no progress for so long."""
-        return self._pool.slots[index].idle_s() >= for_s
+        return self._pool[index].idle_s() >= for_s
 
     def end(self) -> RoundResult:
         """What came out of a round in which nobody owes an answer."""
@@ -461,7 +461,7 @@ class RequestRound(Round):
             self._pool.kill_busy()
             # A process whose runner was not made could not answer the next round.
             for index in self._starting:
-                self._pool.slots[index].kill()
+                self._pool[index].kill()
             self._starting.clear()
             self._due.clear()
 
@@ -472,7 +472,7 @@ class RequestRound(Round):
             self._mend(index, outcome)
 
     def _start_who_is_due(self) -> None:
-        now = time.monotonic()
+        now = self._pool.now_s()
         for index in [index for index, at in self._due.items() if at <= now]:
             del self._due[index]
             self._start(index)
@@ -487,7 +487,7 @@ class RequestRound(Round):
     def _start(self, index: int) -> None:
         self._starting.add(index)
         bootstrap = self._places[index].bootstrap(self._weights)
-        self._pool.slots[index].start(
+        self._pool[index].start(
             bootstrap.packed(),
             stall_limit_s=self._start_limit_s,
             limited_by="env_runner_restore_timeout_s",
@@ -498,7 +498,7 @@ class RequestRound(Round):
         place = self._places[index]
         try:
             sync = place.sync(self._weights)
-            self._pool.slots[index].submit(
+            self._pool[index].submit(
                 ask.method,
                 (sync, *ask.arguments),
                 stall_limit_s=ask.stall_limit_s,
@@ -509,7 +509,7 @@ class RequestRound(Round):
             place.weights = place.sent_normalization = None
             raise
         if self._is_told_to_end:
-            self._pool.slots[index].tell_to_end()
+            self._pool[index].tell_to_end()
 
     def _take(self, index: int, value: Any) -> None:
         if index not in self._starting:
@@ -520,7 +520,7 @@ class RequestRound(Round):
             return
         self._starting.discard(index)
         if index in self._troubles:
-            self._result.repair_s += self._troubles[index].end()
+            self._result.repair_s += self._troubles[index].end(now_s=self._pool.now_s())
         self._result.add_report(index, value, place=self._places[index])
         ask = self._asks[index]
         if ask is not None:
@@ -530,7 +530,7 @@ class RequestRound(Round):
         was_starting, place = index in self._starting, self._places[index]
         trouble = self._troubles.setdefault(index, Trouble())
         attempt = attempt_of(
-            outcome, was_starting=was_starting, num_signs=self._pool.slots[index].num_signs
+            outcome, was_starting=was_starting, num_signs=self._pool[index].num_signs
         )
         if not was_starting and self._is_end_of_function(index, outcome, attempt):
             self._result.failures[index] = outcome
@@ -539,7 +539,7 @@ class RequestRound(Round):
                 return
             self._asks[index] = None
         self._raise_what_is_no_fault(index, outcome, was_starting=was_starting)
-        has_progressed = trouble.add(attempt)
+        has_progressed = trouble.add(attempt, now_s=self._pool.now_s())
         place.has_progressed |= has_progressed
         # Kills from outside, and steps that have to be made again, say nothing against the env.
         place.num_excess_failures += not has_progressed and not attempt.was_killed
@@ -635,7 +635,7 @@ class RequestRound(Round):
         self._result.num_restarts += 1
         place.is_replacement_untold = True
         self._starting.add(index)
-        self._due[index] = time.monotonic() + delay_s
+        self._due[index] = self._pool.now_s() + delay_s
 
     def _keep(self, index: int, outcome: Failed | Lost, ask: Ask | None) -> str:
         """Keeps what a runner was asked that failed; see `CrashFiles.write`."""
@@ -654,7 +654,7 @@ class RequestRound(Round):
         """
         if not isinstance(outcome, Failed):
             return
-        place, notes = self._places[index], self._pool.slots[index].notes
+        place, notes = self._places[index], self._pool[index].notes
         error = outcome.failure.unpack_error()
         if outcome.failure.type_name == "bdb.BdbQuit":  # pdb.set_trace() finds no input to read
             where = place.name.capitalize()
@@ -676,7 +676,7 @@ class RequestRound(Round):
         place.num_excess_failures = 0  # told; it may begin anew
         if self._policy.should_ignore:
             place.is_given_up = True
-            self._pool.slots[index].kill()
+            self._pool[index].kill()
             _LOGGER.error(
                 "%s %s; it is not replaced, training goes on without it. %s%s%s",
                 place.name.capitalize(),

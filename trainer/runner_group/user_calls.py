@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -198,9 +197,9 @@ class UserCalls:
         Args:
             timeout_s: how long to wait until all calls are answered; None waits for all.
         """
-        until = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
-        while not self._advance(min(_LOOK_EVERY_S, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until:
+        until = self._asking.now_s() + (math.inf if timeout_s is None else timeout_s)
+        while not self._advance(min(_LOOK_EVERY_S, max(0.0, until - self._asking.now_s()))):
+            if self._asking.now_s() >= until:
                 break
         self._asking.tell_recreated()
         failed, self._failed = self._failed, RoundResult()
@@ -283,6 +282,20 @@ class WithNumber:
     def __call__(self, env_runner: Any) -> Any:
         """What the function gives."""
         return self.function(self.number, env_runner)
+
+
+@dataclass(frozen=True)
+class OfEnvs:
+    """Calls the user's function with each sub-env of a runner."""
+
+    function: Callable[..., Any]
+    with_context: bool
+
+    def __call__(self, env_runner: Any) -> Any:
+        """What the function gives, a list."""
+        if self.with_context:
+            return env_runner.foreach_env_with_context(self.function)
+        return env_runner.foreach_env(self.function)
 
 
 def _tell_timeouts(failures: dict[int, Failed | Lost], limit_s: float | None) -> None:

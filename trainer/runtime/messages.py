@@ -12,14 +12,20 @@ So nobody has to guess from an exception.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import signal
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import cloudpickle
 
+from callbacks import PackingError
+from callbacks.packing import pack_object
 from trainer.errors import RemoteError, SerializationError
+
+_LOGGER = logging.getLogger(__name__)
 
 # ---- messages
 
@@ -95,6 +101,23 @@ def pack(value: object) -> bytes:
         raise SerializationError(
             f"{_culprit(value)} cannot be sent to another process: {type(error).__name__}: {error}"
         ) from error
+
+
+def pack_arguments(name: str, method: str, arguments: Sequence[object]) -> bytes:
+    """Pickles the arguments of a call of a servant's method.
+
+    Args:
+        name: what messages call the worker.
+        method: of the servant.
+        arguments: of the call.
+
+    Raises:
+        SerializationError: they cannot be pickled; the worker was not asked.
+    """
+    try:
+        return pack_object(tuple(arguments), name=f"the arguments of {method}()")
+    except PackingError as error:
+        raise SerializationError(f"{name} was not asked: {error}") from error
 
 
 def _culprit(value: Any) -> str:
@@ -177,8 +200,11 @@ class Lost:
         start_error: what kept it from being started at all; None if it was.
         num_oom_kills: processes that the kernel ended for lack of memory since this one was
             started, on the whole machine; None if it does not say.
-        num_signs: `CallSignals.num_signs` at the end.
-        notes: `CallSignals.notes` at the end; empty if it was not asked anything.
+        num_signs: `Signals.num_signs` at the end.
+        notes: `Signals.notes` at the end; empty if it was not asked anything.
+        cause: what the engine says about the end where there is no exit code, as the rest of a
+            sentence; empty if it says nothing.
+        where: the machine it ran on, where that is not this one.
     """
 
     exit_code: int | None
@@ -188,6 +214,8 @@ class Lost:
     num_signs: int = field(default=0, compare=False)
     notes: tuple[int, ...] = field(default=(), compare=False)
     stall_limit: str = field(default="", compare=False)
+    cause: str = field(default="", compare=False)
+    where: str = field(default="", compare=False)
 
     @property
     def was_killed(self) -> bool:
@@ -196,13 +224,16 @@ class Lost:
 
     def describe(self) -> str:
         """One line: how the process ended, with the signal's name and what it usually means."""
+        return f"{self._end()} on {self.where}" if self.where else self._end()
+
+    def _end(self) -> str:
         if self.stalled_s is not None:
             limit = f" ({self.stall_limit})" if self.stall_limit else ""
             return f"made no progress for {self.stalled_s:.1f} s and was killed{limit}"
         if self.start_error is not None:
             return f"could not be started ({self.start_error})"
         if self.exit_code is None:
-            return "died (its exit code is not known)"
+            return f"died ({self.cause or 'its exit code is not known'})"
         if self.exit_code >= 0:
             # What multiprocessing says of a process whose fork server is gone.
             hint = " or with its fork server" if self.exit_code == _NO_FORK_SERVER else ""
@@ -221,6 +252,29 @@ class Lost:
 
 
 Outcome = Success | Failed | Lost
+
+
+def outcome_of(packed: bytes) -> Success | Failed:
+    """How a call ended whose packed `Reply` has arrived.
+
+    Unpickling runs the user's code: what it raises is told like that code's other errors.
+    """
+    try:
+        reply: Reply = cloudpickle.loads(packed)
+    except Exception as error:  # noqa: BLE001 - told to the caller, which raises it
+        return Failed(describe_failure(error, {"while": "its answer was unpacked"}))
+    return Success(reply.value) if reply.failure is None else Failed(reply.failure)
+
+
+def warn_of_close(name: str, failure: Failure) -> None:
+    """Says that a servant could not be closed properly; nothing depends on it any more."""
+    _LOGGER.warning(
+        "%s was stopped, but closing it raised %s: %s\n%s",
+        name.capitalize(),
+        failure.type_name,
+        failure.message,
+        failure.traceback_text.rstrip(),
+    )
 
 
 def _why_killed(num_oom_kills: int | None) -> str:

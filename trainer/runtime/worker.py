@@ -1,9 +1,11 @@
 """The worker's side: what runs inside a worker process, and what it prints.
 
-The worker's side: what runs inside a worker process.
 A worker holds one *servant*, an object that a packed factory makes, and calls its methods as it is
 told:
 
+    ServantHost               makes and holds the servant; the same for the workers of every engine
+
+    of a local process:
     initialize(...)           the executor's initializer: signal handlers, parent watch, BLAS
     construct(factory)        unpacks the factory, calls it, keeps the servant
     call(method, arguments)   calls a method of the servant, answers with a packed Reply
@@ -45,6 +47,7 @@ from typing import Any, BinaryIO, Final, cast
 import cloudpickle
 
 from trainer.errors import DebuggerError, RunnerError
+from trainer.runtime.engine import NUM_NOTES, Signals, TakeOver
 from trainer.runtime.messages import Reply, describe_failure, pack
 from trainer.runtime.process_groups import lead_group
 from trainer.runtime.process_start import ImportPath
@@ -169,18 +172,10 @@ NO_DEBUGGER_HERE: Final = (
     "evaluation_num_env_runners=0 for evaluation. Both play the same episodes there."
 )
 _PR_SET_PDEATHSIG = 1
-NUM_NOTES: Final = 6
 
 
 class CallSignals(ctypes.Structure):
-    """What both sides tell each other, in shared memory, while a call is under way.
-
-    Attributes:
-        num_signs: raised by the servant while it makes progress.
-        must_end: set by the main process: a call without an end of its own is to end now.
-        notes: what the servant would like to have known if its process dies; what the numbers mean
-            is the servant's own.
-    """
+    """The `Signals` of a local process, in memory that both sides share."""
 
     num_signs: int
     must_end: bool
@@ -192,8 +187,52 @@ class CallSignals(ctypes.Structure):
     )
 
 
-TakeOver = Callable[[], object]
-"""What a new process calls first: it brings something of the main process along."""
+class ServantHost:
+    """Makes a servant, holds it, and calls its methods: bytes in, bytes out.
+
+    No error leaves it: each becomes a `Failure` in the packed `Reply`.
+    """
+
+    def __init__(self, signals: Signals | None = None) -> None:
+        """Holds no servant yet.
+
+        Args:
+            signals: what the servant is made with.
+        """
+        self._signals = signals
+        self._servant: Any = None
+
+    def construct(self, packed_factory: bytes) -> bytes:
+        """Makes the servant by calling the factory with the signals.
+
+        Returns:
+            a packed `Reply` with the servant's `report()`.
+        """
+        try:
+            factory: Callable[[Signals | None], Any] = unpack(packed_factory)
+            servant = factory(self._signals)
+            self._servant = servant
+            return _packed_reply(servant.report())
+        except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
+            return pack(Reply(failure=describe_failure(error)))
+        finally:
+            flush_output()
+
+    def call(self, method: str, packed_arguments: bytes) -> bytes:
+        """Calls `servant.method(*arguments)`.
+
+        Returns:
+            a packed `Reply`; the servant's `failure_context()` is added to what the method raises.
+        """
+        servant = self._servant
+        try:
+            arguments = unpack(packed_arguments)
+            return _packed_reply(getattr(servant, method)(*arguments))
+        except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
+            context = servant.failure_context() if servant else None
+            return pack(Reply(failure=describe_failure(error, context)))
+        finally:
+            flush_output()
 
 
 class _Process:
@@ -202,8 +241,7 @@ class _Process:
     The one object that is global, because calls are functions.
     """
 
-    servant: Any = None
-    signals: CallSignals | None = None
+    host = ServantHost()
 
 
 def initialize(
@@ -222,7 +260,7 @@ def initialize(
         take_over: called once the user's modules can be found; see `WorkerPool`.
     """
     prepare_process(import_path, take_over)
-    _Process.signals = signals
+    _Process.host = ServantHost(signals)
     die_with_parent(has_forkserver=has_forkserver)
 
 
@@ -313,38 +351,13 @@ def _let_forkserver_end() -> None:
 
 
 def construct(packed_factory: bytes) -> bytes:
-    """Makes the servant by calling the factory with the shared signals.
-
-    Returns:
-        a packed `Reply` with the servant's `report()`.
-    """
-    try:
-        factory: Callable[[CallSignals | None], Any] = unpack(packed_factory)
-        servant = factory(_Process.signals)
-        _Process.servant = servant
-        return _packed_reply(servant.report())
-    except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
-        return pack(Reply(failure=describe_failure(error)))
-    finally:
-        flush_output()
+    """Makes the servant of this process; see `ServantHost`."""
+    return _Process.host.construct(packed_factory)
 
 
 def call(method: str, packed_arguments: bytes) -> bytes:
-    """Calls `servant.method(*arguments)`.
-
-    Returns:
-        a packed `Reply`; the servant's `failure_context()` is added to what the method raises.
-    """
-    servant = _Process.servant
-    try:
-        arguments = unpack(packed_arguments)
-        return _packed_reply(getattr(servant, method)(*arguments))
-    except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
-        return pack(
-            Reply(failure=describe_failure(error, servant.failure_context() if servant else None))
-        )
-    finally:
-        flush_output()
+    """Calls a method of the servant of this process; see `ServantHost`."""
+    return _Process.host.call(method, packed_arguments)
 
 
 def end_in_order() -> bytes:

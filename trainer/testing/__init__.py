@@ -1,4 +1,4 @@
-"""Tools for tests, yours and ours: faults on purpose, leaks, small envs, checks of networks.
+"""Tools for tests, yours and ours: faults on purpose, an engine by script, leaks, envs, checks.
 
 docs/testing-faults.md shows a fault test. No other room of the library imports this one.
 """
@@ -15,6 +15,7 @@ from trainer.testing.envs import (
     TargetEnv,
     UnseededEnv,
 )
+from trainer.testing.fake_engine import FakeEngine, ScriptedFault
 from trainer.testing.faults import (
     Fault,
     FaultyCallback,
@@ -26,27 +27,50 @@ from trainer.testing.faults import (
     faulty_module,
     with_faults,
 )
+from trainer.testing.multi_agent_envs import (
+    AgentScript,
+    MultiAgentCartPole,
+    MultiAgentPendulum,
+    RepeatAfterMe,
+    RockPaperScissors,
+    ScriptedMultiAgentEnv,
+    ScriptedStep,
+    TwoStepGame,
+)
+from trainer.testing.multi_agent_replay import ReplayReport, check_replay
 from trainer.testing.processes import Kill, RandomKiller, is_process_alive, no_leaks, wait_until
 
 __all__ = [
+    "AgentScript",
     "ContinuousEnv",
     "CorridorEnv",
     "CountdownEnv",
     "FailingEnv",
+    "FakeEngine",
     "Fault",
     "FaultyCallback",
     "FaultyEnv",
     "HugeError",
     "InjectedFaultError",
     "Kill",
+    "MultiAgentCartPole",
+    "MultiAgentPendulum",
     "Parcel",
     "RandomKiller",
+    "RepeatAfterMe",
+    "ReplayReport",
     "RestlessEnv",
+    "RockPaperScissors",
+    "ScriptedFault",
+    "ScriptedMultiAgentEnv",
+    "ScriptedStep",
     "TargetEnv",
+    "TwoStepGame",
     "UnpicklableError",
     "UnseededEnv",
     "check_env_state",
     "check_module",
+    "check_replay",
     "faulty_module",
     "gradient_check",
     "is_process_alive",

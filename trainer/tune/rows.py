@@ -10,7 +10,7 @@ import numpy as np
 
 from trainer.metrics import ResultDict
 from trainer.metrics.options import nearest
-from trainer.metrics.rllib_names import OLD_KEYS
+from trainer.old_names import OLD_NAMES
 
 Row = Mapping[str, Any]
 """What a trial reported: a nested dict of plain values."""
@@ -33,7 +33,7 @@ def value_at(row: Row, key: str) -> Any:
         value = value[part]
     else:
         return value
-    if key.split("/")[0] in OLD_KEYS:
+    if key.split("/")[0] in OLD_NAMES.result_keys:
         return ResultDict(row).get(key, MISSING)
     return MISSING
 

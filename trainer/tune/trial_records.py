@@ -360,7 +360,8 @@ class TrialRecords:
         for number, record in self._records.items():
             rows = [ref.row_number for ref in wanted if ref.trial == number]
             names = [saved.name for saved in record.saved]
-            record.files.sweep(names, rows)
+            # What has its name already, and not its line in the journal, is adopted.
+            record.files.sweep([*names, *map(checkpoint_folder_name, rows)], rows)
 
     # ---- processes
 

@@ -221,15 +221,8 @@ class DQN(OffPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> DQNLearner:
         """The learner with the settings of `DQNConfig.training()`."""
-        config = self.config
         check_actions(self.learner_arguments(module_id)["module_spec"])
-        settings = DQNSettings(
-            **self.replay_settings(),
-            lr=config.lr,
-            adam_epsilon=config.adam_epsilon,
-            double_q=config.double_q,
-            td_error_loss_fn=config.td_error_loss_fn,
-        )
+        settings = DQNSettings.from_config(self.config)
         return DQNLearner(settings=settings, **self.learner_arguments(module_id))
 
 

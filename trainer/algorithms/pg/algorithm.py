@@ -132,13 +132,7 @@ class PG(OnPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> PGLearner:
         """The learner with the settings of `PGConfig.training()`."""
-        config = self.config
-        settings = PGSettings(
-            gamma=config.gamma,
-            lr=config.lr,
-            grad_clip=config.grad_clip,
-            grad_clip_by=config.grad_clip_by,
-        )
+        settings = PGSettings.from_config(self.config)
         return PGLearner(settings=settings, **self.learner_arguments(module_id))
 
     def make_postprocessing(self) -> ReturnPostprocessing:

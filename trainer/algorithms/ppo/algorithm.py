@@ -201,26 +201,7 @@ class PPO(OnPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> PPOLearner:
         """The learner with the settings of `PPOConfig.training()`."""
-        config = self.config
-        settings = PPOSettings(
-            gamma=config.gamma,
-            lr=config.lr,
-            num_epochs=config.num_epochs,
-            minibatch_size=config.minibatch_size,
-            shuffle_batch_per_epoch=config.shuffle_batch_per_epoch,
-            grad_clip=config.grad_clip,
-            grad_clip_by=config.grad_clip_by,
-            lambda_=config.lambda_,
-            use_critic=config.use_critic,
-            use_gae=config.use_gae,
-            use_kl_loss=config.use_kl_loss,
-            kl_coeff=config.kl_coeff,
-            kl_target=config.kl_target,
-            vf_loss_coeff=config.vf_loss_coeff,
-            entropy_coeff=config.entropy_coeff,
-            clip_param=config.clip_param,
-            vf_clip_param=config.vf_clip_param,
-        )
+        settings = PPOSettings.from_config(self.config)
         return PPOLearner(settings=settings, **self.learner_arguments(module_id))
 
     def make_postprocessing(self) -> AdvantagePostprocessing:

@@ -204,12 +204,5 @@ class SAC(OffPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> SACLearner:
         """The learner with the settings of `SACConfig.training()`."""
-        config = self.config
-        settings = SACSettings(
-            **self.replay_settings(),
-            lr=config.critic_lr,
-            actor_lr=config.actor_lr,
-            alpha_lr=config.alpha_lr,
-            target_entropy=config.target_entropy,
-        )
+        settings = SACSettings.from_config(self.config, lr=self.config.critic_lr)
         return SACLearner(settings=settings, **self.learner_arguments(module_id))

@@ -1,0 +1,267 @@
+"""Env runners on an engine whose faults are scripted: training ends with the same bytes.
+
+The engine is a stand-in in this process: if the group knew anything of processes, nothing here
+would run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from checkpoints import encode
+from trainer import EnvRunnerGroup, PPOConfig, RLlibCallback
+from trainer.algorithms import building
+from trainer.env_runners.env_runner import get_global_worker
+from trainer.errors import RunnerLostError
+from trainer.runner_group.records import RunnerPlace
+from trainer.testing import CountdownEnv, FakeEngine, ScriptedFault
+from trainer.testing.fake_engine import Kind
+
+_NUM_ITERATIONS: Final = 2
+
+
+class Reader(RLlibCallback):
+    """Has state that every episode changes, and logs."""
+
+    def __init__(self) -> None:
+        self.num_episodes = 0
+
+    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
+        self.num_episodes += 1
+        metrics_logger.log_value("length", len(episode))
+        assert get_global_worker() is not None
+
+    def get_state(self) -> dict[str, Any]:
+        return {"num_episodes": self.num_episodes}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.num_episodes = state["num_episodes"]
+
+
+def config_of(num_env_runners: int, **evaluation: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=4 // max(num_env_runners, 1),
+            observation_filter="MeanStdFilter",
+        )
+        .training(train_batch_size=80, minibatch_size=40, model={"fcnet_hiddens": [8]})
+        .evaluation(**evaluation)
+        .callbacks(Reader)
+        .debugging(seed=5)
+    )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is left of a training.
+
+    Attributes:
+        learnt: what does not depend on the number of runners, as bytes.
+        runners: where every slot and callback of the runners stands, as bytes.
+        metrics: of the last iteration's episodes.
+        num_restarts: of runners.
+    """
+
+    learnt: bytes
+    runners: bytes
+    metrics: bytes
+    num_restarts: int
+
+
+def trained(engine: FakeEngine | None, config: PPOConfig) -> Trained:
+    """Trains, with remote runners on that engine."""
+    with pytest.MonkeyPatch.context() as patch:
+        if engine is not None:
+            patch.setattr(building, "make_engine", lambda: engine)
+        with config.build_algo() as algo:
+            results = [algo.train() for _ in range(_NUM_ITERATIONS)]
+            state = algo.get_state()
+    sampled = {
+        key: results[-1]["env_runners"][key]
+        for key in ("episode_return_mean", "num_episodes_lifetime", "length")
+    }
+    return Trained(
+        encode([state["learner"], state["connectors"]]),
+        encode(state["env_runners"]),
+        encode(sampled),
+        results[-1]["fault_tolerance"]["num_remote_worker_restarts"],
+    )
+
+
+@contextmanager
+def stopped_at_the_end(group: EnvRunnerGroup) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        group.stop()
+
+
+FAULTS: Final[dict[str, Sequence[ScriptedFault]]] = {
+    "dies before it begins": [ScriptedFault("die", method="sample")],
+    "dies in the middle": [ScriptedFault("die", method="sample", at_sign=7)],
+    "dies again and again": [
+        ScriptedFault("die", place="env runner 2", method="sample", at_sign=sign)
+        for sign in (3, 6, 9)
+    ],
+    "dies while it is put back": [
+        ScriptedFault("die", place="env runner 1", method="sample"),
+        ScriptedFault("die", place="env runner 1", method="start", call=2),
+    ],
+    "both die": [
+        ScriptedFault("die", place=f"env runner {index}", method="sample", at_sign=index)
+        for index in (1, 2)
+    ],
+    "hangs": [ScriptedFault("hang", method="sample", at_sign=9)],
+    "is slow": [ScriptedFault("delay", method="sample", at_sign=9, seconds=30.0)],
+    "its answer is lost": [ScriptedFault("lose_answer", method="sample")],
+    "its answer cannot be unpickled": [ScriptedFault("break_answer", method="sample")],
+    "cannot be started again": [
+        ScriptedFault("lose_answer", place="env runner 1", method="sample"),
+        ScriptedFault("not_start", place="env runner 1", call=2),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Trained:
+    """What two runners come to that nothing happens to."""
+    return trained(FakeEngine(), config_of(2))
+
+
+def expect_equal(found: Trained, expected: Trained) -> None:
+    assert found.learnt == expected.learnt
+    assert found.runners == expected.runners
+    assert found.metrics == expected.metrics
+
+
+def test_runners_on_a_scripted_engine_learn_what_those_of_this_process_do(
+    undisturbed: Trained,
+) -> None:
+    local = trained(None, config_of(0))
+    assert (undisturbed.learnt, undisturbed.metrics) == (local.learnt, local.metrics)
+    assert undisturbed.num_restarts == 0
+
+
+@pytest.mark.process
+def test_runners_on_a_scripted_engine_learn_what_processes_do(undisturbed: Trained) -> None:
+    expect_equal(trained(None, config_of(2)), undisturbed)
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_whatever_happens_to_runners_training_ends_with_the_same_bytes(
+    undisturbed: Trained, what: str
+) -> None:
+    engine = FakeEngine(*FAULTS[what])
+    found = trained(engine, config_of(2))
+    assert len(engine.struck) == sum(fault.times for fault in FAULTS[what])
+    is_repaired = not any(fault.kind == "delay" for fault in FAULTS[what])
+    assert found.num_restarts == is_repaired * len(engine.struck)
+    expect_equal(found, undisturbed)
+
+
+def test_without_putting_runners_back_a_death_would_change_the_bytes(
+    undisturbed: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = RunnerPlace.bootstrap
+
+    def without_positions(place: RunnerPlace, weights: Any) -> Any:
+        made = bootstrap(place, weights)
+        return replace(made, sync=replace(made.sync, positions=None))
+
+    monkeypatch.setattr(RunnerPlace, "bootstrap", without_positions)
+    fault = ScriptedFault("lose_answer", method="sample", call=2)
+    assert trained(FakeEngine(fault), config_of(2)).runners != undisturbed.runners
+
+
+def random_script(seed: int) -> list[ScriptedFault]:
+    """Faults of all kinds, at calls and signs that follow from the seed."""
+    rng = np.random.default_rng(seed)
+    kinds: list[Kind] = ["die", "hang", "delay", "lose_answer", "break_answer"]
+    return [
+        ScriptedFault(
+            kinds[int(rng.integers(len(kinds)))],
+            place=f"env runner {rng.integers(1, 3)}",
+            call=int(rng.integers(1, 8)),
+            at_sign=int(rng.integers(0, 15)),
+            seconds=float(rng.exponential(20.0)),
+        )
+        for _ in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(3), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 200)]]
+)
+def test_whatever_a_seed_lets_happen_training_ends_with_the_same_bytes(
+    undisturbed: Trained, seed: int
+) -> None:
+    expect_equal(trained(FakeEngine(*random_script(seed)), config_of(2)), undisturbed)
+
+
+def test_the_clock_that_a_hanging_runner_is_judged_by_is_the_engines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = FakeEngine(ScriptedFault("hang", method="sample"))
+    begun_s = time.monotonic()
+    trained(engine, config_of(2).env_runners(sample_timeout_s=3600.0))
+    assert engine.now_s() > 3600.0
+    assert time.monotonic() - begun_s < 60.0
+    assert "made no progress for 3600.0 s and was killed (sample_timeout_s=3600.0)" in caplog.text
+
+
+@pytest.mark.parametrize("duration", [4, "auto"])
+def test_an_evaluation_goes_on_while_the_main_process_learns(duration: int | str) -> None:
+    config = config_of(
+        2,
+        evaluation_interval=1,
+        evaluation_num_env_runners=1,
+        evaluation_duration=duration,
+        evaluation_parallel_to_training=True,
+    )
+    engine = FakeEngine(ScriptedFault("die", place="evaluation env runner 1", method="sample"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "make_engine", lambda: engine)
+        with config.build_algo() as algo:
+            result = algo.train()
+    assert len(engine.struck) == 1
+    played = result["evaluation"]["env_runners"]["num_episodes"]
+    assert played == 4 if duration == 4 else played >= 1
+
+
+def test_runners_that_may_not_be_replaced_are_given_up() -> None:
+    engine = FakeEngine(ScriptedFault("die", method="sample"))
+    config = config_of(2).fault_tolerance(restart_failed_env_runners=False)
+    with pytest.raises(RunnerLostError, match="restart_failed_env_runners=False"):
+        trained(engine, config)
+
+
+def test_users_functions_run_on_any_engine() -> None:
+    engine = FakeEngine(ScriptedFault("die", place="env runner 1", method="apply"))
+    group = EnvRunnerGroup(config=config_of(0), num_env_runners=2, engine=engine)
+    with stopped_at_the_end(group):
+        assert group.foreach_env_runner(lambda runner: runner.worker_index) == [1, 2]
+        assert group.foreach_env_runner(lambda runner: get_global_worker() is runner) == [True] * 2
+        assert group.env_runner_pids() == {}
+    assert [name for name, *_ in engine.struck] == ["env runner 1"]
+    assert not any(place.is_running for place in engine.places.values())
+
+
+def test_what_a_call_may_take_is_measured_by_the_engines_clock() -> None:
+    engine = FakeEngine(ScriptedFault("hang", place="env runner 1", method="apply"))
+    group = EnvRunnerGroup(config=config_of(0), num_env_runners=2, engine=engine)
+    with stopped_at_the_end(group):
+        answers = group.foreach_env_runner(
+            lambda runner: runner.worker_index, timeout_seconds=1800.0
+        )
+        assert answers == [None, 2]
+        assert engine.now_s() > 1800.0

@@ -1,0 +1,144 @@
+"""Random episodes of several agents, cut anywhere: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from typing import Any, Final
+
+import pytest
+
+from checkpoints import decode, encode
+from tests.multi_agent_scripts import chunks_of, played, random_script, rows_of_all
+from trainer import MultiAgentEpisode
+from trainer.testing import AgentScript
+
+SEED: Final = 20_260_101
+NUM_EPISODES: Final = 10_000
+NUM_SAMPLED: Final = 40
+
+
+def random_cuts(rng: random.Random, script: AgentScript) -> set[int]:
+    return {t for t in range(len(script.steps)) if rng.random() < 0.4}
+
+
+def late_by_agent(chunks: list[MultiAgentEpisode]) -> dict[Any, float]:
+    return dict(chunks[-1].rewards_after_end)
+
+
+def check_nothing_is_lost(number: int) -> None:
+    """E24: rows, rewards, returns and ends are those of the episode that was never cut."""
+    rng = random.Random(SEED + number)
+    script = random_script(rng)
+    whole = played(script)
+    chunks = list(chunks_of(script, random_cuts(rng, script), lookback=rng.randint(0, 3)))
+    last = chunks[-1]
+    for chunk in chunks:
+        chunk.validate()
+    paid = [reward for answer in script.steps for reward in answer.rewards.values()]
+    assert whole.get_return() == last.get_return() == math.fsum(paid)
+    assert whole.get_agent_returns() == last.get_agent_returns()
+    for agent, total in whole.get_agent_returns().items():
+        own = [answer.rewards[agent] for answer in script.steps if agent in answer.rewards]
+        assert total == math.fsum(own)
+    assert math.fsum(whole.get_agent_returns().values()) == pytest.approx(whole.get_return())
+    assert whole.ended_agents == last.ended_agents
+    assert whole.get_terminateds() == last.get_terminateds()
+    assert whole.get_truncateds() == last.get_truncateds()
+    assert dict(whole.reward_before_start) == dict(last.reward_before_start)
+    assert sum(len(chunk) for chunk in chunks) == len(whole) == last.env_t
+    assert sum(chunk.agent_steps() for chunk in chunks) == whole.agent_steps()
+    late = set(late_by_agent(chunks))
+    cut_rows, whole_rows = rows_of_all(chunks), rows_of_all([whole])
+    assert cut_rows.keys() == whole_rows.keys()
+    for agent, all_rows in whole_rows.items():
+        if agent in late:  # the last row went out before its reward did
+            assert [row[:2] for row in all_rows] == [row[:2] for row in cut_rows[agent]]
+        else:
+            assert all_rows == cut_rows[agent]
+    check_open_rows(chunks)
+
+
+def check_open_rows(chunks: list[MultiAgentEpisode]) -> None:
+    """What an agent waits with at a cut is what the next chunk completes or waits with."""
+    for first, second in itertools.pairwise(chunks):
+        assert first.num_agent_steps_carried_over == len(first.hanging)
+        for agent, (_, action, _, _) in first.hanging.items():
+            assert second.get_actions(0, agent, env_steps=False) == {agent: action}
+            if len(second):
+                assert second.get_actions(0, agent) == {agent: action}
+
+
+def check_cut_and_join_is_the_identity(number: int) -> None:
+    """E25, on the way also through plain data (E28)."""
+    rng = random.Random(SEED + number)
+    script = random_script(rng)
+    chunks = list(chunks_of(script, random_cuts(rng, script), lookback=rng.randint(0, 3)))
+    if rng.random() < 0.5:
+        restored = [decode(encode(chunk.get_state())) for chunk in chunks]
+        chunks = [MultiAgentEpisode.from_state(state) for state in restored]
+    first, *others = chunks
+    for chunk in others:
+        first.concat_episode(chunk)
+    assert encode(first.get_state()) == encode(played(script).get_state())
+
+
+def check_getters_agree(number: int) -> None:
+    """The list over env steps and the dict by agent hold the same items."""
+    rng = random.Random(SEED + number)
+    script = random_script(rng)
+    for chunk in chunks_of(script, random_cuts(rng, script), lookback=2):
+        for getter in (
+            chunk.get_observations,
+            chunk.get_actions,
+            chunk.get_rewards,
+            chunk.get_infos,
+        ):
+            by_step = getter(return_list=True)
+            assert by_step == [getter(index) for index in range(len(by_step))]
+            gathered: dict[Any, list[Any]] = {}
+            for row in by_step:
+                for agent, item in row.items():
+                    gathered.setdefault(agent, []).append(item)
+            assert getter() == gathered
+
+
+CHECKS = [check_nothing_is_lost, check_cut_and_join_is_the_identity, check_getters_agree]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_sample_of_random_episodes(check: Any) -> None:
+    for number in range(NUM_SAMPLED):
+        check(number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_ten_thousand_random_episodes(check: Any) -> None:
+    for number in range(NUM_EPISODES):
+        check(number)
+
+
+def test_random_scripts_have_all_cases_of_a_step() -> None:
+    """A control of the generator: what it never makes would be tested nowhere."""
+    found: Counter[str] = Counter()
+    for number in range(200):
+        rng = random.Random(SEED + number)
+        script = random_script(rng)
+        chunks = list(chunks_of(script, random_cuts(rng, script)))
+        found["cut in a gap"] += any(chunk.hanging for chunk in chunks[:-1])
+        found["before its start"] += bool(chunks[-1].reward_before_start)
+        found["after its end"] += any(chunk.num_rewards_after_end for chunk in chunks)
+        found["unlearnt"] += any(chunk.num_rewards_after_end_unlearnt for chunk in chunks)
+        found["truncated unseen"] += any(
+            chunk.num_truncations_without_observation for chunk in chunks
+        )
+        found["empty step"] += any(chunk.num_empty_steps for chunk in chunks)
+        found["done"] += chunks[-1].is_done
+        found["running"] += not chunks[-1].is_done
+        found["never came"] += any(
+            agent not in chunks[-1].get_terminateds() for agent in script.agents
+        )
+    assert min(found.values()) >= 5, found

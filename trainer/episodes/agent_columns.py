@@ -1,0 +1,394 @@
+"""Reading what agents saw, did and got: by env step, or by each agent's own steps.
+
+Row k of an agent lies at the env step at which it acted, which is that of its observation k. So an
+action and the reward that it led to are found at the same index, however long the agent waited for
+its next observation. An open row is the newest row in both ways of counting.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NoReturn
+
+from trainer.agent_ids import canonical_order, listed, nearest_agent
+from trainer.episodes import nested
+from trainer.episodes.agent_ledger import AgentLedger, AgentLine
+from trainer.episodes.lookback_buffer import (
+    Indices,
+    InfoBuffer,
+    LookbackBuffer,
+    clipped,
+    is_one_index,
+    position,
+    positions,
+    whole_number,
+)
+from trainer.errors import EpisodeError, EpisodeIndexError, UnknownOutputError
+from trainer.types import AgentId
+
+ColumnName = Literal["observations", "infos", "actions", "rewards", "outputs"]
+
+_WITH_LAST: Final = ("observations", "infos")
+"""Columns that have an item for the newest env step, too."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """One column of one agent.
+
+    Attributes:
+        items: of the agent, the open row included.
+        shown_at: the env step of each item, ascending.
+    """
+
+    items: LookbackBuffer
+    shown_at: Sequence[int]
+
+    @functools.cached_property
+    def place_at(self) -> dict[int, int]:
+        """The position of the item of each env step."""
+        return {env_t: place for place, env_t in enumerate(self.shown_at)}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a getter was asked; see `MultiAgentEpisode.get_observations` for the meaning."""
+
+    indices: Indices = None
+    agent_ids: Any = None
+    env_steps: bool = True
+    neg_index_as_lookback: bool = False
+    fill: Any = None
+    one_hot_discrete: bool = False
+    return_list: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Options of a single agent's getter; infos and rewards have no one-hot codes."""
+        coded = {"one_hot_discrete": True} if self.one_hot_discrete else {}
+        return {"fill": self.fill, **coded}
+
+
+class AgentColumns:
+    """The columns of a ledger, for getters; holds no data."""
+
+    def __init__(self, ledger: AgentLedger) -> None:
+        self._ledger = ledger
+
+    def table(self) -> str:
+        """One line per env step of the chunk: observations, actions, rewards, ends."""
+        actions = self.read("actions", Question(return_list=True))
+        rewards = self.read("rewards", Question(return_list=True))
+        ends = self._ledger.ends
+        lines = []
+        for step, seen in enumerate(self.read("observations", Question(return_list=True))):
+            env_t = self._ledger.env_t_started + step
+            parts = [f"t={env_t}", f"observed {_shown(seen)}"]
+            if step < len(actions):
+                parts += [f"acted {_shown(actions[step])}", f"earned {_shown(rewards[step])}"]
+            for agent in canonical_order(seen.keys() & ends.keys()):
+                if ends[agent].env_t == env_t:
+                    flags = "T" * ends[agent].terminated + "U" * ends[agent].truncated
+                    parts.append(f"ended {agent!r}: {flags}")
+            lines.append(" | ".join(parts))
+        return "\n".join(lines)
+
+    # Which agents.
+
+    def chosen(self, agent_ids: Any) -> list[AgentId] | None:
+        """The agents that were named, canonical order; None if none were.
+
+        Raises:
+            EpisodeError: one of them is not known.
+        """
+        if agent_ids is None:
+            return None
+        one = isinstance(agent_ids, str) or not isinstance(agent_ids, Iterable)
+        return [self.known_id(agent) for agent in ([agent_ids] if one else agent_ids)]
+
+    def known_id(self, agent: Any) -> AgentId:
+        """The id of an agent that the episode knows.
+
+        Raises:
+            EpisodeError: it does not know it.
+        """
+        known = {each: each for each in self._ledger.known()}
+        try:
+            own = known.get(agent)
+        except TypeError:  # what cannot be a key
+            own = None
+        if own is None or isinstance(agent, bool):
+            raise EpisodeError(
+                f"There is no agent {agent!r:.80} in episode {self._ledger.id_!r}; it has "
+                f"{listed(known)}.{nearest_agent(agent, known)} Name agents as the env does."
+            )
+        return own
+
+    # Reading.
+
+    def read(self, column: ColumnName, question: Question, *, key: str | None = None) -> Any:
+        """The answer of a getter.
+
+        Args:
+            column: which column.
+            question: what was asked.
+            key: the name of the extra output, for "outputs".
+
+        Raises:
+            EpisodeError: an agent is not known.
+            EpisodeIndexError: an index is none, or lies outside.
+            ValueError: a list over env steps of agents' own steps.
+        """
+        if question.return_list and not question.env_steps:
+            raise EpisodeError(
+                "A getter was called with env_steps=False and return_list=True: the agents' own "
+                "steps do not stand side by side, so no list over them exists. Leave one of the "
+                "two out."
+            )
+        named = self.chosen(question.agent_ids)
+        by_env_step = question.env_steps
+        agents = named if named is not None else self._agents_of(column, by_env_step=by_env_step)
+        tracks = {
+            agent: self._track(agent, column, key, by_env_step=by_env_step) for agent in agents
+        }
+        if not by_env_step:
+            return self._by_own_step(tracks, question, is_named=named is not None)
+        total = self._ledger.env_t - self._ledger.env_t_started + self._ledger.lookback
+        total += column in _WITH_LAST
+        if question.return_list:
+            return self._as_list(tracks, question, total)
+        return self._by_env_step(tracks, question, total)
+
+    def outputs(self, question: Question, *, key: str | None) -> Any:
+        """The answer of `get_extra_model_outputs`.
+
+        Raises:
+            UnknownOutputError: no agent has an output of that name.
+        """
+        names = self._output_names()
+        if key is None:
+            answers = {name: self.read("outputs", question, key=name) for name in names}
+            return _by_agent(answers, is_list=question.return_list)
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise UnknownOutputError(
+                f"No agent of episode {self._ledger.id_!r} has an extra output {key!r}{hint}. "
+                f"There are {names}. Outputs appear with the first action that brings them."
+            )
+        return self.read("outputs", question, key=key)
+
+    def _output_names(self) -> list[str]:
+        names: set[str] = set()
+        for line in self._ledger.lines.values():
+            names.update(line.episode.extra_model_outputs)
+            names.update(line.open.outputs if line.open is not None else ())
+        return sorted(names)
+
+    def _agents_of(self, column: ColumnName, *, by_env_step: bool) -> list[AgentId]:
+        agents = set(self._ledger.lines)
+        if column == "infos" and by_env_step:
+            for told in self._ledger.infos.values():
+                agents.update(agent for agent in told if agent in self._ledger.known())
+        return canonical_order(agents)
+
+    # One column of one agent.
+
+    def items(self, agent: AgentId, column: ColumnName) -> LookbackBuffer:
+        """The agent's own items of a column, the open row included; not to be changed."""
+        return self._track(agent, column, None, by_env_step=False).items
+
+    def _track(
+        self, agent: AgentId, column: ColumnName, key: str | None, *, by_env_step: bool
+    ) -> Track:
+        line = self._ledger.lines.get(agent)
+        if column == "infos" and by_env_step:
+            return self._all_infos(agent, line)
+        if line is None:
+            return Track(LookbackBuffer(space=self._space(agent, column)), ())
+        shown_at = line.shown_at(self._ledger.env_t_started)
+        if column == "observations":
+            return Track(line.episode.observations, shown_at)
+        if column == "infos":
+            return Track(line.episode.infos, shown_at)
+        items = _with_open_row(line, column, key)
+        return Track(items, shown_at[: items.total])
+
+    def _space(self, agent: AgentId, column: ColumnName) -> Any:
+        spaces = {
+            "observations": self._ledger.observation_spaces,
+            "actions": self._ledger.action_spaces,
+        }
+        return spaces.get(column, {}).get(agent)
+
+    def _all_infos(self, agent: AgentId, line: AgentLine | None) -> Track:
+        """The infos of an agent, those without an observation included."""
+        found: dict[int, Any] = {}
+        if line is not None:
+            shown_at = line.shown_at(self._ledger.env_t_started)
+            found.update(zip(shown_at, line.episode.infos.data, strict=True))
+        for env_t, told in self._ledger.infos.items():
+            if agent in told:
+                found[env_t] = told[agent]
+        when = sorted(found)
+        return Track(InfoBuffer([found[env_t] for env_t in when]), when)
+
+    # By env step.
+
+    def _places(self, question: Question, total: int) -> list[int]:
+        """The env steps that are asked for, as positions; see `trainer.episodes.indexing`.
+
+        Raises:
+            EpisodeIndexError: one of them lies outside and nothing stands in for it.
+        """
+        lookback, flag = self._ledger.lookback, question.neg_index_as_lookback
+        indices = question.indices
+        if is_one_index(indices):
+            index = whole_number(indices)
+            places: Any = [
+                position(index, total=total, lookback=lookback, neg_index_as_lookback=flag)
+            ]
+        else:
+            several: Any = slice(None) if indices is None else indices
+            places = positions(several, total=total, lookback=lookback, neg_index_as_lookback=flag)
+        if question.fill is not None:
+            return list(places)
+        if isinstance(places, range):
+            return list(clipped(places, total))
+        for number, place in enumerate(places):
+            if not 0 <= place < total:
+                self._refuse_index(indices, number, total)
+        return list(places)
+
+    def _refuse_index(self, indices: Any, number: int, total: int) -> NoReturn:
+        index = indices if is_one_index(indices) else indices[number]
+        lookback = self._ledger.lookback
+        raise EpisodeIndexError(
+            f"Index {index!r} lies outside the data of episode {self._ledger.id_!r}: {lookback} "
+            f"env steps of look-back and {total - lookback} from step 0 on. Use one of them, or "
+            "let a getter give a stand-in with `fill=`."
+        )
+
+    def _own_places(self, track: Track, places: list[int], total: int) -> list[int]:
+        """The agent's own positions at env steps; `track.items.total` where `fill` stands in."""
+        first = self._ledger.env_t_started - self._ledger.lookback
+        found = []
+        for place in places:
+            if not 0 <= place < total:
+                found.append(track.items.total)
+            elif first + place in track.place_at:
+                found.append(track.place_at[first + place])
+        return found
+
+    def _by_env_step(self, tracks: dict[AgentId, Track], question: Question, total: int) -> Any:
+        places = self._places(question, total)
+        one = is_one_index(question.indices)
+        answer = {}
+        for agent, track in tracks.items():
+            found = self._own_places(track, places, total)
+            if found:
+                picked = found[0] if one else found
+                answer[agent] = _picked(track.items, picked, question)
+        return answer
+
+    def _as_list(self, tracks: dict[AgentId, Track], question: Question, total: int) -> Any:
+        rows: list[dict[AgentId, Any]] = []
+        for place in self._places(question, total):
+            row = {}
+            for agent, track in tracks.items():
+                found = self._own_places(track, [place], total)
+                if found:
+                    row[agent] = _picked(track.items, found[0], question)
+            rows.append(row)
+        return rows
+
+    # By own step.
+
+    def _by_own_step(
+        self, tracks: dict[AgentId, Track], question: Question, *, is_named: bool
+    ) -> Any:
+        indices = question.indices
+        one = is_one_index(indices)
+        if one:
+            whole_number(indices)
+        elif indices is not None:  # what is no index is an error, also if no agent is there
+            positions(indices, total=0, lookback=0, neg_index_as_lookback=False)  # type: ignore[arg-type]
+        answer = {}
+        for agent, track in tracks.items():
+            try:
+                items = track.items.get(
+                    indices,
+                    neg_index_as_lookback=question.neg_index_as_lookback,
+                    **question.options(),
+                )
+            except EpisodeIndexError as cause:
+                if is_named:
+                    raise EpisodeIndexError(f"Agent {agent!r}: {cause}") from cause
+                continue
+            if one or is_named or _count(items):
+                answer[agent] = items
+        return answer
+
+
+def _picked(items: LookbackBuffer, where: int | list[int], question: Question) -> Any:
+    """Items at positions, look-back counted."""
+    lookback = items.lookback
+    if isinstance(where, list):
+        start, stop = where[0], where[-1] + 1
+        is_whole = where == list(range(start, stop)) and stop <= items.total
+        # A slice of an array is a view; a list of indices would copy.
+        indices: Any = (
+            slice(start - lookback, stop - lookback)
+            if is_whole
+            else [place - lookback for place in where]
+        )
+    else:
+        indices = where - lookback
+    return items.get(indices, neg_index_as_lookback=True, **question.options())
+
+
+def _with_open_row(line: AgentLine, column: ColumnName, key: str | None) -> LookbackBuffer:
+    """A column of rows with the open one at its end."""
+    episode, row = line.episode, line.open
+    if column == "outputs":
+        buffer = episode.extra_model_outputs.get(key or "", LookbackBuffer())
+        if row is None or key is None or key not in row.outputs:
+            return buffer
+        item = row.outputs[key]
+    else:
+        buffer = episode.actions if column == "actions" else episode.rewards
+        if row is None:
+            return buffer
+        item = row.action if column == "actions" else row.reward
+    if isinstance(buffer.data, list):
+        data: Any = [*buffer.data, item]
+    else:
+        data = nested.stack([item], name=column)
+        data = nested.concatenate(buffer.data, data) if buffer.total else data
+    return LookbackBuffer(data, lookback=buffer.lookback, space=buffer.space)
+
+
+def _by_agent(answers: dict[str, Any], *, is_list: bool) -> Any:
+    """From {name: {agent: value}} to {agent: {name: value}}, or a list of such."""
+    if is_list:
+        columns = list(answers.values())
+        steps = len(columns[0]) if columns else 0
+        return [
+            _by_agent({name: answers[name][step] for name in answers}, is_list=False)
+            for step in range(steps)
+        ]
+    agents = canonical_order({agent for values in answers.values() for agent in values})
+    return {
+        agent: {name: values[agent] for name, values in answers.items() if agent in values}
+        for agent in agents
+    }
+
+
+def _count(items: Any) -> int:
+    return len(items) if isinstance(items, list) else nested.batch_length(items)
+
+
+def _shown(by_agent: dict[AgentId, Any]) -> str:
+    return ", ".join(f"{agent!r}: {by_agent[agent]!r:.60}" for agent in by_agent) or "–"

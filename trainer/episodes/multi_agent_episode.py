@@ -1,0 +1,897 @@
+"""The record of an episode of several agents, or of one chunk of it.
+
+The cases of a step and every sum are in `agent_ledger.py`, reading in `agent_columns.py`, cutting
+and joining in `agent_parts.py`, plain data in `multi_agent_state.py`.
+"""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from checkpoints.arguments import checked_methods
+from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, AgentIds, canonical_order
+from trainer.episodes import agent_parts, multi_agent_state
+from trainer.episodes.agent_columns import AgentColumns, Question
+from trainer.episodes.agent_ledger import AgentLedger, RewardsAfterEnd
+from trainer.episodes.agent_table import (
+    STEP_PARTS,
+    AgentTable,
+    check_dicts,
+    given_agents,
+    given_lookback,
+    make_lookback,
+)
+from trainer.episodes.episode_state import (
+    MOVED_BY_CUT,
+    USER_DATA,
+    copied_containers,
+    copied_state,
+    deep_copied,
+    shared_state,
+    weak_player,
+)
+from trainer.episodes.growing_episode import Stopwatch
+from trainer.episodes.lookback_buffer import Indices, InfoBuffer
+from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.errors import EpisodeError
+from trainer.metrics.statistic import rounded_sum
+from trainer.types import AgentId, Array, ModuleId, State
+
+MappingFunction = Callable[[AgentId, "MultiAgentEpisode"], ModuleId]
+
+SKIPPED: Final = "S"
+"""Stands in `env_t_to_agent_t` for env steps at which an agent was not observed."""
+
+_JUDGE_THEMSELVES: Final = (
+    *("__init__", "add_env_reset", "add_env_step", "module_for", "assign_modules"),
+    *("agent_steps_of", "agent_t_to_env_t", "get_observations", "get_infos", "get_actions"),
+    *("get_rewards", "get_extra_model_outputs", "get_common_infos"),
+)
+
+
+@checked_methods(but=_JUDGE_THEMSELVES)
+class MultiAgentEpisode:
+    """What several agents saw, did and got in one env, in one episode or in one chunk of it.
+
+    It is made of one `SingleAgentEpisode` per agent that was observed, and of a clock: the env
+    steps of each agent's observations. docs/multi-agent.md has the table of all cases of a step.
+
+    Life: `add_env_reset()` once, `add_env_step()` per env step until `is_done`; a running episode
+    may be `cut()`, which ends this chunk and returns the chunk that goes on; `to_numpy()` when
+    nothing more is added.
+
+    Of the whole episode, earlier chunks included, are: all returns, `env_t`, `ended_agents`,
+    `get_duration_s()`, all data of users. Of this chunk only are: the columns, `len()` (which is
+    `env_t - env_t_started`), the counts, `chunk_return()`.
+
+    Attributes:
+        id_: the same for all chunks of an episode.
+        number: one int per episode of a run, the same in every process and after a restore; None
+            outside a run.
+        is_numpy: whether the columns of the agents are arrays.
+        custom_data: free for users. A cut leaves a deep copy in the finished chunk.
+        user_data: free for users, never copied. A cut moves it on.
+        custom_metrics: {name: number}, reported when the episode ends. A cut moves it on.
+        hist_data: {name: list of numbers}, reported when the episode ends. A cut moves it on.
+        media: {name: anything}. A cut moves it on.
+        temporary_data: {key: list}, see `add_temporary_timestep_data`. A cut moves it on.
+        stopwatch: the time played; its clock can be replaced in tests.
+        task: what the env was to do when the first step was made; None for envs without tasks.
+        agent_to_module_mapping_fn: gives the module of an agent that has none yet, called as
+            `fn(agent_id, episode)`; no part of the state.
+        env_id: the index of the sub-env that is played, or None.
+    """
+
+    env_id: int | None = None
+    _player: weakref.ref[Any] | None = None
+
+    def __init__(
+        self,
+        id_: str | None = None,
+        *,
+        observations: Sequence[Mapping[Any, Any]] | None = None,
+        observation_space: Mapping[Any, Any] | None = None,
+        infos: Sequence[Mapping[Any, Any]] | None = None,
+        actions: Sequence[Mapping[Any, Any]] | None = None,
+        action_space: Mapping[Any, Any] | None = None,
+        rewards: Sequence[Mapping[Any, Any]] | None = None,
+        terminateds: bool | Mapping[Any, bool] = False,
+        truncateds: bool | Mapping[Any, bool] = False,
+        extra_model_outputs: Sequence[Mapping[Any, Any]] | None = None,
+        env_t_started: int | None = None,
+        agent_t_started: Mapping[Any, int] | None = None,
+        len_lookback_buffer: int | Literal["auto"] = "auto",
+        agent_episode_ids: Mapping[Any, str] | None = None,
+        agent_module_ids: Mapping[Any, ModuleId] | None = None,
+        agent_to_module_mapping_fn: MappingFunction | None = None,
+        possible_agents: Iterable[AgentId] | None = None,
+        rewards_after_end: RewardsAfterEnd = "credit",
+        number: int | None = None,
+    ) -> None:
+        """An empty episode, or one with data, which is checked as if it were played.
+
+        Args:
+            id_: None draws a random one.
+            observations: {agent: observation} per env step, one more than actions.
+            observation_space: {agent: space}; enables `fill` and one-hot codes.
+            infos: {agent: info} per observation; None means none.
+            actions: {agent: action} per env step.
+            action_space: {agent: space}; enables `fill` and one-hot codes.
+            rewards: {agent: reward} per env step.
+            terminateds: True for all; or {agent: whether it reached a final state}, which takes
+                effect with the agent's last observation, or, if it acted upon that, with the last
+                env step.
+            truncateds: ditto, by a limit.
+            extra_model_outputs: {agent: {name: item}} per env step.
+            env_t_started: the number of env steps before the first one that is not look-back; None
+                means as many as are look-back.
+            agent_t_started: {agent: own steps before this chunk}; others have as many as they have
+                rows of look-back.
+            len_lookback_buffer: how many of the given env steps are look-back, at most all; "auto"
+                means all.
+            agent_episode_ids: {agent: id of its episode}; others get `<id_>/<agent>`.
+            agent_module_ids: {agent: module id}, as far as known.
+            agent_to_module_mapping_fn: see the class.
+            possible_agents: all that can ever appear; the episode ends when all of them have ended.
+                None takes those of `observation_space`. If these are not given either, only
+                `__all__` ends the episode.
+            rewards_after_end: what becomes of rewards for agents that have ended: "credit" adds
+                them to the agent's last row if this chunk has it; "error" refuses them.
+            number: see the class.
+
+        Raises:
+            EpisodeError: the data do not fit together.
+            EnvContractError: the data are none that an env may give.
+        """
+        id_ = uuid.uuid4().hex if id_ is None else id_
+        possible = given_agents(possible_agents, observation_space, agent_module_ids, id_)
+        lookback = given_lookback(len_lookback_buffer, len(actions or rewards or ()), id_)
+        started = lookback if env_t_started is None else env_t_started
+        self.number = number
+        self.agent_to_module_mapping_fn = agent_to_module_mapping_fn
+        self.task: Any = None
+        self.stopwatch = Stopwatch()
+        self._start_empty_user_data()
+        self._take_ledger(
+            AgentLedger(
+                id_,
+                possible=possible,
+                rewards_after_end=rewards_after_end,
+                observation_spaces=observation_space,
+                action_spaces=action_space,
+                modules=agent_module_ids,
+                episode_ids=agent_episode_ids,
+                env_t=started - lookback,
+            )
+        )
+        if observations is None and actions is None and rewards is None and infos is None:
+            return
+        table = AgentTable(observations, infos, actions, rewards, extra_model_outputs, id_=id_)
+        table.set_flags(terminateds, truncateds)
+        table.play(self, self._ledger, lookback=lookback)
+        make_lookback(self._ledger, lookback, agent_t_started or {})
+        self.stopwatch.stop()
+
+    def _take_ledger(self, ledger: AgentLedger) -> None:
+        self._ledger = ledger
+        self._columns = AgentColumns(ledger)
+
+    def _start_empty_user_data(self) -> None:
+        self.custom_data: dict[Any, Any] = {}
+        self.user_data: dict[Any, Any] = {}
+        self.custom_metrics: dict[str, Any] = {}
+        self.hist_data: dict[str, list[Any]] = {}
+        self.media: dict[str, Any] = {}
+        self.temporary_data: dict[str, list[Any]] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"MultiAgentEpisode(id_={self.id_!r}, env_t={self.env_t_started}..{self.env_t}, "
+            f"agents={self.agent_ids!r}, is_done={self.is_done}, "
+            f"get_return()={self.get_return():g})"
+        )
+
+    def __len__(self) -> int:
+        return self.env_t - self.env_t_started
+
+    def __bool__(self) -> bool:
+        return True  # an episode without steps is an episode, too
+
+    @property
+    def player(self) -> Any:
+        """The env runner that plays, in its own process only; None elsewhere."""
+        return None if self._player is None else self._player()
+
+    def note_player(self, worker: Any, env_id: int) -> None:
+        """Tells the episode who plays it; the runner is not kept alive by that."""
+        self._player = weak_player(worker)
+        self.env_id = env_id
+
+    def add_temporary_timestep_data(self, key: str, data: Any) -> None:
+        """Appends a value to the list of `key`; nothing aligns it with steps."""
+        self.temporary_data.setdefault(key, []).append(data)
+
+    def get_temporary_timestep_data(self, key: str) -> list[Any]:
+        """All values added under `key` in this episode, [] if there are none."""
+        return self.temporary_data.get(key, [])
+
+    # What it is.
+
+    @property
+    def id_(self) -> str:
+        """The id of the episode, the same for all its chunks."""
+        return self._ledger.id_
+
+    @property
+    def env_t(self) -> int:
+        """Env steps since the reset, earlier chunks included."""
+        return self._ledger.env_t
+
+    @property
+    def env_t_started(self) -> int:
+        """Env steps before this chunk."""
+        return self._ledger.env_t_started
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether the env was reset, also if it observed nobody then."""
+        return self._ledger.is_reset
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether the episode ended, and not by a limit."""
+        return self._ledger.is_terminated
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether a limit ended the episode, or at least one of its agents."""
+        return self._ledger.is_truncated
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the episode has ended."""
+        return self._ledger.is_done
+
+    @property
+    def is_numpy(self) -> bool:
+        """Whether the columns of the agents are arrays."""
+        return agent_parts.is_numpy(self._ledger)
+
+    @property
+    def rewards_after_end(self) -> Mapping[AgentId, float]:
+        """{agent: what it got after its end and no row has}, whole episode."""
+        ledger = self._ledger
+        return MappingProxyType(ledger.account(ledger.late_earlier, ledger.late))
+
+    @property
+    def reward_before_start(self) -> Mapping[AgentId, float]:
+        """{agent: what it got up to its first observation}, whole episode; in returns only."""
+        return MappingProxyType(self._ledger.account(self._ledger.before))
+
+    @property
+    def hanging(self) -> Mapping[AgentId, tuple[int, Any, float, Mapping[str, Any]]]:
+        """{agent: (env step, action, reward so far, outputs)} of those not observed since."""
+        found = {}
+        for agent in self.agent_ids:
+            row = self._ledger.lines[agent].open
+            if row is not None:
+                found[agent] = (row.env_t, row.action, row.reward, MappingProxyType(row.outputs))
+        return MappingProxyType(found)
+
+    @property
+    def observation_space(self) -> dict[AgentId, Any]:
+        """{agent: space of its observations}, as far as known."""
+        return self._ledger.observation_spaces
+
+    @property
+    def action_space(self) -> dict[AgentId, Any]:
+        """{agent: space of its actions}, as far as known."""
+        return self._ledger.action_spaces
+
+    @property
+    def possible_agents(self) -> AgentIds | None:
+        """All agents that can ever appear; None if that is not known."""
+        possible = self._ledger.possible
+        return None if possible is None else AgentIds(possible)
+
+    # Who is in it.
+
+    @property
+    def agent_ids(self) -> AgentIds:
+        """The agents with a `SingleAgentEpisode` in this chunk, canonical order."""
+        return AgentIds(self._ledger.lines)
+
+    @property
+    def agent_episodes(self) -> Mapping[AgentId, SingleAgentEpisode]:
+        """{agent: its episode}, canonical order; not to be changed."""
+        return {agent: self._ledger.lines[agent].episode for agent in self.agent_ids}
+
+    @property
+    def agent_episode_ids(self) -> dict[AgentId, str]:
+        """{agent: the id of its episode}, of all that appeared; equal in all chunks."""
+        agents = canonical_order(self._ledger.appeared)
+        return {agent: self._ledger.episode_id(agent) for agent in agents}
+
+    @property
+    def agent_t_started(self) -> dict[AgentId, int]:
+        """{agent: its own steps before this chunk}."""
+        return {agent: episode.t_started for agent, episode in self.agent_episodes.items()}
+
+    @property
+    def env_t_to_agent_t(self) -> dict[AgentId, list[int | str]]:
+        """{agent: its own index at each env step of this chunk, "S" where it has none}; a copy."""
+        steps = range(self.env_t_started, self.env_t + 1)
+        answer: dict[AgentId, list[int | str]] = {}
+        for agent in self.agent_ids:
+            line = self._ledger.lines[agent]
+            shown_at = line.shown_at(self.env_t_started)[line.episode.lookback :]
+            own = {env_t: index for index, env_t in enumerate(shown_at)}
+            answer[agent] = [own.get(env_t, SKIPPED) for env_t in steps]
+        return answer
+
+    def agent_t_to_env_t(self, agent_id: AgentId) -> Array:
+        """The env step of each own observation of this chunk, int64; empty if it has none.
+
+        Raises:
+            EpisodeError: there is no such agent.
+        """
+        line = self._ledger.lines.get(self._columns.known_id(agent_id))
+        clock = [] if line is None else line.clock[line.episode.lookback :]
+        return np.array(clock, np.int64)
+
+    @property
+    def ended_agents(self) -> dict[AgentId, int]:
+        """{agent: env step of its end}, of the whole episode."""
+        ends = self._ledger.ends
+        return {agent: ends[agent].env_t for agent in canonical_order(ends) if ends[agent].appeared}
+
+    def get_agents_to_act(self) -> AgentIds:
+        """The agents whose action the next env step needs."""
+        return AgentIds(self._ledger.owing())
+
+    def get_agents_that_stepped(self) -> AgentIds:
+        """The agents with an observation at the newest env step."""
+        lines = self._ledger.lines
+        return AgentIds(agent for agent in lines if lines[agent].clock[-1] == self.env_t)
+
+    def get_terminateds(self) -> dict[AgentId, bool]:
+        """{agent: whether it reached a final state, "__all__": `is_terminated`}."""
+        return {**self._flags(1), ALL_AGENTS: self.is_terminated}
+
+    def get_truncateds(self) -> dict[AgentId, bool]:
+        """{agent: whether a limit ended it, "__all__": `is_truncated`}."""
+        return {**self._flags(2), ALL_AGENTS: self.is_truncated}
+
+    def _flags(self, field: int) -> dict[AgentId, bool]:
+        ends = self._ledger.ends
+        appeared = canonical_order(self._ledger.appeared)
+        return {agent: agent in ends and bool(ends[agent][field]) for agent in appeared}
+
+    # Modules.
+
+    def module_for(self, agent_id: AgentId) -> ModuleId | None:
+        """The module that acts for an agent; None before one was assigned.
+
+        Raises:
+            EpisodeError: there is no such agent.
+        """
+        return self._ledger.modules.get(self._columns.known_id(agent_id))
+
+    def assign_modules(self, modules: Mapping[Any, ModuleId]) -> None:
+        """Notes which module acts for which agent, for good.
+
+        Raises:
+            EpisodeError: there is no such agent, or it is served by another module already.
+        """
+        given = {self._columns.known_id(agent): module for agent, module in modules.items()}
+        for agent, module in given.items():
+            present = self._ledger.modules.get(agent, module)
+            if module != present:
+                raise EpisodeError(
+                    f"Agent {agent!r} of episode {self.id_!r} is served by the module {present!r}, "
+                    f"so it cannot get {module!r}. An assignment holds for the whole episode. "
+                    "Change the mapping for episodes to come."
+                )
+        self._ledger.modules.update(given)
+        for agent in given.keys() & self._ledger.lines.keys():
+            self._ledger.lines[agent].episode.module_id = given[agent]
+
+    def _map_agents(self) -> None:
+        """Asks the mapping function for the agents that have no module yet."""
+        function = self.agent_to_module_mapping_fn
+        if function is None:
+            return
+        agents = canonical_order(self._ledger.possible or self._ledger.appeared)
+        new = [agent for agent in agents if agent not in self._ledger.modules]
+        if new:
+            self.assign_modules({agent: function(agent, self) for agent in new})
+
+    # Growing.
+
+    def add_env_reset(
+        self,
+        observations: Mapping[Any, Any],
+        infos: Mapping[Any, Any] | None = None,
+    ) -> None:
+        """Adds what `env.reset()` returned.
+
+        Args:
+            observations: {agent: observation}; who is in it acts in the first env step. May be
+                empty.
+            infos: {agent: info} of anybody, and "__common__".
+
+        Raises:
+            EpisodeError: the episode has begun already.
+            EnvContractError: an agent is not possible.
+        """
+        check_dicts(self.id_, observations=observations, infos=infos)
+        self._ledger.add_reset(observations, infos)
+        self._map_agents()
+        self.stopwatch.start()
+
+    def add_env_step(
+        self,
+        observations: Mapping[Any, Any],
+        actions: Mapping[Any, Any],
+        rewards: Mapping[Any, Any],
+        infos: Mapping[Any, Any] | None = None,
+        *,
+        terminateds: Mapping[Any, bool] | None = None,
+        truncateds: Mapping[Any, bool] | None = None,
+        extra_model_outputs: Mapping[Any, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Adds one env step: the actions, and what `env.step(actions)` returned.
+
+        Args:
+            observations: {agent: what it saw afterwards}.
+            actions: {agent: action as its module emitted it}, of exactly those that owed one.
+            rewards: {agent: number}; a missing one is 0.
+            infos: {agent: info} of anybody, and "__common__".
+            terminateds: {agent or "__all__": whether a final state was reached}.
+            truncateds: {agent or "__all__": whether a limit was}.
+            extra_model_outputs: {agent: {name: item}}; the same names with every action.
+
+        Raises:
+            EpisodeError: it is over or not reset; who acted is not who owed an action; the extra
+                outputs differ from the earlier ones.
+            EnvContractError: an agent is not possible, or came back after its end, or got a reward
+                that is no number or not allowed.
+        """
+        step = (observations, actions, rewards, infos or {}, terminateds or {}, truncateds or {})
+        try:
+            self._ledger.add_step(*step, extra_model_outputs or {})
+        except (AttributeError, TypeError):
+            # Looked at only now: what is no dict is found before anything is changed.
+            check_dicts(self.id_, **dict(zip(STEP_PARTS, step, strict=True)))
+            raise
+        if self._ledger.possible is None:
+            self._map_agents()
+        if self._ledger.is_done:
+            self.stopwatch.stop()
+        else:
+            self.stopwatch.start()
+
+    def to_numpy(self) -> MultiAgentEpisode:
+        """Turns the columns of all agents into arrays, in place; open rows stay as they are.
+
+        Raises:
+            EpisodeError: the items of a column differ in shape or structure.
+        """
+        for agent in self.agent_ids:
+            self._ledger.lines[agent].episode.to_numpy()
+        self._ledger.find_owing()
+        return self
+
+    def validate(self) -> None:
+        """Checks that the columns of every agent fit together and to the clock.
+
+        Raises:
+            EpisodeError: they do not; says what was found.
+        """
+        for agent in self.agent_ids:
+            line = self._ledger.lines[agent]
+            line.episode.validate()
+            seen = line.episode.observations.total
+            if len(line.clock) != seen or line.clock != sorted(set(line.clock)):
+                raise EpisodeError(
+                    f"Agent {agent!r} of {self!r} has {seen} observations, and its clock shows "
+                    f"{line.clock!r:.200}. Every observation has an env step of its own. Add steps "
+                    "with `add_env_step()` only."
+                )
+
+    # Counts and returns.
+
+    def env_steps(self) -> int:
+        """Env steps of this chunk, without look-back."""
+        return len(self)
+
+    def agent_steps(self) -> int:
+        """Completed rows of this chunk, over all agents, without look-back."""
+        return sum(len(line.episode) for line in self._ledger.lines.values())
+
+    def agent_steps_of(self, agent_id: AgentId) -> int:
+        """Completed rows of one agent in this chunk.
+
+        Raises:
+            EpisodeError: there is no such agent.
+        """
+        line = self._ledger.lines.get(self._columns.known_id(agent_id))
+        return 0 if line is None else len(line.episode)
+
+    @property
+    def num_rewards_after_end(self) -> int:
+        """Rewards of this chunk that came after their agent's end."""
+        return self._ledger.num_rewards_after_end
+
+    @property
+    def num_rewards_after_end_unlearnt(self) -> int:
+        """Those of them that are in no row of this chunk."""
+        return sum(map(len, self._ledger.late.values()))
+
+    @property
+    def num_truncations_without_observation(self) -> int:
+        """Agents that a limit ended in this chunk without showing them a last observation."""
+        return self._ledger.num_truncations_without_observation
+
+    @property
+    def num_agent_steps_carried_over(self) -> int:
+        """Open rows at the end of this chunk; the next one completes them."""
+        return 0 if self.is_done else len(self.hanging)
+
+    @property
+    def num_empty_steps(self) -> int:
+        """The newest env steps in a row in which nobody acted and nobody was observed."""
+        return self._ledger.num_empty_steps
+
+    def get_return(self, include_hanging_rewards: bool = True) -> float:
+        """What the env paid in the episode up to now, over all agents, rounded once.
+
+        Args:
+            include_hanging_rewards: False counts completed rows only, of the whole episode; not
+                what open rows have earned so far, nor rewards outside of any row.
+        """
+        earned = self._ledger.earned
+        agents = self._ledger.earners()
+        return rounded_sum(
+            [part for a in agents for part in earned(a, with_open=include_hanging_rewards)]
+        )
+
+    def get_agent_returns(self) -> dict[AgentId, float]:
+        """{agent: what the env paid it in the episode up to now}; they add up to `get_return()`."""
+        ledger = self._ledger
+        return {agent: rounded_sum(ledger.earned(agent)) for agent in ledger.earners()}
+
+    def get_rewritten_return(self) -> float | None:
+        """`get_return()` with the rewards that callbacks wrote; None if they wrote none."""
+        change = self._ledger.change()
+        if change is None:
+            return None
+        agents = self._ledger.earners()
+        return rounded_sum([*(p for a in agents for p in self._ledger.earned(a)), *change])
+
+    def chunk_return(self) -> float:
+        """The sum of the rewards of this chunk's completed rows."""
+        lines = self._ledger.lines.values()
+        return rounded_sum([r for line in lines for r in line.episode.rewards_list()])
+
+    def get_duration_s(self) -> float:
+        """Seconds played so far, earlier chunks included; 0 before the first env step."""
+        return self.stopwatch.elapsed_s if self.env_t else 0.0
+
+    # Getters.
+
+    def get_observations(
+        self,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+        return_list: bool = False,
+    ) -> Any:
+        """Observations by env step, or by each agent's own steps.
+
+        Args:
+            indices: an int, a list of ints, a slice, or None for all of this chunk; 0 is its first
+                env step (or own step), negative ones count from the end.
+            agent_ids: one id or several; None means all of this chunk.
+            env_steps: False counts each agent's own steps.
+            neg_index_as_lookback: count negative indices backwards from the first step.
+            fill: what stands in outside of what is recorded, for every agent asked for. Where an
+                agent has nothing inside, it is left out.
+            one_hot_discrete: code discrete values as float32 vectors.
+            return_list: a list over env steps, {agent: item} each.
+
+        Returns:
+            {agent: item} for an int, {agent: batch} otherwise. Agents that have nothing there are
+            left out.
+
+        Raises:
+            EpisodeError: an agent is not known; a list over own steps was asked for.
+            EpisodeIndexError: an index lies outside and there is no `fill`; by own steps only for
+                agents that were named.
+        """
+        question = Question(
+            indices,
+            agent_ids,
+            env_steps,
+            neg_index_as_lookback,
+            fill,
+            one_hot_discrete,
+            return_list,
+        )
+        return self._columns.read("observations", question)
+
+    def get_infos(
+        self,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        return_list: bool = False,
+    ) -> Any:
+        """Info dicts; as `get_observations`. By env step also those without an observation."""
+        question = Question(
+            indices, agent_ids, env_steps, neg_index_as_lookback, fill, False, return_list
+        )
+        return self._columns.read("infos", question)
+
+    def get_actions(
+        self,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+        return_list: bool = False,
+    ) -> Any:
+        """Actions at the env steps at which they were made; as `get_observations`."""
+        question = Question(
+            indices,
+            agent_ids,
+            env_steps,
+            neg_index_as_lookback,
+            fill,
+            one_hot_discrete,
+            return_list,
+        )
+        return self._columns.read("actions", question)
+
+    def get_rewards(
+        self,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        return_list: bool = False,
+    ) -> Any:
+        """Rewards at the env steps of the actions that led to them; as `get_observations`."""
+        question = Question(
+            indices, agent_ids, env_steps, neg_index_as_lookback, fill, False, return_list
+        )
+        return self._columns.read("rewards", question)
+
+    def get_extra_model_outputs(
+        self,
+        key: str | None = None,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        return_list: bool = False,
+    ) -> Any:
+        """One extra output at the env steps of the actions; as `get_observations`.
+
+        Without a key, {agent: {name: …}} of all of them.
+
+        Raises:
+            UnknownOutputError: no agent has an output of that name.
+        """
+        question = Question(
+            indices, agent_ids, env_steps, neg_index_as_lookback, fill, False, return_list
+        )
+        return self._columns.outputs(question, key=key)
+
+    def get_common_infos(self, indices: Indices = None) -> Any:
+        """The "__common__" infos by env step, {} where there is none; as a list, or one for an int.
+
+        Raises:
+            EpisodeIndexError: an index lies outside.
+        """
+        lookback = self._ledger.lookback
+        steps = range(self.env_t_started - lookback, self.env_t + 1)
+        infos = [self._ledger.infos.get(env_t, {}).get(COMMON_INFOS, {}) for env_t in steps]
+        return InfoBuffer(infos, lookback=lookback).get(indices)
+
+    # Chunks and parts.
+
+    def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
+        """Ends this chunk of a running episode and returns the chunk that goes on.
+
+        Every row is in the chunk in which it is completed: an agent that waits for an observation
+        begins, in the successor, with the one that it acted upon.
+
+        Args:
+            len_lookback_buffer: how many env steps of this chunk the successor sees as look-back;
+                each agent takes over its rows that lie in them.
+
+        Raises:
+            EpisodeError: the episode is done or not reset, or `custom_data` cannot be copied.
+        """
+        if self.is_done or not self.is_reset:
+            raise EpisodeError(
+                f"{self!r} {'is done' if self.is_done else 'was not reset'}, so it cannot be cut. "
+                "Only a running episode has a successor. Use `slice()` to get a part of it."
+            )
+        if len_lookback_buffer < 0:
+            raise EpisodeError(
+                f"cut() got len_lookback_buffer={len_lookback_buffer}. Look-back is data from "
+                "before the chunk. Give 0 or more."
+            )
+        snapshot = deep_copied(self.custom_data)
+        successor = self._part(agent_parts.cut(self._ledger, len_lookback_buffer))
+        self.stopwatch.stop()
+        successor.stopwatch = self.stopwatch.successor()
+        successor.custom_data, self.custom_data = self.custom_data, snapshot
+        for name in MOVED_BY_CUT:
+            setattr(successor, name, getattr(self, name))
+            setattr(self, name, {})
+        return successor
+
+    def _part(self, ledger: AgentLedger) -> MultiAgentEpisode:
+        """An episode around the ledger of a part of this one."""
+        part = MultiAgentEpisode(self.id_, number=self.number)
+        part._take_ledger(ledger)
+        part.agent_to_module_mapping_fn = self.agent_to_module_mapping_fn
+        part.task = self.task
+        part._player, part.env_id = self._player, self.env_id
+        return part
+
+    def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> MultiAgentEpisode:
+        """A part of this chunk by env steps, with the agents that are observed in it.
+
+        It has the same ids and is done only if it reaches the end. It has no data of users, and its
+        returns are those of its own rows. A row that began before it and is completed in it is left
+        out; one that began in it and is completed behind it is open.
+
+        Args:
+            slice_: env steps of this chunk, counted from its first one; negative numbers count from
+                the end.
+            len_lookback_buffer: env steps before the part to include as look-back, as far as there
+                are any; None means as many as this chunk has.
+
+        Raises:
+            EpisodeError: the slice has a step other than 1.
+        """
+        if slice_.step not in (None, 1):
+            raise EpisodeError(
+                f"An episode cannot be sliced with step {slice_.step}. Its steps must follow each "
+                "other, as each observation belongs to two of them. Slice with step 1."
+            )
+        start, stop, _ = slice_.indices(len(self))
+        lookback = self._ledger.lookback if len_lookback_buffer is None else len_lookback_buffer
+        return self._part(
+            agent_parts.sliced(self._ledger, start, max(start, stop), max(0, lookback))
+        )
+
+    def __getitem__(self, item: Any) -> MultiAgentEpisode:
+        if isinstance(item, slice):
+            return self.slice(item)
+        raise NotImplementedError(
+            f"episode[{item!r}]: an episode gives parts only, episode[a:b]. A single step has no "
+            f"one form. Use the getters, such as `get_observations({item!r})`."
+        )
+
+    def concat_episode(self, other: MultiAgentEpisode) -> None:
+        """Appends the chunk that follows this one, in place: the inverse of `cut()`.
+
+        Rewards that came after an agent's end join its last row, as if there had been no cut.
+
+        Args:
+            other: a chunk of the same episode that begins where this one ends.
+
+        Raises:
+            EpisodeError: it is not the following chunk.
+        """
+        problem = agent_parts.why_not_next(self._ledger, other._ledger)
+        if problem is not None:
+            raise EpisodeError(
+                f"{other!r} cannot be appended to {self!r}: {problem}. Only the chunk that `cut()` "
+                "returned goes on where this one ends. Concatenate chunks of one episode in order."
+            )
+        agent_parts.join(self._ledger, other._ledger)
+        self.stopwatch = other.stopwatch
+        for name in USER_DATA:
+            getattr(self, name).update(getattr(other, name))
+
+    # Data out.
+
+    def get_state(self) -> State:
+        """A snapshot of everything but the spaces, the time and the mapping function.
+
+        It is plain data if users put plain data in.
+        """
+        state = multi_agent_state.ledger_state(
+            self._ledger, lambda episode: copied_state(shared_state(episode))
+        )
+        for name in USER_DATA:
+            state[name] = copied_containers(getattr(self, name))
+        return {**state, "number": self.number, "task": copied_containers(self.task)}
+
+    @classmethod
+    def from_state(
+        cls,
+        state: State,
+        *,
+        observation_space: Mapping[Any, Any] | None = None,
+        action_space: Mapping[Any, Any] | None = None,
+    ) -> MultiAgentEpisode:
+        """The episode that `get_state()` described.
+
+        Args:
+            state: what `get_state()` returned.
+            observation_space: {agent: space}; the state holds no spaces.
+            action_space: ditto.
+
+        Raises:
+            EpisodeError: the state is not one, or its parts do not fit together; names the place.
+        """
+        multi_agent_state.check_state(state)
+        episode = cls(state["id_"], number=state["number"])
+        ledger = multi_agent_state.ledger_from_state(
+            state,
+            observation_spaces=observation_space,
+            action_spaces=action_space,
+            make_episode=lambda one, seen, acted: SingleAgentEpisode.from_state(
+                one, observation_space=seen, action_space=acted
+            ),
+        )
+        episode._take_ledger(ledger)
+        for name in USER_DATA:
+            setattr(episode, name, copied_containers(state[name]))
+        episode.task = copied_containers(state["task"])
+        return episode
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        state = multi_agent_state.ledger_state(self._ledger, shared_state)
+        user = {name: getattr(self, name) for name in (*USER_DATA, "number", "task")}
+        spaces = self._ledger.observation_spaces, self._ledger.action_spaces
+        return state, user, *spaces, self.get_duration_s(), self.env_id
+
+    def __setstate__(self, pickled: tuple[Any, ...]) -> None:
+        state, user, seen, acted, elapsed_s, self.env_id = pickled
+        self._take_ledger(
+            multi_agent_state.ledger_from_state(
+                state,
+                observation_spaces=seen,
+                action_spaces=acted,
+                make_episode=multi_agent_state.episode_around,
+            )
+        )
+        self.__dict__.update(user)
+        self.agent_to_module_mapping_fn = None
+        self.stopwatch = Stopwatch(elapsed_s)
+
+    def print(self) -> None:
+        """Prints one line per env step of this chunk: actions, observations, rewards, ends."""
+        print(self.table())  # noqa: T201 - what it is for
+
+    def table(self) -> str:
+        """What `print()` prints."""
+        return f"{self!r}\n{self._columns.table()}"

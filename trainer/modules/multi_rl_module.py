@@ -1,0 +1,490 @@
+"""Several modules under one roof: the container, what it is built from, and what policies say.
+
+The modules know nothing of each other and share nothing. Which agent is served by which module is
+the mapping's business; adding and removing modules that of the algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar, cast
+
+import gymnasium as gym
+
+from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
+from checkpoints.arguments import checked_methods
+from checkpoints.component_paths import nearest
+from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
+from trainer.errors import ConfigError, ModuleError, UnknownModuleError
+from trainer.modules.by_module import module_position
+from trainer.modules.random_module import RandomRLModule
+from trainer.modules.rl_module import RLModule
+from trainer.modules.spec import RLModuleSpec
+from trainer.seeding import weights_rng
+from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
+
+_RESERVED: Final = frozenset(
+    {"rl_module", "optimizer", "learner", "__all__", "__all_modules__", "__common__"}
+)
+_FORBIDDEN: Final = frozenset('<>:"/\\|?*')
+_RL_MODULE: Final = "rl_module"
+_Self = TypeVar("_Self", bound="MultiRLModule")
+
+
+def why_no_module_id(module_id: object) -> str | None:
+    """What keeps a value from being the id of a module; None if it is one.
+
+    Ids are names of files in checkpoints and of keys in results.
+    """
+    if not isinstance(module_id, str) or not module_id:
+        return f"{module_id!r:.80} is no text, or empty"
+    if module_id in _RESERVED:
+        return f"{module_id!r} means something else already"
+    bad = sorted({letter for letter in module_id if letter in _FORBIDDEN or ord(letter) < 32})
+    if bad:
+        return f"{module_id!r:.80} has {' '.join(map(repr, bad))} in it"
+    if module_id[-1] in " .":
+        return f"{module_id!r} ends in {module_id[-1]!r}"
+    return None
+
+
+def check_module_ids(module_ids: Collection[Any]) -> None:
+    """Checks that these can be ids of modules.
+
+    Raises:
+        ConfigError: some cannot; names all of them.
+    """
+    problems = [problem for problem in map(why_no_module_id, module_ids) if problem is not None]
+    if problems:
+        raise ConfigError(
+            f"There are ids that no module can have: {'; '.join(problems)}. Ids name files and "
+            'results. Give each module a short text without <>:"/\\|?* as its id.'
+        )
+
+
+@checked_methods(but=("__init__", "__getitem__"))
+class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
+    """Modules by id: a mapping that can be read, in the order of the ids.
+
+        for module_id, module in modules.items():
+            print(module_id, module.num_parameters)
+
+    Its state holds the state of each module under its id.
+    """
+
+    def __init__(self, modules: Mapping[ModuleId, RLModule]) -> None:
+        """Puts modules under one roof; they stay the same objects.
+
+        Raises:
+            ConfigError: an id cannot be one.
+            ModuleError: one of them is no module, or there are none.
+        """
+        check_module_ids(modules.keys())
+        others = {name: each for name, each in modules.items() if not isinstance(each, RLModule)}
+        if others or not modules:
+            found = {name: type(each).__name__ for name, each in others.items()} or "nothing"
+            raise ModuleError(
+                f"A MultiRLModule was given {found}; expected {{module id: RLModule}}, "
+                "not empty. Build modules from specs: MultiRLModuleSpec(rl_module_specs=…).build()."
+            )
+        self._modules = {name: modules[name] for name in sorted(modules)}
+
+    def __getitem__(self, module_id: ModuleId) -> RLModule:
+        try:
+            return self._modules[module_id]
+        except (KeyError, TypeError) as cause:
+            known = list(self._modules)
+            raise UnknownModuleError(
+                f"There is no module {module_id!r:.80}{nearest(str(module_id), known)}. There are "
+                f"{known}. Give one of these ids."
+            ) from cause
+
+    def __iter__(self) -> Iterator[ModuleId]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        parts = (f"{name!r}: {type(each).__name__}" for name, each in self.items())
+        return f"MultiRLModule({{{', '.join(parts)}}})"
+
+    def foreach_module(
+        self, func: Callable[..., Any], *, return_dict: bool = False, **kwargs: Any
+    ) -> Any:
+        """Calls `func(module_id, module, **kwargs)` for every module.
+
+        Returns:
+            A list of what it returned, or with `return_dict` a dict by module id.
+        """
+        answers = {name: func(name, each, **kwargs) for name, each in self.items()}
+        return answers if return_dict else list(answers.values())
+
+    def unwrapped(self) -> MultiRLModule:
+        """Itself."""
+        return self
+
+    def add_module(self, module_id: ModuleId, *_: Any, **__: Any) -> NoReturn:
+        """Refused: all processes have the same modules.
+
+        Raises:
+            ModuleError: always.
+        """
+        raise _of_the_algorithm("add", module_id)
+
+    def remove_module(self, module_id: ModuleId, *_: Any, **__: Any) -> NoReturn:
+        """Refused: all processes have the same modules.
+
+        Raises:
+            ModuleError: always.
+        """
+        raise _of_the_algorithm("remove", module_id)
+
+    # ---- state
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, RLModule]]:
+        """The modules with their ids."""
+        return list(self.items())
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave; modules that it does not name keep their state.
+
+        Raises:
+            UnknownModuleError: it names a module that is not here.
+            ModuleError: the state of a module does not fit. Nothing is changed.
+        """
+        for module_id in state:
+            self[module_id]
+        before = {module_id: self[module_id].get_state() for module_id in state}
+        try:
+            for module_id in state:
+                self[module_id].set_state(state[module_id])
+        except BaseException:
+            for module_id, own in before.items():
+                self[module_id].set_state(own)
+            raise
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[_Self], path: PathLike, filesystem: object = None, **kwargs: Any
+    ) -> _Self:
+        """All modules of a checkpoint, made and restored.
+
+        Args:
+            path: what `save_to_path()` gave, or `<checkpoint of an algorithm>/learner`.
+            filesystem: must be None.
+            kwargs: arguments of every module, instead of the saved ones: `inference_only=True`.
+
+        Raises:
+            CheckpointMismatchError: there are no modules, or one is of an unknown class.
+            CheckpointError: see `restore_from_path`.
+        """
+        checkpoint, root = checkpoint_and_root(path, None)
+        prefix = f"{root}/" if root else ""
+        names = [
+            name.removeprefix(prefix).split("/")
+            for name in read_manifest(checkpoint).components
+            if name.startswith(prefix)
+        ]
+        # In an algorithm's checkpoint, beside each module there is its optimiser.
+        own_folders = {parts[0] for parts in names if parts[1:] == [_RL_MODULE]}
+        if [_RL_MODULE] in names:  # of a run with one module
+            return cls({DEFAULT_MODULE_ID: _restored(Path(path) / _RL_MODULE, filesystem, kwargs)})
+        found = own_folders or {parts[0] for parts in names if parts != [CONSTRUCTORS]}
+        ids = sorted(name for name in found if why_no_module_id(name) is None)
+        if not ids:
+            components = ["/".join(parts) for parts in names]
+            raise CheckpointMismatchError(
+                f"There are no modules in {path}; its components are {components!r:.300}. Give "
+                "the path that MultiRLModule.save_to_path() returned, or "
+                "`<checkpoint of an algorithm>/learner`."
+            )
+        modules = {}
+        for module_id in ids:
+            inside = Path(path) / module_id
+            where = inside / _RL_MODULE if own_folders else inside
+            modules[module_id] = _restored(where, filesystem, kwargs)
+        return cls(modules)
+
+
+def _restored(path: Path, filesystem: object, kwargs: Mapping[str, Any]) -> RLModule:
+    return RLModule.from_checkpoint(path, filesystem, **kwargs)
+
+
+def _of_the_algorithm(verb: str, module_id: object) -> ModuleError:
+    return ModuleError(
+        f"{verb}_module({module_id!r:.80}) was called on a MultiRLModule, which is one of several "
+        "copies in different processes; a change here would be lost with the next weights. Call "
+        f"algo.{verb}_module({module_id!r:.80}), which changes all of them at once."
+    )
+
+
+# ---- specs
+
+
+@checked_methods(but=("__init__", "__contains__", "add_modules"))
+class MultiRLModuleSpec:
+    """Which modules to build, by id.
+
+    Attributes:
+        rl_module_specs: {module id: its spec}; or one spec, for every module there will be.
+        observation_space: of modules whose spec has none.
+        action_space: ditto.
+        inference_only: builds modules without what only learning needs; None leaves it to their
+            specs.
+        model_config: of modules whose spec has none.
+        load_state_path: a checkpoint whose states the modules start with.
+        modules_to_load: ids of the modules that do; None means all.
+    """
+
+    def __init__(
+        self,
+        *,
+        multi_rl_module_class: type | None = None,
+        rl_module_specs: RLModuleSpec | Mapping[ModuleId, RLModuleSpec] | None = None,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+        inference_only: bool | None = None,
+        model_config: Any = None,
+        load_state_path: PathLike | None = None,
+        modules_to_load: Collection[ModuleId] | None = None,
+    ) -> None:
+        """Takes the specs.
+
+        Raises:
+            ConfigError: an id cannot be one, something is no spec, or a container of one's own was
+                given.
+        """
+        if multi_rl_module_class not in (None, MultiRLModule):
+            raise ConfigError(
+                f"multi_rl_module_class={multi_rl_module_class!r:.80}: modules are kept in a "
+                "MultiRLModule. Many agents can share one module, and an RLModule of your own may "
+                "have several heads; leave the class out."
+            )
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.inference_only = inference_only
+        self.model_config = model_config
+        self.load_state_path = load_state_path
+        self.modules_to_load = None if modules_to_load is None else frozenset(modules_to_load)
+        self.rl_module_specs: RLModuleSpec | dict[ModuleId, RLModuleSpec]
+        if isinstance(rl_module_specs, RLModuleSpec):
+            self.rl_module_specs = rl_module_specs
+        else:
+            self.rl_module_specs = {}
+            self.add_modules(rl_module_specs or {})
+
+    def __contains__(self, module_id: object) -> bool:
+        return isinstance(self.rl_module_specs, dict) and module_id in self.rl_module_specs
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MultiRLModuleSpec) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
+
+    def __repr__(self) -> str:
+        return f"MultiRLModuleSpec(rl_module_specs={self.rl_module_specs!r})"
+
+    def add_modules(
+        self, rl_module_specs: Mapping[ModuleId, RLModuleSpec], override: bool = True
+    ) -> None:
+        """Adds specs; one for an id that is there replaces it, unless `override` is False.
+
+        Raises:
+            ConfigError: an id cannot be one, something is no spec, or there is one spec for all.
+        """
+        own = self._by_id("add_modules")
+        check_module_ids(rl_module_specs.keys())
+        others = [
+            name for name, spec in rl_module_specs.items() if not isinstance(spec, RLModuleSpec)
+        ]
+        if others:
+            raise ConfigError(
+                f"The specs of the modules {others} are "
+                f"{[rl_module_specs[name] for name in others]!r:.200}; "
+                "expected RLModuleSpec objects. Write RLModuleSpec() for the default network."
+            )
+        for module_id, spec in rl_module_specs.items():
+            if override or module_id not in own:
+                own[module_id] = spec
+
+    def remove_modules(self, module_ids: Collection[ModuleId] | str) -> None:
+        """Removes specs.
+
+        Raises:
+            UnknownModuleError: there is none of that id; nothing is removed.
+        """
+        own = self._by_id("remove_modules")
+        ids = [module_ids] if isinstance(module_ids, str) else list(module_ids)
+        for module_id in ids:
+            self._known(module_id)
+        for module_id in ids:
+            own.pop(module_id, None)
+
+    def update(self, other: MultiRLModuleSpec, override: bool = True) -> None:
+        """Adds the specs of another one, and takes over what this one does not say."""
+        self.add_modules(other._by_id("update"), override=override)
+        for name in ("observation_space", "action_space", "inference_only", "model_config"):
+            if getattr(self, name) is None or (override and getattr(other, name) is not None):
+                setattr(self, name, getattr(other, name))
+
+    @classmethod
+    def from_module(cls, module: MultiRLModule) -> MultiRLModuleSpec:
+        """The specs that modules like these can be built from."""
+        return cls(rl_module_specs={name: spec_of(each) for name, each in module.items()})
+
+    def for_modules(self, module_ids: Collection[ModuleId]) -> MultiRLModuleSpec:
+        """This spec with one entry for each of these ids, where it has one spec for all."""
+        if isinstance(self.rl_module_specs, dict):
+            return self
+        made = MultiRLModuleSpec(rl_module_specs=dict.fromkeys(module_ids, self.rl_module_specs))
+        for name, value in vars(self).items():
+            if name != "rl_module_specs":
+                setattr(made, name, value)
+        return made
+
+    def completed(self, module_id: ModuleId) -> RLModuleSpec:
+        """The spec of one module, with what is said here for all of them.
+
+        Raises:
+            UnknownModuleError: there is none of that id.
+        """
+        spec = self._known(module_id)
+        given: dict[str, Any] = {}
+        if spec.observation_space is None:
+            given["observation_space"] = self.observation_space
+        if spec.action_space is None:
+            given["action_space"] = self.action_space
+        if not spec.model_config and self.model_config is not None:
+            given["model_config"] = self.model_config
+        if self.inference_only is not None:
+            given["inference_only"] = self.inference_only
+        return replace(spec, **given)
+
+    def build(
+        self, module_id: ModuleId | None = None, *, root_seed: int | None = None
+    ) -> MultiRLModule | RLModule:
+        """New modules, or the one of this id.
+
+        Args:
+            module_id: None builds all of them.
+            root_seed: what the first weights follow from, with each module's id; None leaves them
+                0, for modules whose state is set next.
+
+        Raises:
+            UnknownModuleError: there is none of that id.
+            ModuleError: a space is not known, or there are no modules.
+            CheckpointError: the states to start with cannot be read.
+        """
+        if module_id is not None:
+            return self._built(module_id, root_seed)
+        own = self._by_id("build")
+        return MultiRLModule({name: self._built(name, root_seed) for name in sorted(own)})
+
+    def _built(self, module_id: ModuleId, root_seed: int | None) -> RLModule:
+        spec = self.completed(module_id)
+        position = module_position(module_id)
+        rng = None if root_seed is None else weights_rng(root_seed, of=position)
+        module = spec.build(rng)
+        wanted = self.modules_to_load is None or module_id in self.modules_to_load
+        if self.load_state_path is not None and wanted:
+            loaded = MultiRLModule.from_checkpoint(self.load_state_path)
+            module.set_state(loaded[module_id].get_state())
+        return module
+
+    def _by_id(self, method: str) -> dict[ModuleId, RLModuleSpec]:
+        if isinstance(self.rl_module_specs, dict):
+            return self.rl_module_specs
+        raise ConfigError(
+            f"{method}() was called on a MultiRLModuleSpec with one spec for all modules, which "
+            "does not say which modules there are. Give rl_module_specs={module id: spec}."
+        )
+
+    def _known(self, module_id: object) -> RLModuleSpec:
+        if not isinstance(self.rl_module_specs, dict):
+            return self.rl_module_specs
+        spec = self.rl_module_specs.get(cast("ModuleId", module_id))
+        if spec is None:
+            known = sorted(self.rl_module_specs)
+            raise UnknownModuleError(
+                f"There is no spec of a module {module_id!r:.80}{nearest(str(module_id), known)}. "
+                f"There are {known}. Give one of these ids."
+            )
+        return spec
+
+
+def spec_of(module: RLModule) -> RLModuleSpec:
+    """The spec that a module like this can be built from."""
+    return RLModuleSpec(
+        module_class=type(module),
+        observation_space=module.observation_space,
+        action_space=module.action_space,
+        model_config=module.model_config,
+        inference_only=module.inference_only,
+        action_mask_key=module.action_mask_key,
+    )
+
+
+_RANDOM: Final = "random"
+
+
+@checked_methods()
+@dataclass(frozen=True)
+class PolicySpec:
+    """What `multi_agent(policies={id: …})` says of one module.
+
+    Attributes:
+        policy_class: None takes the algorithm's network; "random" (or `RandomRLModule`) draws
+            actions uniformly and learns nothing.
+        observation_space: None takes that of the agents that are mapped to it; otherwise it is
+            compared with theirs.
+        action_space: ditto.
+        config: settings of the algorithm that are different for this module.
+    """
+
+    policy_class: Any = None
+    observation_space: gym.Space[Any] | None = None
+    action_space: gym.Space[Any] | None = None
+    config: Any = None
+
+    def __post_init__(self) -> None:
+        """Checks what was given.
+
+        Raises:
+            ConfigError: it is a class of the old stack, or no settings.
+        """
+        if not (self.policy_class is None or self.is_random):
+            raise ConfigError(
+                f"PolicySpec(policy_class={self.policy_class!r:.80}): a policy is a network here, "
+                'an RLModule. Leave it out for the default one, write "random" for random play, or '
+                "give a network of your own in rl_module(rl_module_spec=MultiRLModuleSpec(…))."
+            )
+        if not (self.config is None or isinstance(self.config, Mapping)):
+            raise ConfigError(
+                f"PolicySpec(config={self.config!r:.80}) is a {type(self.config).__name__}; "
+                'expected a dict of settings. Write {"lr": 1e-4} or PPOConfig.overrides(lr=1e-4).'
+            )
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the module draws actions uniformly."""
+        if isinstance(self.policy_class, str):
+            return self.policy_class.lower() == _RANDOM
+        name = getattr(self.policy_class, "__name__", "")
+        return self.policy_class is RandomRLModule or name == "RandomPolicy"
+
+    def module_spec(self) -> RLModuleSpec:
+        """The spec of the module."""
+        return RLModuleSpec(
+            module_class=RandomRLModule if self.is_random else None,
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+        )

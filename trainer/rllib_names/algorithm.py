@@ -1,0 +1,247 @@
+"""Old names of algorithms: their members, what `save()` returned, and what is refused.
+
+What RLlib's `save()` returned is a result with a checkpoint; here it is also the path as text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from checkpoints.arguments import argument_error, checked_methods
+from trainer.errors import ConfigError
+from trainer.types import DEFAULT_MODULE_ID
+
+# ---- checkpoints
+
+
+class CheckpointHandle:
+    """A directory with a checkpoint, in the manner of `ray.tune.Checkpoint`.
+
+    Attributes:
+        path: the directory.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"CheckpointHandle({self.path!r})"
+
+    def to_directory(self, path: str | os.PathLike[str]) -> str:
+        """Copies the checkpoint to a directory and returns that."""
+        return str(shutil.copytree(self.path, Path(path), dirs_exist_ok=True))
+
+    @contextlib.contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """Gives the directory itself."""
+        yield self.path
+
+
+class SavedCheckpoint(str):
+    """The path that was saved to, as old RLlib returns it, with the attributes of the newer result.
+
+    Attributes:
+        checkpoint: has the `path`.
+        metrics: where the run stood: `training_iteration`, `env_runners/episode_return_mean`, ….
+    """
+
+    __slots__ = ("checkpoint", "metrics")
+
+    checkpoint: CheckpointHandle
+    metrics: dict[str, Any]
+
+    def __new__(cls, path: str, metadata: Mapping[str, Any]) -> SavedCheckpoint:
+        """See the class; `metadata` are those of the manifest."""
+        made = super().__new__(cls, path)
+        made.checkpoint = CheckpointHandle(path)
+        names = ("training_iteration", "num_env_steps_sampled_lifetime", "time_total_s")
+        made.metrics = {name: metadata.get(name) for name in names}
+        made.metrics["env_runners"] = {
+            "episode_return_mean": metadata.get("episode_return_mean"),
+            "num_episodes_lifetime": metadata.get("num_episodes_lifetime"),
+        }
+        return made
+
+
+def path_of_checkpoint(given: Any) -> Any:
+    """The path of whatever RLlib's `restore()` takes: a path, a checkpoint, a result."""
+    checkpoint = getattr(given, "checkpoint", given)
+    return getattr(checkpoint, "path", checkpoint)
+
+
+# ---- members
+
+
+class _Algorithm(Protocol):
+    # Properties, because type checkers compare writable members and signatures exactly.
+    @property
+    def env_runner_group(self) -> Any: ...
+    @property
+    def eval_env_runner_group(self) -> Any: ...
+    @property
+    def get_state(self) -> Callable[..., dict[str, Any]]: ...
+    @property
+    def set_state(self) -> Callable[..., None]: ...
+    @property
+    def get_metadata(self) -> Callable[..., dict[str, Any]]: ...
+    @property
+    def get_module(self) -> Callable[..., Any]: ...
+    @property
+    def save_to_path(self) -> Callable[..., str]: ...
+    @property
+    def restore_from_path(self) -> Callable[..., None]: ...
+
+
+@checked_methods()
+class AlgorithmNames:
+    """Adds the older names to an algorithm."""
+
+    @property
+    def workers(self: _Algorithm) -> Any:
+        """Older name of `env_runner_group`."""
+        return self.env_runner_group
+
+    @property
+    def evaluation_workers(self: _Algorithm) -> Any:
+        """Older name of `eval_env_runner_group`."""
+        return self.eval_env_runner_group
+
+    def get_policy(self: _Algorithm, policy_id: str | None = None) -> Any:
+        """Older name of `get_module`."""
+        return self.get_module(policy_id)
+
+    def restore_env_runners(self: _Algorithm, env_runner_group: Any = None) -> list[int]:
+        """RLlib's way to have lost runners made again, of which nobody has to think here.
+
+        Args:
+            env_runner_group: the group; None means the runners of training.
+
+        Returns:
+            The indices of the runners that were replaced.
+        """
+        group = self.env_runner_group if env_runner_group is None else env_runner_group
+        if not hasattr(group, "probe_unhealthy_env_runners"):
+            raise argument_error(
+                "restore_env_runners()", "env_runner_group", group, "a group of env runners"
+            )
+        indices: list[int] = group.probe_unhealthy_env_runners()
+        return indices
+
+    def restore_workers(self: _Algorithm, workers: Any = None) -> list[int]:
+        """Older name of `restore_env_runners`."""
+        group = self.env_runner_group if workers is None else workers
+        if not hasattr(group, "probe_unhealthy_env_runners"):
+            raise argument_error(
+                "restore_env_runners()", "workers", group, "a group of env runners"
+            )
+        indices: list[int] = group.probe_unhealthy_env_runners()
+        return indices
+
+    def save(self: _Algorithm, checkpoint_dir: Any = None) -> SavedCheckpoint:
+        """Older name of `save_to_path`; the path it returns also has `checkpoint` and `metrics`."""
+        return SavedCheckpoint(self.save_to_path(checkpoint_dir), self.get_metadata())
+
+    def restore(self: _Algorithm, checkpoint_path: Any) -> None:
+        """Older name of `restore_from_path`; also takes what `save` returned, or its checkpoint."""
+        self.restore_from_path(path_of_checkpoint(checkpoint_path))
+
+    def save_checkpoint(self: _Algorithm, checkpoint_dir: Any) -> str:
+        """Older name of `save_to_path`."""
+        return self.save_to_path(checkpoint_dir)
+
+    def load_checkpoint(self: _Algorithm, checkpoint_dir: Any) -> None:
+        """Older name of `restore_from_path`."""
+        self.restore_from_path(path_of_checkpoint(checkpoint_dir))
+
+    def __getstate__(self: _Algorithm) -> dict[str, Any]:
+        # RLlib's name of `get_state()`, with what `from_state` needs besides.
+        return {**self.get_state(), "algorithm_class": type(self).__name__}
+
+    def __setstate__(self: _Algorithm, state: dict[str, Any]) -> None:
+        if "config" not in self.__dict__:
+            raise TypeError(
+                f"A {type(self).__name__} cannot be copied or pickled: it owns processes and envs. "
+                "Save it and restore it (save_to_path, from_checkpoint), or call from_state()."
+            )
+        self.set_state({name: part for name, part in state.items() if name != "algorithm_class"})
+
+
+# ---- refused
+
+_POLICY_ARGUMENTS: Final = ("policy_ids", "policy_mapping_fn", "policies_to_train")
+
+
+def without_policy_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without those of them that are None; raises a ConfigError if one is given."""
+    given = [name for name in _POLICY_ARGUMENTS if settings.get(name) is not None]
+    if given:
+        raise ConfigError(
+            f"from_checkpoint() was given {', '.join(given)}: an algorithm here has one module, "
+            f"{DEFAULT_MODULE_ID!r}, so there is nothing to choose. Leave it out; for the weights "
+            "of the module alone, use RLModule.from_checkpoint(f'{path}/learner/rl_module')."
+        )
+    return {name: value for name, value in settings.items() if name not in _POLICY_ARGUMENTS}
+
+
+_MODULE: Final = "Name the class in the config: `config.rl_module(rl_module_spec=...)`."
+_NO_LEARNER: Final = "Learners of your own come later; leave it out."
+_STATE: Final = (
+    "Override `get_state` and `set_state`, which every way of saving and restoring calls; or use "
+    "the callbacks `on_checkpoint_saved` and `on_checkpoint_loaded`."
+)
+
+ALGORITHM_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "cleanup": "Override `stop`, and call `super().stop()` in it.",
+        "log_result": "Use the callback `on_train_result`, or override `step`.",
+        "reset_config": "Build a new algorithm with the other config.",
+        "save_checkpoint": _STATE,
+        "load_checkpoint": _STATE,
+        "get_default_policy_class": _MODULE,
+        "get_default_rl_module_spec": _MODULE,
+        "get_default_learner_class": _NO_LEARNER,
+        "validate_env": "Check the env where it is made, or in `on_environment_created`.",
+        "_setup": "Override `setup`, and call `super().setup(config)` in it.",
+        "_train": "Override `step`, and call `super().step()` in it.",
+        "_stop": "Override `stop`, and call `super().stop()` in it.",
+        "_save": _STATE,
+        "_restore": _STATE,
+    }
+)
+"""Methods of RLlib's algorithms that nobody calls here, with what to write instead."""
+
+_POLICY_GRADIENT: Final = "PPO"
+_CONTINUOUS: Final = "SAC"
+_VALUES: Final = "DQN"
+
+NOT_OFFERED_ALGORITHMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "A2C": _POLICY_GRADIENT,
+        "A3C": _POLICY_GRADIENT,
+        "APPO": _POLICY_GRADIENT,
+        "ARS": _POLICY_GRADIENT,
+        "DDPPO": _POLICY_GRADIENT,
+        "ES": _POLICY_GRADIENT,
+        "IMPALA": _POLICY_GRADIENT,
+        "TRPO": _POLICY_GRADIENT,
+        "DDPG": _CONTINUOUS,
+        "APEXDDPG": _CONTINUOUS,
+        "TD3": _CONTINUOUS,
+        "TQC": _CONTINUOUS,
+        "APEX": _VALUES,
+        "APEXDQN": _VALUES,
+        "R2D2": _VALUES,
+        "RAINBOW": _VALUES,
+        "SIMPLEQ": _VALUES,
+    }
+)
+"""Algorithms that are not here, in upper case without dashes and underscores: ours instead."""

@@ -1,0 +1,441 @@
+"""Old names of settings, and RLlib's settings that do less here: refused, or without effect.
+
+Pure data, and `rollouts()`. `trainer.config` reads these tables wherever a name can be written:
+arguments of section methods, attributes, items, dict configs, `overrides`. An old name reads and
+writes the very value of the new one. Nothing is ignored silently: a setting is either listed in
+`NOT_OFFERED` or `NO_EFFECT`, or does what its section says. When a feature lands, its line in
+`NOT_OFFERED` is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar
+
+from trainer.old_names import NotOffered, OldName
+from trainer.types import DEFAULT_MODULE_ID
+
+# ---- names of today
+
+OLD_SETTINGS: Final[Mapping[str, OldName]] = MappingProxyType(
+    {
+        # Sampling (2.3.1: `rollouts`).
+        "num_workers": OldName("num_env_runners"),
+        "num_rollout_workers": OldName("num_env_runners"),
+        "num_envs_per_worker": OldName("num_envs_per_env_runner"),
+        "create_env_on_driver": OldName("create_env_on_local_worker"),
+        "validate_workers_after_construction": OldName("validate_env_runners_after_construction"),
+        "max_requests_in_flight_per_sampler_worker": OldName(
+            "max_requests_in_flight_per_env_runner", sections=("training",)
+        ),
+        "synchronize_filter": OldName("update_worker_filter_stats"),
+        # Failures (2.3.1: `rollouts`).
+        "recreate_failed_workers": OldName("restart_failed_env_runners", sections=("env_runners",)),
+        "recreate_failed_env_runners": OldName("restart_failed_env_runners"),
+        "ignore_worker_failures": OldName("ignore_env_runner_failures", sections=("env_runners",)),
+        "max_num_worker_restarts": OldName("max_num_env_runner_restarts"),
+        "delay_between_worker_restarts_s": OldName("delay_between_env_runner_restarts_s"),
+        "num_consecutive_worker_failures_tolerance": OldName(
+            "num_consecutive_env_runner_failures_tolerance"
+        ),
+        "worker_health_probe_timeout_s": OldName("env_runner_health_probe_timeout_s"),
+        "worker_restore_timeout_s": OldName("env_runner_restore_timeout_s"),
+        # Training.
+        "lambda": OldName("lambda_"),
+        "num_sgd_iter": OldName("num_epochs"),
+        "sgd_minibatch_size": OldName("minibatch_size"),
+        "shuffle_sequences": OldName("shuffle_batch_per_epoch"),
+        "train_batch_size_per_learner": OldName("train_batch_size", none_is_silent=True),
+        "lr_schedule": OldName("lr", none_is_silent=True, beats_number=True),
+        "entropy_coeff_schedule": OldName("entropy_coeff", none_is_silent=True, beats_number=True),
+        "model": OldName("model_config", sections=("training",), none_is_silent=True),
+        "model_config_dict": OldName("model_config"),
+        "vf_share_layers": OldName("model_config", sections=("training",), key="vf_share_layers"),
+        "hiddens": OldName("model_config", sections=("training",), key="head_fcnet_hiddens"),
+        # Replay.
+        "buffer_size": OldName("replay_buffer_config", key="capacity", none_is_silent=True),
+        "prioritized_replay_alpha": OldName(
+            "replay_buffer_config", key="alpha", none_is_silent=True
+        ),
+        "prioritized_replay_beta": OldName("replay_buffer_config", key="beta", none_is_silent=True),
+        # Our buffers have it in them; `make_replay_buffer` takes this value and no other.
+        "prioritized_replay_eps": OldName(
+            "replay_buffer_config", key="prioritized_replay_eps", none_is_silent=True
+        ),
+        "learning_starts": OldName("num_steps_sampled_before_learning_starts", none_is_silent=True),
+        # Callbacks and evaluation.
+        "callbacks": OldName("callbacks_class"),
+        "evaluation_num_workers": OldName("evaluation_num_env_runners"),
+        "custom_eval_function": OldName("custom_evaluation_function"),
+        "evaluation_num_episodes": OldName(
+            "evaluation_duration",
+            none_is_silent=True,
+            sets={"evaluation_duration_unit": "episodes"},
+        ),
+        # Resources, framework, stack.
+        "framework": OldName("framework_str"),
+        "num_cpus_for_driver": OldName("num_cpus_for_main_process"),
+        "num_cpus_for_local_worker": OldName("num_cpus_for_main_process"),
+        "num_cpus_per_worker": OldName("num_cpus_per_env_runner", sections=("resources",)),
+        "num_gpus_per_worker": OldName("num_gpus_per_env_runner", sections=("resources",)),
+        "custom_resources_per_worker": OldName(
+            "custom_resources_per_env_runner", sections=("resources",)
+        ),
+        "num_learner_workers": OldName("num_learners", sections=("resources",)),
+        "num_cpus_per_learner_worker": OldName("num_cpus_per_learner", sections=("resources",)),
+        "num_gpus_per_learner_worker": OldName("num_gpus_per_learner", sections=("resources",)),
+        "_enable_rl_module_api": OldName("enable_rl_module_and_learner", sections=("rl_module",)),
+        "_enable_learner_api": OldName("enable_rl_module_and_learner", sections=("training",)),
+        "_enable_new_api_stack": OldName(
+            "enable_rl_module_and_learner", sections=("experimental",)
+        ),
+        # Reporting.
+        "min_time_s_per_reporting": OldName("min_time_s_per_iteration"),
+        "min_iter_time_s": OldName("min_time_s_per_iteration"),
+        "timesteps_per_iteration": OldName("min_sample_timesteps_per_iteration"),
+        "metrics_smoothing_episodes": OldName("metrics_num_episodes_for_smoothing"),
+    }
+)
+"""Every old name that is still understood."""
+
+OLD_REPLAY_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"prioritized_replay_alpha": "alpha", "prioritized_replay_beta": "beta"}
+)
+"""Old arguments of replay buffers."""
+
+REFUSED_REPLAY_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "batch_size_B": "`train_batch_size` says how many transitions an update draws.",
+        "batch_length_T": "`ReplayBuffer.sample_sequences(length=…)` draws sequences.",
+        "replay_sequence_length": "`ReplayBuffer.sample_sequences(length=…)` draws sequences.",
+        "learning_starts": "Use the setting `num_steps_sampled_before_learning_starts`.",
+        "metrics_num_episodes_for_smoothing": "The setting of the same name in `.reporting()` "
+        "holds for all metrics.",
+        "prioritized_replay_eps": "It is always 1e-6.",
+        "storage_unit": "Capacity always counts env steps.",
+    }
+)
+"""Arguments of RLlib's buffers that ours lack, and what there is instead."""
+IDLE_REPLAY_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "prioritized_replay_eps": 1e-6,
+        "replay_sequence_length": 1,
+        "storage_unit": "timesteps",
+        "worker_side_prioritization": False,
+    }
+)
+"""Values of such arguments that ask for what our buffers do anyway; RLlib's examples give them."""
+
+_SLATES: Final = (
+    "it chooses slates of documents for recommender systems, which no algorithm here does"
+)
+_BANDITS: Final = "it explores for contextual bandits with models of their own, which are not here"
+REFUSED_EXPLORATIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "SlateEpsilonGreedy": _SLATES,
+        "SlateSoftQ": _SLATES,
+        "ThompsonSampling": _BANDITS,
+        "UpperConfidenceBound": _BANDITS,
+    }
+)
+"""Strategies of RLlib that are not here, with the reason."""
+
+OLD_FILTERS: Final[Mapping[str, str]] = MappingProxyType(
+    # The same numbers; in RLlib it may be used by several threads at once, as all may here.
+    {"ConcurrentMeanStdFilter": "MeanStdFilter"}
+)
+"""Old values of `observation_filter`: which one each of them means today."""
+
+_OFFLINE: Final = "Learning from recorded data is not part of this trainer. Remove the setting."
+_OWN_RUNNER: Final = (
+    "Env runners of your own are not offered: a runner has to give the same answer again after it "
+    "was killed. Change what it does in callbacks (`on_sample_end`, `on_episode_step`), in "
+    "wrappers of the env, with connectors (`env_to_module_connector`), or with an "
+    "`exploration_config` of your own; "
+    "`algorithm.env_runner_group.foreach_env_runner(function)` calls runners."
+)
+_VIDEO: Final = (
+    "Record with the callback `VideoRecorder`, or in the env with `gymnasium.wrappers.RecordVideo`."
+)
+_FRAMEWORK: Final = "Networks run in NumPy. Remove the setting."
+_STACK: Final = "There is one implementation. Remove the setting."
+_CLUSTER: Final = "There is no cluster here. Remove the setting."
+_OFFLINE_NAMES: Final = (
+    "dataset_num_iters_per_learner input_read_method input_read_method_kwargs "
+    "input_read_schema input_read_episodes input_read_sample_batches input_read_batch_size "
+    "input_filesystem input_filesystem_kwargs input_compress_columns materialize_data "
+    "materialize_mapped_data map_batches_kwargs iter_batches_kwargs ignore_final_observation "
+    "prelearner_class prelearner_buffer_class prelearner_buffer_kwargs "
+    "prelearner_module_synch_period actions_in_input_normalized postprocess_inputs "
+    "shuffle_buffer_size output_compress_columns output_max_file_size "
+    "output_max_rows_per_file output_write_method output_write_method_kwargs "
+    "output_filesystem output_filesystem_kwargs output_write_episodes "
+    "output_write_remaining_data offline_sampling offline_eval_batch_size_per_runner "
+    "offline_eval_runner_class offline_loss_for_module_fn offline_evaluation_timeout_s "
+    "offline_evaluation_parallel_to_training broadcast_offline_eval_runner_states "
+    "restart_failed_offline_eval_runners ignore_offline_eval_runner_failures "
+    "max_num_offline_eval_runner_restarts "
+    "num_consecutive_offline_eval_runner_failures_tolerance "
+    "offline_eval_runner_health_probe_timeout_s offline_eval_rl_module_inference_only "
+)
+_FRAMEWORK_NAMES: Final = (
+    "torch_compile_learner_what_to_compile torch_compile_learner_dynamo_mode "
+    "torch_compile_learner_dynamo_backend torch_compile_worker_dynamo_backend "
+    "torch_compile_worker_dynamo_mode local_tf_session_args tf_session_args "
+    "_tf_policy_handles_more_than_one_loss _torch_grad_scaler_class "
+    "_torch_lr_scheduler_classes "
+)
+_STACK_NAMES: Final = (
+    "_disable_execution_plan_api _disable_initialize_loss_from_dummy_batch "
+    "_run_training_always_in_thread _evaluation_parallel_to_training_wo_thread "
+    "uses_new_env_runners sample_collector "
+)
+_CLUSTER_NAMES: Final = (
+    "extra_python_environs_for_driver extra_python_environs_for_worker _fake_gpus "
+    "sync_filters_on_rollout_workers_timeout_s memory_per_worker "
+    "object_store_memory_per_worker memory object_store_memory timeout_s_sampler_manager "
+    "timeout_s_aggregator_manager num_aggregator_workers "
+    "max_requests_in_flight_per_aggregator_worker broadcast_interval dist_backend "
+)
+
+REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "horizon": "It was removed from RLlib. End episodes in the env instead: "
+        "`gymnasium.wrappers.TimeLimit(env, max_episode_steps)`.",
+        "soft_horizon": "It was removed from RLlib. End or reset episodes in the env instead.",
+        "no_done_at_end": "It was removed from RLlib. Return `truncated=True` in `env.step`.",
+        "input": _OFFLINE,
+        "input_": _OFFLINE,
+        "input_config": _OFFLINE,
+        "input_evaluation": _OFFLINE,
+        "output": _OFFLINE,
+        "output_config": _OFFLINE,
+        "num_offline_eval_runners": _OFFLINE,
+        "on_evaluate_offline_start": _OFFLINE,
+        "on_evaluate_offline_end": _OFFLINE,
+        "on_offline_eval_runners_recreated": _OFFLINE,
+        "offline_evaluation_interval": _OFFLINE,
+        "offline_evaluation_duration": _OFFLINE,
+        "offline_evaluation_type": _OFFLINE,
+        **dict.fromkeys(_OFFLINE_NAMES.split(), _OFFLINE),
+        **dict.fromkeys(_FRAMEWORK_NAMES.split(), _FRAMEWORK),
+        **dict.fromkeys(_STACK_NAMES.split(), _STACK),
+        **dict.fromkeys(_CLUSTER_NAMES.split(), _CLUSTER),
+        "env_runner_cls": _OWN_RUNNER,
+        "worker_cls": _OWN_RUNNER,
+        "_per_module_overrides": "There is one module; give the settings themselves.",
+        "_learner_class": "Learners of your own come later; leave it out.",
+        "monitor": _VIDEO,
+        "record_env": _VIDEO,
+        "video_dir": _VIDEO,
+        "epsilon_timesteps": "Give a schedule instead: epsilon=[[0, 1.0], [10000, 0.05]].",
+        "final_epsilon": "Give a schedule instead: epsilon=[[0, 1.0], [10000, 0.05]].",
+        "worker_side_prioritization": "Priorities are set where the buffer is. Remove the setting.",
+        "policy_model": "It was renamed in RLlib: give `policy_model_config`.",
+        "q_model": "It was renamed in RLlib: give `q_model_config`.",
+        "add_transition_columns": _STACK,
+        "prioritized_replay": "Name the kind of buffer instead: "
+        'replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer"} where it was True, '
+        '{"type": "EpisodeReplayBuffer"} where it was False.',
+        "replay_mode": "It was removed from RLlib. Remove the setting.",
+        "policy_map_cache": "It was removed from RLlib. Remove the setting.",
+        "simple_optimizer": "It chose between two implementations. Remove the setting.",
+        "num_multi_gpu_tower_stacks": "There are no GPU towers here. Remove the setting.",
+    }
+)
+"""Names without successor, with what to do; refused unless their value asks for nothing."""
+
+REFUSED_SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "offline_data": "Learning from recorded data, and recording it, are not part of this "
+        "trainer. Remove the call; `EpisodeRecorder` and `VideoRecorder` keep episodes.",
+        "python_environment": "Processes get the environment of the main process. Remove the call.",
+    }
+)
+"""Section methods of RLlib that are not here, with what to do."""
+
+OLD_DICTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        name: MappingProxyType(
+            {
+                "actor_learning_rate": "actor_lr",
+                "critic_learning_rate": "critic_lr",
+                "entropy_learning_rate": "alpha_lr",
+            }
+        )
+        for name in ("optimization", "optimization_config")
+    }
+)
+"""Old dicts whose entries are settings of their own today: arguments of `training()`."""
+
+REFUSED_EVEN_IF_FALSE: Final = frozenset({"prioritized_replay"})
+"""Names without successor of which False asks for something, so that only None is silent."""
+
+OLD_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"rollouts": ("env_runners", "fault_tolerance")}
+)
+"""Old section methods that were divided: the sections whose arguments they accept."""
+
+# ---- less than in RLlib
+
+
+def _asks_for_one_module(value: Any) -> bool:
+    return isinstance(value, (dict, list, tuple, set, frozenset)) and (
+        list(value) == [DEFAULT_MODULE_ID]
+    )
+
+
+def _trains_one_module(value: Any) -> bool:
+    return value is None or _asks_for_one_module(value)
+
+
+_ONE_AGENT: Final = "Multi-agent training comes later; leave it out and train one agent."
+_DEFAULT_CONNECTORS: Final = (
+    "Leave it out: encoding, and scaling or clipping of actions, belong to the networks here. "
+    "`normalize_actions=False` and `clip_actions=False` leave actions as they are."
+)
+_LEARNER_CONNECTOR: Final = (
+    "Connectors before the learner are not offered: learners read columns, not pieces. Change "
+    "rewards and advantages in the callback `on_postprocess_trajectory`, the train batch in "
+    "`on_learn_on_batch`, observations with `env_to_module_connector`."
+)
+_ONE_LEARNER: Final = "Leave it out: learning runs in the main process."
+_OWN_LEARNER: Final = "Learners of your own come later; leave it out."
+_LOGGERS: Final = "Write results yourself in the callback `on_train_result`."
+
+NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
+    {
+        "render_env": NotOffered("Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."),
+        "create_local_env_runner": NotOffered("Leave it out: the main process can always sample."),
+        "gym_env_vectorize_mode": NotOffered(
+            'Leave it at "SYNC" and use more runners: `num_env_runners`.'
+        ),
+        "add_default_connectors_to_env_to_module_pipeline": NotOffered(_DEFAULT_CONNECTORS),
+        "add_default_connectors_to_module_to_env_pipeline": NotOffered(_DEFAULT_CONNECTORS),
+        "learner_connector": NotOffered(_LEARNER_CONNECTOR),
+        "add_default_connectors_to_learner_pipeline": NotOffered(_LEARNER_CONNECTOR),
+        "episodes_to_numpy": NotOffered("Leave it out: episodes give lists and arrays alike."),
+        "remote_worker_envs": NotOffered("Use more runners: `num_env_runners`."),
+        "sample_async": NotOffered("Use more runners: `num_env_runners`."),
+        "optimizer": NotOffered("Leave it out: Adam with `lr` and `grad_clip` is used."),
+        "learner_class": NotOffered(_OWN_LEARNER),
+        "num_learners": NotOffered(_ONE_LEARNER),
+        "num_aggregator_actors_per_learner": NotOffered(_ONE_LEARNER),
+        "algorithm_config_overrides_per_module": NotOffered(_ONE_AGENT),
+        "policies": NotOffered(_ONE_AGENT, _asks_for_one_module),
+        "policies_to_train": NotOffered(_ONE_AGENT, _trains_one_module),
+        "observation_fn": NotOffered(_ONE_AGENT),
+        "off_policy_estimation_methods": NotOffered("Learning from recorded data is not offered."),
+        "checkpoint_trainable_policies_only": NotOffered("Leave it out: everything is saved."),
+        "logger_creator": NotOffered(_LOGGERS),
+        "logger_config": NotOffered(_LOGGERS),
+        "fake_sampler": NotOffered("Leave it out and give a cheap env."),
+        "_validate_config": NotOffered("Settings are always checked; correct them instead."),
+    }
+)
+"""Settings refused unless they ask for nothing, with what to do instead."""
+
+_NO_CLUSTER: Final = "Nothing is reserved on a single machine."
+_NO_TORCH: Final = "Networks run in NumPy."
+_ALWAYS_MERGED: Final = (
+    "Statistics of normalisation are always those of all runners, and sent to all of them."
+)
+_ONE_STACK: Final = "There is one implementation, under the new names and the old."
+
+NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "is_atari": "Atari envs get no wrappers of their own.",
+        "auto_wrap_old_gym_envs": "Envs follow gymnasium's API.",
+        "create_env_on_local_worker": "The main process makes an env when it needs one.",
+        "num_cpus_per_env_runner": _NO_CLUSTER,
+        "num_gpus_per_env_runner": _NO_CLUSTER,
+        "custom_resources_per_env_runner": _NO_CLUSTER,
+        "validate_env_runners_after_construction": "Runners are always checked.",
+        "max_requests_in_flight_per_env_runner": "A runner has one request at a time.",
+        "merge_env_runner_states": _ALWAYS_MERGED,
+        "broadcast_env_runner_states": _ALWAYS_MERGED,
+        "compress_observations": "Observations stay on the machine.",
+        "remote_env_batch_wait_ms": "Envs run in the process of their runner.",
+        "preprocessor_pref": "Atari envs get no wrappers of their own.",
+        "use_worker_filter_stats": _ALWAYS_MERGED,
+        "update_worker_filter_stats": _ALWAYS_MERGED,
+        "enable_connectors": _ONE_STACK,
+        "learner_config_dict": "It is your own data; nothing here reads it.",
+        "num_cpus_per_learner": _NO_CLUSTER,
+        "num_gpus_per_learner": _NO_CLUSTER,
+        "max_requests_in_flight_per_aggregator_actor": _NO_CLUSTER,
+        "local_gpu_idx": _NO_TORCH,
+        "max_requests_in_flight_per_learner": "Learning runs in the main process.",
+        "evaluation_force_reset_envs_before_iteration": "Evaluations always play fresh episodes.",
+        "ope_split_batch_by_episode": "Recorded data is not evaluated.",
+        "env_runner_health_probe_timeout_s": "The death of a process is noticed without probing.",
+        "metrics_episode_collection_timeout_s": "Metrics arrive together with the samples.",
+        "log_gradients": "The global norm of gradients is always reported.",
+        "export_native_model_files": "Checkpoints hold the weights as plain arrays.",
+        "log_level": 'Use `logging.getLogger("trainer").setLevel(...)`.',
+        "log_sys_usage": "CPU and memory use are not reported.",
+        "policy_map_capacity": "All modules stay in memory.",
+        "policy_mapping_fn": "There is one module, so every agent is mapped to it.",
+        "policy_states_are_swappable": "All modules stay in memory.",
+        "count_steps_by": "With one agent, env steps are agent steps.",
+        "num_cpus_for_main_process": _NO_CLUSTER,
+        "num_gpus": _NO_TORCH,
+        "placement_strategy": _NO_CLUSTER,
+        "framework_str": _NO_TORCH,
+        "eager_tracing": _NO_TORCH,
+        "eager_max_retraces": _NO_TORCH,
+        "torch_compile_learner": _NO_TORCH,
+        "torch_compile_worker": _NO_TORCH,
+        "torch_ddp_kwargs": _NO_TORCH,
+        "torch_skip_nan_gradients": _NO_TORCH,
+        "enable_rl_module_and_learner": _ONE_STACK,
+        "enable_env_runner_and_connector_v2": _ONE_STACK,
+        "_use_msgpack_checkpoints": "Checkpoints never hold pickles.",
+        "_disable_preprocessor_api": _ONE_STACK,
+        "_disable_action_flattening": _ONE_STACK,
+    }
+)
+"""Settings that are accepted and stored and change nothing here, with the reason."""
+
+_MODULE_CLASS: Final = "Name the class in the config: `config.rl_module(rl_module_spec=...)`."
+_NO_LEARNER: Final = "Learners of your own come later; leave it out."
+
+CONFIG_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "get_default_rl_module_spec": _MODULE_CLASS,
+        "get_default_learner_class": _NO_LEARNER,
+        "build_learner": _NO_LEARNER,
+        "build_learner_group": _NO_LEARNER,
+        "build_env_to_module_connector": "Change observations in env wrappers.",
+        "build_module_to_env_connector": "Change actions in env wrappers.",
+        "build_learner_connector": "Use the callback `on_learn_on_batch`.",
+    }
+)
+"""Methods of RLlib's configs that nobody calls here, with what to write instead."""
+
+
+# ---- sections
+
+
+class TakesSections(Protocol):
+    """What these methods need of a config."""
+
+    def set_from_section(self, section: str, given: Mapping[str, Any]) -> None:
+        """Set what the arguments `given` of the section method `section` name."""
+
+
+ConfigT = TypeVar("ConfigT", bound=TakesSections)
+
+
+class SectionNames:
+    """`rollouts()` of RLlib before 2.10."""
+
+    def rollouts(self: ConfigT, **settings: Any) -> ConfigT:
+        """Old name of `env_runners()` and `fault_tolerance()`; takes the arguments of both.
+
+        Raises:
+            UnknownSettingError: an argument belongs to neither section.
+        """
+        self.set_from_section("rollouts", settings)
+        return self

@@ -1,0 +1,186 @@
+"""Old names of the members of `MetricsLogger`, and where results keep what old keys named.
+
+Old keys resolve when asked for, `result["episode_reward_mean"]`, but are not listed, printed or
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from checkpoints.arguments import checked_methods
+
+# ---- loggers
+
+
+class _MetricsLogger(Protocol):
+    def aggregate(self, stats_dicts: Iterable[Mapping[Any, Any]], *, key: Any = None) -> None: ...
+
+
+@checked_methods()
+class MetricsLoggerNames:
+    """Adds the older names to a metrics logger."""
+
+    def merge_and_log_n_dicts(
+        self: _MetricsLogger, stats_dicts: Iterable[Mapping[Any, Any]], *, key: Any = None
+    ) -> None:
+        """Older name of `aggregate`."""
+        self.aggregate(stats_dicts, key=key)
+
+
+# ---- results
+
+OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "episode_reward_mean": ("env_runners/episode_return_mean",),
+        "episode_reward_min": ("env_runners/episode_return_min",),
+        "episode_reward_max": ("env_runners/episode_return_max",),
+        "episode_return_mean": ("env_runners/episode_return_mean",),
+        "episode_return_min": ("env_runners/episode_return_min",),
+        "episode_return_max": ("env_runners/episode_return_max",),
+        "episode_len_mean": ("env_runners/episode_len_mean",),
+        "episodes_this_iter": ("env_runners/num_episodes",),
+        "episodes_total": ("env_runners/num_episodes_lifetime",),
+        "timesteps_total": (
+            "num_env_steps_sampled_lifetime",
+            "env_runners/num_env_steps_sampled_lifetime",
+        ),
+        "num_env_steps_sampled": (
+            "num_env_steps_sampled_lifetime",
+            "env_runners/num_env_steps_sampled_lifetime",
+            "env_runners/num_env_steps_sampled",
+        ),
+        "num_env_steps_sampled_this_iter": ("env_runners/num_env_steps_sampled",),
+        "timesteps_this_iter": ("env_runners/num_env_steps_sampled",),
+        "num_env_steps_trained": ("learners/__all_modules__/num_env_steps_trained_lifetime",),
+        "num_env_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
+        "num_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
+        "num_agent_steps_trained": ("learners/__all_modules__/num_env_steps_trained_lifetime",),
+        "num_agent_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
+        "num_agent_steps_sampled": ("env_runners/num_agent_steps_sampled_lifetime",),
+        "num_agent_steps_sampled_this_iter": ("env_runners/num_agent_steps_sampled",),
+        "agent_timesteps_total": ("env_runners/num_agent_steps_sampled_lifetime",),
+        "policy_reward_mean": ("env_runners/module_episode_return_mean",),
+        "custom_metrics": ("env_runners/custom_metrics",),
+        "hist_stats": ("env_runners/hist_stats",),
+        "episode_media": ("env_runners/episode_media",),
+        "sampler_results": ("env_runners",),
+        "num_healthy_workers": ("fault_tolerance/num_healthy_workers",),
+        "num_remote_worker_restarts": ("fault_tolerance/num_remote_worker_restarts",),
+        "num_faulty_episodes": ("fault_tolerance/num_episodes_lost",),
+    }
+)
+"""{old key: paths to look at, in this order}."""
+
+_SUMMED: Final = frozenset(
+    {"num_agent_steps_sampled", "num_agent_steps_sampled_this_iter", "agent_timesteps_total"}
+)
+_MAYBE_EMPTY: Final = frozenset({"custom_metrics", "hist_stats", "episode_media"})
+_NOT_MEASURED: Final = frozenset({"perf", "sampler_perf", "connector_metrics"})
+_LEARNER_STATS: Final = MappingProxyType(
+    {
+        "cur_lr": "default_optimizer_learning_rate",
+        "cur_kl_coeff": "curr_kl_coeff",
+        "entropy_coeff": "curr_entropy_coeff",
+        "kl": "mean_kl_loss",
+        "grad_gnorm": "gradients_default_optimizer_global_norm",
+        "mean_q": "qf_mean",
+        "min_q": "qf_min",
+        "max_q": "qf_max",
+        "mean_td_error": "td_error_mean",
+        "critic_loss": "qf_loss",
+        "actor_loss": "policy_loss",
+        "policy_entropy": "entropy",
+    }
+)
+_COUNTERS: Final = (
+    "num_env_steps_sampled",
+    "num_env_steps_trained",
+    "num_agent_steps_sampled",
+    "num_agent_steps_trained",
+)
+_BY_MODULE: Final = MappingProxyType(
+    {"policy_reward_min": "episode_return_min", "policy_reward_max": "episode_return_max"}
+)
+
+OLD_KEYS: Final = frozenset({*OLD_PATHS, *_BY_MODULE, *_NOT_MEASURED, "info", "counters"})
+"""All old keys."""
+
+
+def old_value(result: Mapping[str, Any], key: str) -> Any:
+    """What an old key means in a result.
+
+    Args:
+        result: a result with slash paths; one of its parts (such as `result["evaluation"]`) will
+            do.
+        key: one of `OLD_KEYS`.
+
+    Raises:
+        KeyError: this result has no such value.
+    """
+    if key == "info":
+        return {"learner": _learner_info(result), **_counters(result)}
+    if key == "counters":
+        return _counters(result)
+    if key in _NOT_MEASURED and "env_runners" in result:
+        return {}
+    if key in _BY_MODULE:
+        return _of_the_only_module(result, _BY_MODULE[key])
+    for path in OLD_PATHS.get(key, ()):
+        for candidate in (path, path.removeprefix("env_runners/")):
+            if candidate != key and candidate in result:
+                value = result[candidate]
+                return sum(value.values()) if key in _SUMMED and isinstance(value, dict) else value
+    if key in _MAYBE_EMPTY and "env_runners" in result:
+        return {}
+    raise KeyError(key)
+
+
+def _of_the_only_module(result: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A number of whole episodes by module id, which is the same as long as one module plays."""
+    runners = result.get("env_runners", result)
+    module_ids = list(runners["module_episode_return_mean"])
+    if len(module_ids) > 1:
+        raise KeyError(name)
+    return dict.fromkeys(module_ids, runners[name])
+
+
+def _learner_info(result: Mapping[str, Any]) -> dict[str, Any]:
+    learners = result["learners"]
+    return {
+        module_id: {"learner_stats": _with_old_names(values), "custom_metrics": {}}
+        for module_id, values in learners.items()
+        if module_id != "__all_modules__"
+    }
+
+
+def _with_old_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    old = {name: values[new] for name, new in _LEARNER_STATS.items() if new in values}
+    return {**values, **old}
+
+
+def _counters(result: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in _COUNTERS:
+        try:
+            found[key] = old_value(result, key)
+        except KeyError:  # a part of a result, or an algorithm without this counter
+            continue
+    return found
+
+
+# ---- reductions
+
+NEWER_REDUCTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "item_series": "For the list of all values write reduce=None.",
+        "lifetime_sum": 'For the sum of all values ever write reduce="sum", without '
+        "clear_on_reduce.",
+        "lifetime_mean": 'For the mean of all values ever write window=float("inf").',
+        "ema": "For a moving average write ema_coeff=0.01, or another weight of a new value.",
+        "percentiles": "For percentiles write reduce=None, window=100, percentiles=[5, 95].",
+    }
+)
+"""What newer RLlib versions call reductions, and how they are written here."""

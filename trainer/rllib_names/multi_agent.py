@@ -1,0 +1,215 @@
+"""Old names of what several agents have: members of their episodes and envs.
+
+For code written for RLlib's old API stack, whose callbacks read `episode.agent_rewards`,
+`episode.last_info_for(agent)` and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
+from trainer.episodes.agent_columns import AgentColumns, ColumnName
+from trainer.episodes.agent_ledger import AgentLedger
+from trainer.episodes.agent_parts import newest_common_info
+from trainer.errors import EpisodeError
+from trainer.types import DEFAULT_MODULE_ID, AgentId
+
+
+class EpisodeNumberText(str):
+    """The id of an episode, with which one can count: `episode.episode_id % 2`.
+
+    Attributes:
+        number: of the episode in its run; None outside a run.
+    """
+
+    number: int | None
+
+    __slots__ = ("number",)
+
+    def __new__(cls, id_: str, number: int | None) -> EpisodeNumberText:
+        """The text with its number."""
+        made = super().__new__(cls, id_)
+        made.number = number
+        return made
+
+    def __int__(self) -> int:
+        if self.number is None:
+            raise EpisodeError(
+                f"Episode {str(self)!r} has no number, as it belongs to no run. Give it one: "
+                "MultiAgentEpisode(id_, number=0)."
+            )
+        return self.number
+
+    __index__ = __int__
+
+    def __mod__(self, other: Any) -> Any:
+        return int(self) % other
+
+
+class MultiAgentEpisodeNames:
+    """Adds the old names to an episode of several agents, each one line on top of the new ones."""
+
+    number: int | None
+    player: Any
+    agent_to_module_mapping_fn: Any
+    get_return: Callable[[], float]
+    get_agent_returns: Callable[[], dict[AgentId, float]]
+    _ledger: AgentLedger
+    _columns: AgentColumns
+
+    @property
+    def episode_id(self) -> EpisodeNumberText:
+        """Old name of `id_`; counts like `number`."""
+        return EpisodeNumberText(self._ledger.id_, self.number)
+
+    @property
+    def worker(self) -> Any:
+        """The env runner that plays, in its own process only; None elsewhere."""
+        return self.player
+
+    @property
+    def length(self) -> int:
+        """Env steps of the whole episode so far; -1 before the reset."""
+        return self._ledger.env_t if self._ledger.is_reset else -1
+
+    @property
+    def started(self) -> bool:
+        """Whether the env was reset."""
+        return self._ledger.is_reset
+
+    @property
+    def total_reward(self) -> float:
+        """Old name of `get_return()`."""
+        return self.get_return()
+
+    @property
+    def agent_rewards(self) -> dict[tuple[AgentId, Any], float]:
+        """{(agent id, module id): return}."""
+        returns = self.get_agent_returns()
+        return {(agent, self.policy_for(agent)): total for agent, total in returns.items()}
+
+    @property
+    def policy_mapping_fn(self) -> Any:
+        """The mapping function that was given to the episode, or None."""
+        return self.agent_to_module_mapping_fn
+
+    def get_agents(self) -> list[AgentId]:
+        """The agents in the order in which they appeared; ties in canonical order."""
+        appeared = self._ledger.appeared
+        return sorted(canonical_order(appeared), key=lambda agent: appeared[agent])
+
+    def policy_for(self, agent_id: Any = None) -> Any:
+        """The id of the module that acts for the agent."""
+        return self._ledger.modules.get(_one(self, agent_id), DEFAULT_MODULE_ID)
+
+    def last_observation_for(self, agent_id: Any = None) -> Any:
+        """The newest observation (None before the agent's first)."""
+        return _newest(self, "observations", agent_id)
+
+    def last_raw_obs_for(self, agent_id: Any = None) -> Any:
+        """The newest observation as the env gave it."""
+        return _newest(self, "observations", agent_id)
+
+    def last_info_for(self, agent_id: Any = None) -> Any:
+        """The newest info of the agent, or with "__common__" of all together (None: none yet)."""
+        if agent_id == COMMON_INFOS:
+            return newest_common_info(self._ledger)
+        agent = _one(self, agent_id)
+        told = [t for t in self._ledger.infos if agent in self._ledger.infos[t]]
+        line = self._ledger.lines.get(agent)
+        if told and (line is None or max(told) > line.clock[-1]):
+            return self._ledger.infos[max(told)][agent]
+        return _newest(self, "infos", agent_id)
+
+    def last_action_for(self, agent_id: Any = None) -> Any:
+        """The newest action, also while its row is open (zeros before the first)."""
+        return _newest(self, "actions", agent_id, fill=0)
+
+    def prev_action_for(self, agent_id: Any = None) -> Any:
+        """The action before the newest one (zeros if there is none)."""
+        return _newest(self, "actions", agent_id, back=2, fill=0)
+
+    def last_reward_for(self, agent_id: Any = None) -> float:
+        """What the newest env step paid the agent, also while its row is open."""
+        return float(self._ledger.recent[1].get(_one(self, agent_id), 0.0))
+
+    def prev_reward_for(self, agent_id: Any = None) -> float:
+        """What the env step before the newest one paid the agent."""
+        return float(self._ledger.recent[0].get(_one(self, agent_id), 0.0))
+
+    def last_extra_action_outs_for(self, agent_id: Any = None) -> Mapping[str, Any]:
+        """The newest extra outputs of the agent's module, {name: item}."""
+        line = self._ledger.lines.get(_one(self, agent_id))
+        if line is None:
+            return {}
+        if line.open is not None:
+            return dict(line.open.outputs)
+        columns = line.episode.extra_model_outputs
+        return {name: column.get(-1) for name, column in columns.items() if column.total}
+
+    def rnn_state_for(self, agent_id: Any = None) -> list[Any]:
+        """The state of a recurrent module: always empty, there are none."""
+        _one(self, agent_id)
+        return []
+
+
+def _newest(
+    episode: Any, column: ColumnName, agent_id: Any, *, back: int = 1, fill: Any = None
+) -> Any:
+    items = episode._columns.items(_one(episode, agent_id), column)
+    return items.get(-back, fill=fill) if items.total >= back or fill is not None else None
+
+
+def _one(episode: Any, agent_id: Any) -> AgentId:
+    """The agent that is meant, which is the only one if none is named."""
+    if agent_id is not None:
+        named: AgentId = episode._columns.known_id(agent_id)
+        return named
+    known = canonical_order(episode._ledger.known())
+    if len(known) != 1:
+        raise EpisodeError(
+            f"Episode {episode.id_!r} has the agents {listed(known)}, and none was named. Name "
+            "one: episode.last_info_for(agent_id)."
+        )
+    return known[0]
+
+
+class MultiAgentEnvNames:
+    """Adds the older members to an env of several agents."""
+
+    possible_agents: Any
+
+    def get_agent_ids(self) -> set[Any]:
+        """Older form of `possible_agents`."""
+        return set(self.possible_agents)
+
+    def observation_space_contains(self, x: Any) -> bool:
+        """Whether {agent: observation} holds observations of the agents' spaces."""
+        return _contains(self, "get_observation_space", x)
+
+    def action_space_contains(self, x: Any) -> bool:
+        """Whether {agent: action} holds actions of the agents' spaces."""
+        return _contains(self, "get_action_space", x)
+
+    def observation_space_sample(self, agent_ids: Iterable[Any] | None = None) -> dict[Any, Any]:
+        """{agent: an observation drawn by its space}; None means all agents."""
+        return _drawn(self, "get_observation_space", agent_ids)
+
+    def action_space_sample(self, agent_ids: Iterable[Any] | None = None) -> dict[Any, Any]:
+        """{agent: an action drawn by its space}; None means all agents."""
+        return _drawn(self, "get_action_space", agent_ids)
+
+
+def _contains(env: Any, method: str, given: Any) -> bool:
+    possible = set(env.possible_agents)
+    return isinstance(given, Mapping) and all(
+        agent in possible and getattr(env, method)(agent).contains(value)
+        for agent, value in given.items()
+    )
+
+
+def _drawn(env: Any, method: str, agent_ids: Iterable[Any] | None) -> dict[Any, Any]:
+    agents = env.possible_agents if agent_ids is None else agent_ids
+    return {agent: getattr(env, method)(agent).sample() for agent in agents}

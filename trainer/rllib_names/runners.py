@@ -1,0 +1,236 @@
+"""Old names of env runners (RLlib's `RolloutWorker`) and of their groups (its `WorkerSet`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from checkpoints.arguments import checked_arguments, checked_methods
+from trainer.connectors import SampleBatch
+from trainer.env_runners import SingleAgentEnvRunner
+from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.episode_columns import INFOS, NEW_OBS
+from trainer.metrics import EpisodeRecord, EpisodeStatistics
+from trainer.runner_group import EnvRunnerGroup
+
+# ---- one runner
+
+
+class _EnvRunner(Protocol):
+    # Properties, because type checkers compare writable members exactly.
+    @property
+    def config(self) -> Any: ...
+    @property
+    def env(self) -> Any: ...
+    @property
+    def module(self) -> Any: ...
+    @property
+    def module_id(self) -> str: ...
+
+
+class EnvRunnerNames:
+    """Adds the older names to an env runner."""
+
+    @property
+    def policy_config(self: _EnvRunner) -> Any:
+        """Older name of `config`."""
+        return self.config
+
+    @property
+    def policy_map(self: _EnvRunner) -> dict[str, Any]:
+        """The module under its id."""
+        return {self.module_id: self.module}
+
+    def get_policy(self: _EnvRunner, policy_id: str | None = None) -> Any:
+        """Older name of `module`; None for an id that does not exist."""
+        return self.module if policy_id in (None, self.module_id) else None
+
+    def for_policy(
+        self: _EnvRunner,
+        func: Callable[..., Any],
+        policy_id: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Calls `func(module, **kwargs)`."""
+        if policy_id not in (None, self.module_id):
+            raise KeyError(
+                f"There is no module {policy_id!r}; expected policy_id={self.module_id!r}."
+            )
+        return func(self.module, **kwargs)
+
+    def foreach_policy(self: _EnvRunner, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
+        """Calls `func(module, module_id, **kwargs)` for the one module."""
+        return [func(self.module, self.module_id, **kwargs)]
+
+
+class RolloutWorker(SingleAgentEnvRunner):
+    """An env runner of the user's own whose `sample()` gives a `SampleBatch`.
+
+    worker = RolloutWorker(env_creator=lambda context: MyEnv(context), config=PPOConfig())
+    batch = worker.sample()
+    """
+
+    def sample(self, **options: Any) -> SampleBatch:  # type: ignore[override]
+        """Plays like `SingleAgentEnvRunner.sample` and gives the steps as one batch."""
+        return batch_of(super().sample(**options))
+
+
+def batch_of(episodes: Sequence[SingleAgentEpisode]) -> SampleBatch:
+    """The steps of chunks one after another, as columns; infos as a list."""
+    chunks = [episode for episode in episodes if len(episode) > 0]
+    rows = []
+    for chunk in chunks:
+        observations = chunk.get_observations()
+        after = nested.map_leaves(lambda leaf: leaf[1:], observations)
+        rows.append({**chunk.get_data_dict(), NEW_OBS: after})
+    batch = SampleBatch()
+    for name in rows[0] if rows else ():
+        columns = [row[name] for row in rows if name in row]
+        if name == INFOS:
+            batch[name] = [info for column in columns for info in column]
+        elif len(columns) == len(rows):
+            batch[name] = nested.concatenate(*columns)
+    return batch
+
+
+# ---- groups
+
+
+class _EnvRunnerGroup(Protocol):
+    # Properties, because type checkers compare writable members and signatures exactly.
+    @property
+    def local_env_runner(self) -> Any: ...
+    @property
+    def foreach_env_runner(self) -> Callable[..., list[Any]]: ...
+    @property
+    def foreach_env_runner_with_id(self) -> Callable[..., list[Any]]: ...
+    @property
+    def foreach_env_runner_async(self) -> Callable[..., int]: ...
+    def healthy_env_runner_ids(self) -> list[int]: ...
+    def num_remote_env_runners(self) -> int: ...
+    def num_healthy_env_runners(self) -> int: ...
+    def probe_unhealthy_env_runners(self) -> list[int]: ...
+
+
+@checked_methods()
+class EnvRunnerGroupNames:
+    """Adds the older names to an env runner group."""
+
+    def foreach_worker(
+        self: _EnvRunnerGroup,
+        func: Callable[..., Any] | str,
+        *,
+        local_worker: bool = True,
+        **options: Any,
+    ) -> list[Any]:
+        """Older name of `foreach_env_runner`."""
+        return self.foreach_env_runner(func, local_env_runner=local_worker, **options)
+
+    def foreach_worker_async(self: _EnvRunnerGroup, func: Any, **options: Any) -> int:
+        """Older name of `foreach_env_runner_async`."""
+        return self.foreach_env_runner_async(func, **options)
+
+    def foreach_worker_with_id(
+        self: _EnvRunnerGroup, func: Callable[[int, Any], Any], **options: Any
+    ) -> list[Any]:
+        """Older name of `foreach_env_runner_with_id`."""
+        return self.foreach_env_runner_with_id(func, **options)
+
+    def foreach_policy(
+        self: _EnvRunnerGroup, func: Callable[[Any, str], Any], **kwargs: Any
+    ) -> list[Any]:
+        """Calls `func(module, module_id, **kwargs)` in every runner: one list of all results."""
+        answers = self.foreach_env_runner(_OfModules(func, kwargs))
+        return [result for answer in answers for result in answer]
+
+    def local_worker(self: _EnvRunnerGroup) -> Any:
+        """Older name of `local_env_runner`."""
+        return self.local_env_runner
+
+    def num_remote_workers(self: _EnvRunnerGroup) -> int:
+        """Older name of `num_remote_env_runners`."""
+        return self.num_remote_env_runners()
+
+    def num_healthy_workers(self: _EnvRunnerGroup) -> int:
+        """Older name of `num_healthy_env_runners`."""
+        return self.num_healthy_env_runners()
+
+    def probe_unhealthy_workers(self: _EnvRunnerGroup) -> list[int]:
+        """Older name of `probe_unhealthy_env_runners`."""
+        return self.probe_unhealthy_env_runners()
+
+    def healthy_worker_ids(self: _EnvRunnerGroup) -> list[int]:
+        """Older name of `healthy_env_runner_ids`."""
+        return self.healthy_env_runner_ids()
+
+
+class _OfModules:
+    """Calls the user's function with each module of a runner."""
+
+    def __init__(self, function: Callable[..., Any], keywords: dict[str, Any]) -> None:
+        self._function = function
+        self._keywords = keywords
+
+    def __call__(self, env_runner: Any) -> Any:
+        return env_runner.foreach_policy(self._function, **self._keywords)
+
+
+# ---- collecting
+
+_SUMMARY: Final = {
+    "episode_reward_mean": "episode_return_mean",
+    "episode_reward_min": "episode_return_min",
+    "episode_reward_max": "episode_return_max",
+    "episode_len_mean": "episode_len_mean",
+    "episodes_this_iter": "num_episodes",
+    "custom_metrics": "custom_metrics",
+    "hist_stats": "hist_stats",
+}
+
+
+@checked_arguments
+def collect_episodes(
+    workers: EnvRunnerGroup,
+    remote_worker_ids: Sequence[int] | None = None,
+    timeout_seconds: float | None = None,
+) -> list[EpisodeRecord]:
+    """What is left of the episodes that evaluation runners have ended since this was last called.
+
+    Args:
+        workers: the group that a custom evaluation function is given.
+        remote_worker_ids: no effect: records are in the main process already.
+        timeout_seconds: no effect, likewise.
+
+    Returns:
+        a record per episode, ordered by call of `foreach_env_runner`, then runner, then time.
+    """
+    del remote_worker_ids, timeout_seconds
+    return workers.take_records()
+
+
+@checked_arguments
+def summarize_episodes(
+    episodes: Iterable[EpisodeRecord],
+    new_episodes: Iterable[EpisodeRecord] | None = None,
+    keep_custom_metrics: bool = False,
+) -> dict[str, Any]:
+    """Mean, smallest and largest return of some episodes, and more, under RLlib's old names.
+
+    Args:
+        episodes: from `collect_episodes`.
+        new_episodes: those to count in `episodes_this_iter`; None counts all.
+        keep_custom_metrics: give custom metrics as lists instead of mean, min and max.
+
+    Returns:
+        `episode_reward_mean`, `episode_reward_min`, `episode_reward_max`, `episode_len_mean`,
+        `episodes_this_iter`, `custom_metrics`, `hist_stats`; NaN where there is no episode.
+    """
+    statistics = EpisodeStatistics(
+        smoothing=None, keep_per_episode_custom_metrics=keep_custom_metrics
+    )
+    statistics.add(episodes)
+    found = statistics.result()
+    summary = {old: found[name] for old, name in _SUMMARY.items()}
+    if new_episodes is not None:
+        summary["episodes_this_iter"] = len(list(new_episodes))
+    return summary

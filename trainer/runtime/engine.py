@@ -1,0 +1,320 @@
+"""What an engine must give: places in which workers run, flags during a call, news of deaths.
+
+    engine      where workers run: local processes (`local_engine`), or a scripted stand-in for
+                tests (`trainer.testing.fake_engine`)
+    place       runs one worker at a time: start, ask, kill, start again
+    servant     the object inside a worker that answers calls; a packed factory makes it
+    signals     what both sides tell each other while a call is under way
+
+The life of a place:
+
+    place = engine.make_place("env runner 1", arrivals=arrivals)
+    place.start(packed_factory)         # returns at once; the answer is the servant's report
+    place.take()                        # Success(report) | Failed | Lost
+    place.submit("sample", (request,))  # one call at a time
+    place.take()                        # a dead worker answers Lost, once
+    place.stop(grace_s=2.0)
+
+What callers rely on, whichever engine it is (`tests/contract/test_engines.py` checks each line):
+
+- Bytes go in and bytes come out. What cannot be pickled is refused before the worker is asked;
+  what cannot be unpickled is a `Failed`, on either side.
+- One call at a time. An engine never repeats a call: what to do about a failure is its caller's
+  business, and a worker that may have run a call is not asked for it again.
+- A worker that is gone answers `Lost` exactly once, soon, with what was known of its last moments:
+  its last heartbeat and notes. A worker that died while it was idle answers the next call so.
+- `kill` is final: no answer of a killed worker is ever taken for one of its successor.
+- Heartbeats and notes of a call are seen while it is under way, and stay when the worker dies. A
+  call without an end of its own ends when it is told to.
+- Workers compute with one BLAS thread, find the modules that their owner finds, leave interrupts to
+  it, and end with it. What they print appears in whole lines.
+- An interrupt may come at any moment in the owner: a place is then asked, or it is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from trainer.runtime.messages import Lost, Outcome
+
+_LOGGER = logging.getLogger(__name__)
+
+NUM_NOTES: Final = 6
+"""How many numbers a servant can note in `Signals.notes`."""
+
+NO_NOTES: Final = (0,) * NUM_NOTES
+"""The notes of a call before its servant has noted anything."""
+
+TakeOver = Callable[[], object]
+"""What a new worker calls first: it brings something of its owner along."""
+
+LimitAtWork = tuple[float, str]
+"""Seconds without progress that are allowed, and the setting that says so."""
+
+Inherit = Callable[[], TakeOver | None]
+"""Called in the owner at each start of a worker; gives what the worker calls first, or None."""
+
+
+def nothing() -> None:
+    """Workers bring nothing along."""
+
+
+class Signals(Protocol):
+    """What a worker and its owner tell each other while a call is under way; the worker's side.
+
+    Attributes:
+        num_signs: the heartbeat: the servant raises it while it makes progress. It only grows.
+        must_end: the owner sets it: a call without an end of its own is to end now.
+        notes: `NUM_NOTES` numbers that the owner is to know if the worker dies; what they mean is
+            the servant's own. All are 0 when a call begins.
+    """
+
+    num_signs: int
+    must_end: bool
+    notes: MutableSequence[int]
+
+
+@dataclass(frozen=True)
+class PlaceIdentity:
+    """Where the worker of a place runs.
+
+    Attributes:
+        host: the name of the machine.
+        pid: its process id there; None if it has no process of its own.
+    """
+
+    host: str
+    pid: int | None
+
+
+class Arrivals(Protocol):
+    """How places tell that a call has ended; all places of a pool share one."""
+
+    def put(self) -> None:
+        """Tells that a call has ended; from any thread."""
+
+    def clear(self) -> None:
+        """Forgets what was told so far."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits until something is told, or so many seconds by the engine's clock.
+
+        It may return earlier. An interrupt ends it, and leaves no lock behind.
+        """
+
+
+class Place(Protocol):
+    """A place for one worker; at most one call is under way at a time."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a worker was started and not yet found dead or stopped."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it may be working.
+
+        Noted before it is asked, so that an interrupt in between does not make it look idle.
+        """
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether something was asked whose outcome was not taken yet."""
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether `take` will not wait."""
+
+    @property
+    def identity(self) -> PlaceIdentity | None:
+        """Where its worker runs; None if there is none."""
+
+    @property
+    def stall_limit_s(self) -> float | None:
+        """How long the pending call may go without progress; None is for ever."""
+
+    @property
+    def num_signs(self) -> int:
+        """Signs of progress in the call that was made last; they stay when its worker dies."""
+
+    @property
+    def notes(self) -> tuple[int, ...]:
+        """What the servant noted last; it stays when its worker dies."""
+
+    def start(
+        self,
+        packed_factory: bytes,
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+        limit_at_work: LimitAtWork | None = None,
+    ) -> None:
+        """Ends the worker that there is and starts another; the answer is the servant's report.
+
+        Args:
+            packed_factory: pickled callable that makes the servant from the worker's `Signals`. It
+                is unpickled in the worker.
+            stall_limit_s: how long it may go without progress.
+            limited_by: the setting that says so, for messages.
+            limit_at_work: both, from the first sign of progress on; the same if None.
+        """
+
+    def submit(
+        self,
+        method: str,
+        arguments: Sequence[object],
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+    ) -> None:
+        """Calls a method of the servant; returns at once.
+
+        Args:
+            method: its name.
+            arguments: what it is given.
+            stall_limit_s: how long it may go without progress.
+            limited_by: the setting that says so.
+
+        Raises:
+            SerializationError: the arguments cannot be pickled; the worker is untouched.
+        """
+
+    def take(self) -> Outcome:
+        """Waits for the pending answer; returns how the call ended.
+
+        A dead worker is cleared away.
+        """
+
+    def tell_to_end(self) -> None:
+        """Tells a call that has no end of its own to come to one."""
+
+    def idle_s(self) -> float:
+        """Seconds without progress, as far as it was looked at."""
+
+    def kill_if_stalled(self) -> Lost | None:
+        """Ends a worker that made no progress for as long as its call allows.
+
+        After half of that time a warning is logged.
+        """
+
+    def kill(self) -> None:
+        """Ends the worker at once, whatever it is doing; nothing happens if there is none."""
+
+    def tell_to_close(self) -> None:
+        """Lets the servant close and the worker end in order, if it is idle; `stop` waits."""
+
+    def stop(self, grace_s: float) -> None:
+        """Lets the worker end in order, then ends it; an interrupt ends it at once.
+
+        Args:
+            grace_s: seconds that the servant's `close()` and the `atexit` handlers of code in the
+                worker may take.
+        """
+
+
+class Engine(Protocol):
+    """Where workers run."""
+
+    @property
+    def name(self) -> str:
+        """What settings and messages call it, such as "local"."""
+
+    def now_s(self) -> float:
+        """The engine's clock in seconds; only differences mean something."""
+
+    def make_arrivals(self) -> Arrivals:
+        """What a new pool of places waits with."""
+
+    def make_place(self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing) -> Place:
+        """Makes an empty place.
+
+        Args:
+            name: what messages call it.
+            arrivals: is told whenever an answer has come in.
+            inherit: see `WorkerPool`.
+        """
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Imports modules once for all workers to come, where that makes their start faster."""
+
+
+class StallWatch:
+    """How long a call goes without progress: the one rule for the places of all engines.
+
+    Attributes:
+        limit_s: how long the call may go without progress; None is for ever.
+        limited_by: the setting that says so, for messages.
+        limit_at_work: both, from the call's first sign of progress on; the same if None.
+    """
+
+    def __init__(self, name: str, now_s: Callable[[], float]) -> None:
+        """Watches no call yet.
+
+        Args:
+            name: what messages call the worker.
+            now_s: the engine's clock.
+        """
+        self.limit_s: float | None = None
+        self.limited_by = ""
+        self._name = name
+        self._now_s = now_s
+        self.limit_at_work: LimitAtWork | None = None
+        self._num_seen = 0
+        self._seen_at = 0.0
+        self._has_warned = False
+
+    def begin(self, num_signs: int, *, limit_s: float | None, limited_by: str) -> None:
+        """Begins to watch a call.
+
+        Args:
+            num_signs: of the worker, before it was asked.
+            limit_s: how long the call may go without progress.
+            limited_by: the setting that says so.
+        """
+        self.limit_s, self.limited_by = limit_s, limited_by
+        self.limit_at_work = None
+        self._has_warned = False
+        self._num_seen = num_signs
+        self._seen_at = self._now_s()
+
+    def idle_s(self, num_signs: int) -> float:
+        """Seconds since another number of signs was seen, in which it was looked at."""
+        if num_signs != self._num_seen:
+            self._num_seen = num_signs
+            self._seen_at = self._now_s()
+            if self.limit_at_work is not None:
+                self.limit_s, self.limited_by = self.limit_at_work
+        return self._now_s() - self._seen_at
+
+    def stalled_s(self, num_signs: int) -> float | None:
+        """The seconds without progress if they are too many; None if they are not.
+
+        Half of that time is worth a warning.
+        """
+        idle_s = self.idle_s(num_signs)
+        limit_s = self.limit_s
+        if limit_s is None or idle_s < limit_s / 2:
+            return None
+        if idle_s >= limit_s:
+            return idle_s
+        if not self._has_warned:
+            self._has_warned = True
+            _LOGGER.warning(
+                "%s has made no progress for %.1f s; it is replaced after %s.",
+                self._name,
+                idle_s,
+                self.limit_text or f"{limit_s:.1f} s",
+            )
+        return None
+
+    @property
+    def limit_text(self) -> str:
+        """The setting that limits the call, and its value; empty if none does."""
+        return f"{self.limited_by}={self.limit_s}" if self.limited_by else ""

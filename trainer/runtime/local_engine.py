@@ -1,0 +1,597 @@
+"""The local engine: every worker is a process of this machine; see `trainer.runtime.engine`.
+
+Each start makes a new single-worker `ProcessPoolExecutor`. In a pool that is shared, the death of
+one process breaks the calls of all the others (tried); in a pool of one it breaks its own call
+only.
+
+An interrupt may come at any moment. It is put off while the executor is at work for us, whose locks
+and threads could not bear it; and we wait for answers without its locks.
+
+Of a worker that died, Linux tells the signal, and whether it ended processes for lack of memory
+meanwhile (`num_oom_kills`): evidence for what a SIGKILL means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import process as executors
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import util
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from trainer.errors import RunnerError
+from trainer.runtime import worker as worker_main
+from trainer.runtime.engine import (
+    NO_NOTES,
+    Arrivals,
+    Inherit,
+    LimitAtWork,
+    PlaceIdentity,
+    StallWatch,
+    TakeOver,
+    nothing,
+)
+from trainer.runtime.messages import (
+    Failed,
+    Lost,
+    Outcome,
+    outcome_of,
+    pack_arguments,
+    warn_of_close,
+)
+from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
+from trainer.runtime.process_start import (
+    LOOK_EVERY_S,
+    ForkServerWatch,
+    ImportPath,
+    NamedSemaphores,
+    choose_start_method,
+    describe_start_error,
+    end_stopped_fork_server,
+    make_context,
+    preload,
+    starting,
+)
+from trainer.runtime.signals import signals_deferred
+
+# ---- oom kills
+
+_COUNTERS: Final = Path("/proc/vmstat")
+
+
+def num_oom_kills(counters: Path = _COUNTERS) -> int | None:
+    """Processes of this machine that were ended so since it was started.
+
+    The kernel counts before it sends the signal, so whoever sees a process dead sees the count.
+    Processes that exceed the limit of a container count as well.
+
+    Args:
+        counters: Linux' file of them.
+
+    Returns:
+        None where there is no such count.
+    """
+    try:
+        lines = counters.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
+    return int(found[0]) if found and found[0].isdigit() else None
+
+
+# ---- local place
+
+_LOGGER = logging.getLogger(__name__)
+_REAP_TIMEOUT_S: Final = 2.0
+SUSPICIOUS_S = 5.0
+"""After so many seconds without progress the fork server is looked at: it tells who has died."""
+
+
+class LocalPlace:
+    """One place for a worker process; see `Place`.
+
+    Attributes:
+        name: what messages call it.
+        is_busy: it may be working. Noted before it is asked, so that an interrupt in between does
+            not make it look idle.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        start_method: str,
+        arrivals: Arrivals,
+        inherit: Inherit = nothing,
+    ) -> None:
+        """Makes an empty place.
+
+        Args:
+            name: what messages call it.
+            start_method: "forkserver" or "spawn".
+            arrivals: is told whenever an answer has come in.
+            inherit: see `WorkerPool`.
+        """
+        self.name = name
+        self.is_busy = False
+        self._inherit = inherit
+        self._arrivals = arrivals
+        self._pending: Future[bytes] | None = None
+        self._watch = StallWatch(name, time.monotonic)
+        self._start_method = start_method
+        self._executor: ProcessPoolExecutor | None = None
+        self._process: BaseProcess | None = None
+        self._closing: Future[bytes] | None = None
+        self._signs_before = 0
+        self._oom_kills_before: int | None = None
+        self._is_inherited = False
+        self._make_own()
+
+    def _make_own(self) -> None:
+        """Makes what belongs to this process, and not to one that was forked from it."""
+        self._context = make_context(self._start_method, self._keep_process)
+        self._semaphores = NamedSemaphores(self._context)
+        try:
+            self._signals: Any = self._context.RawValue(worker_main.CallSignals)
+        except OSError as error:
+            raise RunnerError(
+                f"{self.name.capitalize()} could not be made: {describe_start_error(error)}."
+            ) from error
+        self._is_inherited = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the running worker; None if there is none."""
+        process = self._process  # looked at once: other threads may ask, too
+        return None if process is None else process.pid
+
+    @property
+    def identity(self) -> PlaceIdentity | None:
+        """This machine and the process id of the running worker; None if there is none."""
+        pid = self.pid
+        return None if pid is None else PlaceIdentity(socket.gethostname(), pid)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process was started and not yet found dead or stopped."""
+        return self._executor is not None
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether something was asked whose outcome was not taken yet."""
+        return self._pending is not None
+
+    @property
+    def stall_limit_s(self) -> float | None:
+        """How long the pending call may go without progress; None is for ever."""
+        return self._watch.limit_s
+
+    def start(
+        self,
+        packed_factory: bytes,
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+        limit_at_work: LimitAtWork | None = None,
+    ) -> None:
+        """Starts a new process that makes its servant; see `Place`."""
+        self.kill()
+        if self._is_inherited:
+            self._make_own()
+        _end_before_exit(self)
+        self._oom_kills_before = num_oom_kills()
+        path = ImportPath.of_this_process()  # before `starting` changes it
+        # multiprocessing starts processes of its own for the first semaphore.
+        with signals_deferred(), starting():
+            self._begin_call()
+            try:
+                future = self._start_process(packed_factory, path)
+            except (OSError, EOFError, RuntimeError) as error:
+                # The fork server died, or nothing can be started now. The next start tries anew,
+                # with another fork server.
+                if isinstance(error, RuntimeError) and "thread" not in str(error):
+                    raise  # the interpreter is ending
+                if self._process is not None:  # only the thread is missing that looks after it
+                    self._process.kill()
+                future = _broken(_NotStartedError(describe_start_error(error)))
+            self._begin_waiting(future, stall_limit_s, limited_by)
+            self._watch.limit_at_work = limit_at_work
+
+    def _start_process(self, packed_factory: bytes, path: ImportPath) -> Future[bytes]:
+        keep_temporary_directory()
+        has_forkserver = self._start_method == "forkserver"
+        self._executor = ProcessPoolExecutor(
+            max_workers=1,
+            mp_context=self._context,
+            initializer=_initialize,
+            initargs=(self._signals, has_forkserver, path, self._inherit()),
+        )
+        future = self._executor.submit(worker_main.construct, packed_factory)
+        _leave_pipes_to_worker(self._executor)
+        return future
+
+    def submit(
+        self,
+        method: str,
+        arguments: Sequence[object],
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+    ) -> None:
+        """Calls a method of the servant; see `Place`."""
+        packed = pack_arguments(self.name, method, arguments)
+        if self._executor is None:
+            raise RuntimeError(f"{self.name} has no process: start it first.")
+        with signals_deferred():
+            self._begin_call()
+            self._signals.must_end = False
+            try:
+                future = self._executor.submit(worker_main.call, method, packed)
+            except BrokenProcessPool as error:
+                # It died while it was idle: the call fails like one that was under way.
+                future = _broken(_DiedIdleError(str(error)))
+            self._begin_waiting(future, stall_limit_s, limited_by)
+
+    def _begin_call(self) -> None:
+        """Notes where the signals stand, before the worker is asked: it may be at work at once."""
+        self.is_busy = True
+        self._signals.notes[:] = NO_NOTES
+        self._signs_before = self._signals.num_signs
+
+    def _begin_waiting(
+        self, future: Future[bytes], stall_limit_s: float | None, limited_by: str
+    ) -> None:
+        self._pending = future
+        self._watch.begin(self._signs_before, limit_s=stall_limit_s, limited_by=limited_by)
+        future.add_done_callback(functools.partial(self._note_end, self.pid))
+
+    def _note_end(self, pid: int | None, future: Future[bytes]) -> None:
+        """Is told at once when a call ends, in whichever thread."""
+        error = None if future.cancelled() else future.exception()
+        if pid is not None and isinstance(error, BrokenProcessPool):
+            end_group(pid, is_leader_known=not isinstance(error, _DiedIdleError))
+        self._arrivals.put()
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether `take` will not wait."""
+        return self._pending is not None and self._pending.done()
+
+    def take(self) -> Outcome:
+        """Waits for the pending answer; returns how the call ended.
+
+        A dead process is cleared away.
+        """
+        if self._pending is None:
+            raise RuntimeError(f"{self.name} was not asked anything.")
+        while not self.has_answer:
+            self._arrivals.wait(math.inf)
+        with signals_deferred():
+            future, self._pending = self._pending, None
+            try:
+                packed = future.result()
+            except _NotStartedError as error:
+                self._reap()
+                return Lost(exit_code=None, start_error=str(error))
+            except BrokenProcessPool:
+                return self._lost(self._reap())
+            self.is_busy = False
+            self._semaphores.unlink()  # it has answered, so it has opened them
+        return outcome_of(packed)
+
+    @property
+    def num_signs(self) -> int:
+        """Signs of progress in the call that was made last; they stay when its process dies."""
+        return self._signals.num_signs - self._signs_before  # type: ignore[no-any-return]
+
+    @property
+    def notes(self) -> tuple[int, ...]:
+        """What the servant noted last; it stays when its process dies."""
+        return tuple(self._signals.notes)
+
+    def tell_to_end(self) -> None:
+        """Tells a call that has no end of its own to come to one."""
+        self._signals.must_end = True
+
+    def idle_s(self) -> float:
+        """Seconds without progress, as far as it was looked at."""
+        return self._watch.idle_s(self._signals.num_signs)
+
+    def kill_if_stalled(self) -> Lost | None:
+        """Ends a worker that made no progress for as long as its call allows."""
+        if self._pending is None:
+            return None
+        stalled_s = self._watch.stalled_s(self._signals.num_signs)
+        if stalled_s is not None:
+            self.kill()
+            return self._lost(None, stalled_s=stalled_s)
+        if self.idle_s() >= SUSPICIOUS_S:
+            end_stopped_fork_server()
+        return None
+
+    def _lost(self, exit_code: int | None, *, stalled_s: float | None = None) -> Lost:
+        """How the call of a process ended that is gone, and what is known of its last moments."""
+        before, now = self._oom_kills_before, num_oom_kills()
+        return Lost(
+            exit_code,
+            stalled_s,
+            num_oom_kills=None if before is None or now is None else now - before,
+            num_signs=self._signals.num_signs,
+            notes=self.notes,
+            stall_limit=self._watch.limit_text,
+        )
+
+    def kill(self) -> None:
+        """Ends the process at once, whatever it is doing; nothing happens if there is none."""
+        with signals_deferred():
+            self._pending = None
+            process = self._process
+            if process is not None:
+                with contextlib.suppress(ValueError, OSError):  # already ended
+                    is_alive = not wait([process.sentinel], 0)
+                    end_group(process.pid or 0, is_leader_known=is_alive)
+                    process.kill()
+            self._reap()
+
+    def tell_to_close(self) -> None:
+        """Lets the servant close and the process end in order, if it is idle; `stop` waits."""
+        if self._executor is None or self.is_busy or self._closing is not None:
+            return
+        with signals_deferred(), contextlib.suppress(BrokenProcessPool):  # it is gone already
+            self._closing = self._executor.submit(worker_main.end_in_order)
+
+    def stop(self, grace_s: float) -> None:
+        """Lets the process end in order, then ends it; an interrupt ends it at once.
+
+        Args:
+            grace_s: seconds that the servant's `close()` and the `atexit` handlers of code in the
+                process may take.
+        """
+        try:
+            self.tell_to_close()
+            self._await_close(grace_s)
+        finally:
+            self.kill()
+
+    def _await_close(self, grace_s: float) -> None:
+        closing, self._closing = self._closing, None
+        if closing is None:
+            return
+        closed: SimpleQueue[Future[bytes]] = SimpleQueue()
+        with signals_deferred():
+            closing.add_done_callback(closed.put)
+        try:
+            outcome = outcome_of(closed.get(timeout=grace_s).result())
+            if isinstance(outcome, Failed):
+                warn_of_close(self.name, outcome.failure)
+        except BrokenProcessPool:
+            pass  # it is gone already
+        except Empty:
+            _LOGGER.warning(
+                "%s did not close within %.1f s: close() of its envs or an atexit handler takes "
+                "longer. It was ended without.",
+                self.name,
+                grace_s,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended next
+            _LOGGER.warning("%s did not close: %r", self.name, error)
+
+    def forget_process(self) -> None:
+        """In a forked copy of this process: the worker is the original's, and is left alone.
+
+        Who waits for an answer here gets none: the call is lost, and can be made again.
+        """
+        executor, self._executor = self._executor, None
+        self._process = self._closing = None
+        self.is_busy = False
+        self._is_inherited = True
+        if executor is not None:
+            # Nor is it collected, or told to end with this process: it would write into a pipe of
+            # the original's. There is no public way.
+            _INHERITED.append(executor)
+            thread = getattr(executor, "_executor_manager_thread", None)
+            getattr(executors, "_threads_wakeups", {}).pop(thread, None)
+        if self._pending is not None:
+            future = _broken(_NotStartedError("this process was forked"))
+            self._begin_waiting(future, self._watch.limit_s, self._watch.limited_by)
+
+    def _keep_process(self, process: BaseProcess) -> None:
+        self._process = process
+        if process.pid is not None:
+            guard_group(process.pid)
+
+    def _reap(self) -> int | None:
+        executor, self._executor = self._executor, None
+        process, self._process = self._process, None
+        self.is_busy = False
+        self._closing = None
+        if executor is not None:
+            _shut_down(executor)
+        if process is None:
+            return None
+        end_group(process.pid or 0, is_leader_known=False)
+        process.join(_REAP_TIMEOUT_S)
+        return process.exitcode
+
+
+def _shut_down(executor: ProcessPoolExecutor) -> None:
+    """Waits for the executor's thread, which alone may collect the exit code.
+
+    It waits for the fork server, which tells the end of the process.
+    """
+    thread = getattr(executor, "_executor_manager_thread", None)
+    executor.shutdown(wait=thread is None, cancel_futures=True)
+    if thread is None or thread.ident is None:
+        return  # there is no such thread, or it was never started: there is nothing to end
+    watch = ForkServerWatch()
+    while thread.is_alive():
+        thread.join(LOOK_EVERY_S)
+        watch.look()
+
+
+class _NotStartedError(BrokenProcessPool):
+    """There was no process from the start; the text says why."""
+
+
+class _DiedIdleError(BrokenProcessPool):
+    """The process was gone before it was asked, nobody knows since when."""
+
+
+def _leave_pipes_to_worker(executor: ProcessPoolExecutor) -> None:
+    """Closes our copies of the worker's ends of the executor's pipes, once it has its own.
+
+    As long as somebody holds the writing end, there is no end of file: a worker that is killed in
+    the middle of a long answer would leave the executor's thread waiting for the other half, and
+    ourselves for that thread, for ever. The same holds for a long request that nobody reads. There
+    is no public way to it.
+    """
+    for queue, end in (("_result_queue", "_writer"), ("_call_queue", "_reader")):
+        connection = getattr(getattr(executor, queue, None), end, None)
+        if connection is not None:
+            connection.close()
+
+
+def _broken(error: BrokenProcessPool) -> Future[bytes]:
+    """An answer that will not come."""
+    future: Future[bytes] = Future()
+    future.set_exception(error)
+    return future
+
+
+def _initialize(
+    signals: Any, has_forkserver: bool, import_path: ImportPath, take_over: TakeOver | None
+) -> None:
+    # The executor gives an initializer's arguments by position.
+    worker_main.initialize(
+        signals,
+        has_forkserver=has_forkserver,
+        import_path=import_path,
+        take_over=take_over,
+    )
+
+
+# Global because the exit and the fork of a process are; weak, so that it keeps no slot alive.
+_LIVE: Final[weakref.WeakSet[LocalPlace]] = weakref.WeakSet()
+_INHERITED: Final[list[ProcessPoolExecutor]] = []
+
+
+class _Exit:
+    """What this process does at its end; global because a process ends once."""
+
+    finalizer: util.Finalize | None = None
+    is_registered = False
+
+
+def _end_before_exit(place: LocalPlace) -> None:
+    """Lets a worker be killed before the interpreter waits for its executor's thread.
+
+    Finalizers run after that wait, which lasts for ever if a worker hangs. There is no public hook
+    before it; where the private one is missing, only such exits would hang. A process of
+    multiprocessing waits for its children even earlier, and forgets at its beginning what was to be
+    done at its end: so this is looked at with every start.
+    """
+    _LIVE.add(place)
+    if _Exit.finalizer is None or not _Exit.finalizer.still_active():
+        _Exit.finalizer = util.Finalize(None, kill_live_workers, exitpriority=100)
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None and not _Exit.is_registered:
+        _Exit.is_registered = True
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending already
+            register(kill_live_workers)
+
+
+def kill_live_workers() -> None:
+    """Ends all workers of this process at once."""
+    with signals_deferred():
+        for place in list(_LIVE):
+            place.kill()
+
+
+def _forget_workers() -> None:
+    _Exit.finalizer = None  # it knows whose it is, and does nothing here
+    for place in list(_LIVE):
+        place.forget_process()
+    _LIVE.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_workers)
+
+
+# ---- local engine
+
+
+class ArrivalQueue:
+    """How processes of this machine tell that a call has ended; see `Arrivals`.
+
+    `concurrent.futures.wait` holds locks that an interrupt would leave locked; this queue does not.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[None] = SimpleQueue()
+
+    def put(self) -> None:
+        """Tells that a call has ended."""
+        self._queue.put(None)
+
+    def clear(self) -> None:
+        """Forgets what was told so far."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._queue.get_nowait()
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits until something is told, or so many seconds."""
+        with contextlib.suppress(Empty):
+            self._queue.get(timeout=None if timeout_s == math.inf else timeout_s)
+
+
+class LocalEngine:
+    """Runs each worker in a process of its own on this machine; see `Engine`.
+
+    Attributes:
+        name: "local".
+        start_method: how processes are started, "forkserver" or "spawn".
+    """
+
+    name = "local"
+
+    def __init__(self) -> None:
+        """Chooses how processes are started.
+
+        Raises:
+            ConfigError: the variable `LOCAL_TRAINER_START_METHOD` names no safe way.
+        """
+        self.start_method = choose_start_method()
+
+    def now_s(self) -> float:
+        """Seconds of the machine's monotonic clock."""
+        return time.monotonic()
+
+    def make_arrivals(self) -> ArrivalQueue:
+        """What a new pool of places waits with."""
+        return ArrivalQueue()
+
+    def make_place(
+        self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing
+    ) -> LocalPlace:
+        """Makes an empty place; see `Engine`."""
+        return LocalPlace(name, start_method=self.start_method, arrivals=arrivals, inherit=inherit)
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Lets the fork server import modules once for all workers to come."""
+        preload(modules, self.start_method)
