@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
-from trainer.errors import TrialError, TuneError
+from trainer.errors import JournalError, TrialError, TuneError
 from trainer.runtime.orderly_end import OrderlyEnd
 from trainer.tune.callbacks import CallbackCaller, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
@@ -167,9 +167,16 @@ class Experiment:
     def _replayed(self, entries: list[Entry]) -> Step:
         self.records.find_folders()
         self._read_rows = {}
-        step = self.controller.replay(
-            [entry for entry in entries if not is_for_repairs(entry)], self._row_of
-        )
+        decided = [entry for entry in entries if not is_for_repairs(entry)]
+        try:
+            step = self.controller.replay(decided, self._row_of)
+        except JournalError:
+            raise
+        except TuneError as error:
+            raise JournalError(
+                f"The journal of {self.folder} cannot be followed: {error} An entry is missing, or "
+                "code of yours decides otherwise than before. Nothing was changed."
+            ) from error
         self._read_rows = {}
         return step
 
@@ -587,10 +594,7 @@ class Experiment:
         until = time.monotonic() + _FINISHING_S
         while time.monotonic() < until:
             for lane in lanes.lanes:
-                if lane.is_resting and self._spec.saves and lane.trial is not None:
-                    ref = CheckpointRef(lane.trial, lane.counted)
-                    if lane.counted and not self.records.has_state(ref):
-                        lane.save(self._save_order(lane.trial, lane.counted, is_recovery=True))
+                self._save_at_rest(lane)
             lanes.pump(may_make_rows=False)
             if not any(lane.has_asked for lane in lanes.lanes):
                 break
@@ -601,6 +605,13 @@ class Experiment:
             f"The experiment was ended in order. Go on with tune.Tuner.restore({str(self.folder)!r}"
             ", trainable).fit()"
         )
+
+    def _save_at_rest(self, lane: Lane) -> None:
+        trial, row_number = lane.trial, lane.counted
+        if trial is None or not (lane.is_resting and self._spec.saves and row_number):
+            return
+        if all(saved.row_number != row_number for saved in self.records[trial].saved):
+            lane.save(self._save_order(trial, row_number, is_recovery=True))
 
     def _finish(self) -> None:
         lanes, self._lanes = self._lanes, None

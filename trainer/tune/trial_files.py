@@ -117,13 +117,14 @@ class TrialFiles:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """All whole rows, in order."""
-        if self._rows_file.exists():
-            with self._rows_file.open("rb") as file:
-                for line in file:
-                    row = _row_of_line(line)
-                    if row is None:
-                        return
-                    yield row
+        if not self._rows_file.exists():
+            return
+        with self._rows_file.open("rb") as file:
+            for line in file:
+                row = _row_of_line(line)
+                if row is None:
+                    return
+                yield row
 
     def last_row(self) -> dict[str, Any] | None:
         """The newest whole row; None if there is none. Reads the end of the file only."""
