@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -153,7 +154,7 @@ def check_kill(tmp_path: Path, trainable: Any, kind: str, number: int, expected:
     """Kills before and after a write, once more after the restore, and compares."""
     for is_before in (True, False):
         folder = tmp_path / f"{kind}-{number}-{is_before}"
-        make = lambda folder=folder: tuner(folder, trainable, kind=kind)  # noqa: E731
+        make = functools.partial(tuner, folder, trainable, kind=kind)
         if not killed_run(make, number, is_before=is_before):
             return False
         killed_run(make, max(2, number // 2), is_before=not is_before)
@@ -297,7 +298,7 @@ def test_a_changed_byte_in_the_middle_is_an_error_that_names_the_line(tmp_path: 
 
 def test_two_tuners_in_one_folder_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "experiment"
-    errors = []
+    errors: list[str] = []
 
     class Second(tune.Callback):
         def on_trial_result(self, **info: Any) -> None:
@@ -330,7 +331,7 @@ def test_a_full_disk_stops_the_experiment_which_goes_on_later(
         return write(descriptor, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal_file.os, "write", full)
+        patch.setattr(os, "write", full)
         with pytest.raises(JournalError, match="No space left"):
             tuner(folder, kind="asha").fit()
     assert outcome(tuner(folder).fit()) == expected
@@ -338,7 +339,7 @@ def test_a_full_disk_stops_the_experiment_which_goes_on_later(
 
 def test_checkpoints_that_are_damaged_are_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "experiment"
-    make = lambda: tuner(folder)  # noqa: E731
+    make = functools.partial(tuner, folder)
     assert killed_run(make, 40, is_before=False)
     for file in folder.glob("trials/*/checkpoints/*/tune_data.msgpack"):
         file.write_bytes(b"damaged")

@@ -19,7 +19,7 @@ from tests.document_blocks_tune import (
 )
 from trainer import PPO, PPOConfig
 from trainer.testing.envs import CountdownEnv
-from trainer.tune import ResultGrid, RunConfig, Tuner, trainables, tuner
+from trainer.tune import ResultGrid, RunConfig, TuneConfig, Tuner, trainables, tuner
 
 pytestmark = pytest.mark.process
 
@@ -92,7 +92,7 @@ def test_an_algorithm_by_name_with_callbacks_runs(
         return given(algorithm, {**config, **SMALL})  # type: ignore[return-value]
 
     monkeypatch.setattr(trainables, "algorithm_config", small)
-    monkeypatch.setattr(tuner, "TuneConfig", functools.partial(tuner.TuneConfig, in_process=True))
+    monkeypatch.setattr(tuner, "TuneConfig", functools.partial(TuneConfig, in_process=True))
     (result,) = grid_of(BY_NAME_WITH_CALLBACKS, monkeypatch, tmp_path)
     returns = [set(row["env_runners"]["hist_stats"]["episode_reward"]) for row in result.rows()]
     assert returns == EXPECTED_RETURNS

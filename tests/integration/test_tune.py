@@ -338,7 +338,7 @@ def test_the_best_result_follows_scope_and_ties(tmp_path: Path) -> None:
         grid.get_best_result("los", "min")
     with pytest.raises(TuneError, match="scope"):
         grid.get_best_result(scope="best")
-    assert tune.Result.from_path(grid[1].path).metrics["loss"] == 10
+    assert tune.Result.from_path(grid[1].path).rows()[-1]["loss"] == 10
 
 
 def test_a_restore_with_something_else_is_refused_with_both_values(tmp_path: Path) -> None:
@@ -416,9 +416,9 @@ def test_old_names_give_the_same_numbers(tmp_path: Path) -> None:
 
 def test_names_that_are_not_offered_say_what_to_do() -> None:
     with pytest.raises(AttributeError, match="not offered"):
-        _ = tune.HyperBandForBOHB  # type: ignore[attr-defined]
+        _ = tune.HyperBandForBOHB
     with pytest.raises(AttributeError, match="Tuner"):
-        _ = tune.Tunner  # type: ignore[attr-defined]
+        _ = tune.Tunner
 
 
 # ---- the command line

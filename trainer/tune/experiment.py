@@ -9,6 +9,7 @@ Nothing is done that is not in the journal.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import time
@@ -639,15 +640,14 @@ class Experiment:
     def views(self) -> list[TrialView]:
         """What callbacks see of all trials."""
         for trial in self.controller.trials[len(self._views) :]:
-            number = trial.number
-            record = self.records[number]
+            number, record = trial.number, self.records[trial.number]
             self._views.append(
                 TrialView(
                     trial,
-                    config=lambda number=number: self.controller.config_of(number),
+                    config=functools.partial(self.controller.config_of, number),
                     path=record.files.path,
                     name=record.name,
-                    newest=lambda number=number: self.records.newest_path(number),
+                    newest=functools.partial(self.records.newest_path, number),
                 )
             )
         return self._views

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from callbacks.packing import PackingError, pack_object
+from callbacks import PackingError
+from callbacks.packing import pack_object
 from trainer.envs import packed_registrations
 from trainer.errors import TuneError
 from trainer.metrics import comparable

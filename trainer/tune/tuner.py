@@ -268,7 +268,7 @@ class Tuner:
         )
         restored = _Restored.at(path, resume, tune_config, run_config)
         setup = restored.setup(trainable, param_space)
-        made: Tuner = cls(_setup=setup)
+        made: Tuner = cls(_setup=setup)  # type: ignore[operator]  # it is the class
         made._restored = restored
         return made
 
@@ -530,7 +530,7 @@ class _Setup:
             experiment_name=folder.name,
             experiment_seed=self.seed if tuning.seed_globals else None,
             in_process=tuning.in_process,
-            log_to_file=pair if log else None,  # type: ignore[arg-type]  # two names, checked
+            log_to_file=pair if log else None,
             changes_directory=tuning.chdir_to_trial_dir,
             num_to_keep=saving.num_to_keep,
             score_attribute=saving.checkpoint_score_attribute,
