@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
+# What the tests of networks in Torch need; `make test TORCH=` leaves it out, and they are skipped.
+TORCH ?= torch>=2.3
 
 .PHONY: train test test-long bench clean
 
@@ -34,6 +36,10 @@ $(VENV)/.installed: pyproject.toml setup.cfg
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	if [ -n "$(TORCH)" ]; then \
+	    $(RUN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" || \
+	    echo "Torch could not be installed: the tests that need it are skipped."; \
+	fi
 	touch $@
 
 clean:  ## removes the virtual environment and caches; runs/ stays

@@ -17,6 +17,7 @@ from benchmarks import (
     sampling,
     startup,
     tasks,
+    torch_modules,
 )
 from benchmarks.machine import describe_machine
 
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "learning": learning.main,
     "off_policy": off_policy.main,
     "tasks": tasks.main,
+    "torch_modules": torch_modules.main,
 }
 
 

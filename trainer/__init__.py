@@ -123,6 +123,8 @@ from trainer.modules import (  # noqa: E402
     RandomRLModule,
     RLModule,
     RLModuleSpec,
+    TorchRLModule,
+    TorchSACModule,
 )
 from trainer.replay import (  # noqa: E402
     PrioritizedReplayBuffer,
@@ -227,6 +229,8 @@ __all__ = [
     "TaskLadder",
     "TaskSettableEnv",
     "TensorBoardLogger",
+    "TorchRLModule",
+    "TorchSACModule",
     "TrainedPolicy",
     "TrainerError",
     "UnknownModuleError",

@@ -7,6 +7,7 @@ position:
     an evaluation episode's seed and noise     (root seed, role, evaluation number, ticket)
     the order of minibatches                   (root seed, "learner", update number)
     the first weights                          (root seed, "weights")
+    dropout in an update                       (root seed, "module", update number)
 
 A resumed or repaired run therefore draws the numbers that an undisturbed one draws, and any episode
 can be played again alone. `seed + i` is not used anywhere: it would make neighbouring runs share
@@ -45,7 +46,8 @@ class Role(enum.IntEnum):
     REPLAY = 4
     EXPLORATION = 5
     WORKER = 6
-    TUNE = 7
+    MODULE = 7
+    TUNE = 8
 
 
 NoiseKind = Literal["uniform", "normal", "gumbel"]

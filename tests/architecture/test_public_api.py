@@ -186,6 +186,8 @@ PUBLIC_NAMES: Final = {
         "TaskLadder",
         "TaskSettableEnv",
         "TensorBoardLogger",
+        "TorchRLModule",
+        "TorchSACModule",
         "TrainedPolicy",
         "TrainerError",
         "UnknownModuleError",

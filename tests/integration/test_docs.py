@@ -112,6 +112,8 @@ def ended_program(page: Path, folder: Path) -> tuple[int, str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page).strip()], ids=name_of)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    if "import torch" in script_of(page):
+        pytest.importorskip("torch")
     run = ended_program if name_of(page) in PROGRAMS else ended_page
     code, told = run(page, tmp_path)
     assert code == 0, f"{name_of(page)} (line numbers as in the page):\n{told}"

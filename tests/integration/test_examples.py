@@ -53,6 +53,15 @@ def test_an_example_is_short_and_named_in_the_readme(name: str) -> None:
     assert f"(examples/{name})" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_networks_in_torch_learn(run: Run) -> None:
+    pytest.importorskip("torch")
+    lines = run("torch_module.py", "--iterations", "4")
+    assert lines[0].startswith("Convolution: return ")
+    assert numbers_in(lines[0])[0] > -0.1  # -0.3 without learning
+    assert lines[1].startswith("Wrapped_Existing: return ")
+    assert numbers_in(lines[1])[1] == 8
+
+
 def test_quickstart_trains_evaluates_and_saves(run: Run) -> None:
     lines = run("quickstart.py", "--iterations", "1", "--checkpoint", "saved")
     assert numbers_in(lines[0])[:2] == [1, 2048]

@@ -1,5 +1,7 @@
 """Episodes of several agents: getters, chunks, parts, state, and what is refused."""
 
+# mypy: disable-error-code="attr-defined"
+
 from __future__ import annotations
 
 import copy
@@ -578,14 +580,16 @@ def test_given_data_have_to_fit_together(given: Any, text: str) -> None:
 
 
 def test_old_names_of_several_agents() -> None:
-    episode = played(G4, 2, number=7, agent_module_ids={"A": "m"})
+    episode: Any = played(G4, 2, number=7, agent_module_ids={"A": "m"})
     assert episode.episode_id == "golden"
     assert (episode.episode_id % 2, int(episode.episode_id)) == (1, 7)
     assert (episode.length, episode.started, episode.total_reward) == (2, True, 2.75)
-    assert MultiAgentEpisode("e").length == -1
+    empty: Any = MultiAgentEpisode("e")
+    assert empty.length == -1
     assert episode.agent_rewards == {("A", "m"): 2.0, ("B", "default_policy"): 0.75}
     assert episode.policy_for("B") == "default_policy"
-    assert played(G1).get_agents() == ["A", "B"]
+    other: Any = played(G1)
+    assert other.get_agents() == ["A", "B"]
     assert (episode.last_observation_for("A"), episode.last_observation_for("B")) == (2, 20)
     assert (episode.last_action_for("A"), episode.prev_action_for("A")) == (6, 5)
     assert (episode.last_action_for("B"), episode.prev_action_for("B")) == (5, 0)
@@ -598,13 +602,14 @@ def test_old_names_of_several_agents() -> None:
     for name in ("last_info_for", "last_action_for", "policy_for", "last_reward_for"):
         with pytest.raises(EpisodeError, match=r"has the agents \['A', 'B'\]"):
             getattr(episode, name)()
-    assert played(G10, 3).last_observation_for() == 1  # the only agent needs no name
+    alone: Any = played(G10, 3)
+    assert alone.last_observation_for() == 1  # the only agent needs no name
     with pytest.raises(EpisodeError, match="has no number"):
-        int(played(G1).episode_id)
+        int(other.episode_id)
 
 
 def test_the_newest_info_may_come_without_an_observation() -> None:
-    episode = started(G4)
+    episode: Any = started(G4)
     infos: Any = {"B": {"waits": 1}, "A": {"k": 2}, "__common__": {"all": 3}}
     episode.add_env_step({"A": 1}, {"A": 5, "B": 5}, {}, infos)
     assert episode.last_info_for("B") == {"waits": 1}
@@ -620,7 +625,7 @@ def test_who_plays_is_known_in_its_own_process_only() -> None:
         pass
 
     runner = Runner()
-    episode = played(G4, 2)
+    episode: Any = played(G4, 2)
     episode.note_player(runner, 3)
     successor = episode.cut()
     assert successor.worker is runner
@@ -686,7 +691,7 @@ FEATURES = AgentScript(
 )
 
 
-def told(episode: MultiAgentEpisode) -> bytes:
+def told(episode: Any) -> bytes:
     """Everything that the getters say of an episode."""
     names = ("env_t", "env_t_started", "is_reset", "is_terminated", "is_truncated", "ended_agents")
     said: dict[str, Any] = {name: getattr(episode, name) for name in names}

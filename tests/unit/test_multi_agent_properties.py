@@ -17,7 +17,8 @@ from trainer.testing import AgentScript
 
 SEED: Final = 20_260_101
 NUM_EPISODES: Final = 10_000
-NUM_SAMPLED: Final = 40
+NUM_BLOCKS: Final = 8
+NUM_SAMPLED: Final = 25
 
 
 def random_cuts(rng: random.Random, script: AgentScript) -> set[int]:
@@ -115,9 +116,10 @@ def test_a_sample_of_random_episodes(check: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("block", range(NUM_BLOCKS))
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_ten_thousand_random_episodes(check: Any) -> None:
-    for number in range(NUM_EPISODES):
+def test_ten_thousand_random_episodes(check: Any, block: int) -> None:
+    for number in range(block, NUM_EPISODES, NUM_BLOCKS):
         check(number)
 
 

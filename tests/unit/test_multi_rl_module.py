@@ -175,7 +175,8 @@ def test_modules_are_restored_in_place_or_one_of_them(tmp_path: Path) -> None:
 
 
 def test_the_module_of_an_algorithm_is_found(tmp_path: Path) -> None:
-    config = PPOConfig().environment(CountdownEnv).training(model=MODEL).debugging(seed=1)
+    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
+    config.training(model=MODEL).debugging(seed=1)
     with config.build_algo() as algo:
         path = algo.save_to_path(tmp_path / "algo")
         modules = MultiRLModule.from_checkpoint(Path(path) / "learner")

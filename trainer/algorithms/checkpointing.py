@@ -47,8 +47,9 @@ from trainer.types import State
 
 # ---- model difference
 
-_OF_FIRST_WEIGHTS: Final = ("initializer", "initial_alpha")
-_OF_FIRST_WEIGHTS_TOO: Final = ("_initializer", "_initializer_kwargs")
+_OF_OTHER_THINGS: Final = ("initializer", "initial_alpha", "backend")
+"""Settings of the first weights, and of what computes: trained networks may differ in them."""
+_ENDS_OF_OTHERS: Final = ("_initializer", "_initializer_kwargs")
 
 
 def plain_model_config(model_config: Any) -> Any:
@@ -61,8 +62,8 @@ def plain_model_config(model_config: Any) -> Any:
         return None
 
 
-def _is_of_first_weights(name: str) -> bool:
-    return name in _OF_FIRST_WEIGHTS or name.endswith(_OF_FIRST_WEIGHTS_TOO)
+def _is_of_other_things(name: str) -> bool:
+    return name in _OF_OTHER_THINGS or name.endswith(_ENDS_OF_OTHERS)
 
 
 def model_difference(saved: Any, own: Any) -> str:
@@ -79,7 +80,7 @@ def model_difference(saved: Any, own: Any) -> str:
     parts = [
         f"{name}: the checkpoint has {saved.get(name)!r}, this algorithm {own.get(name)!r}"
         for name in sorted(saved.keys() | own.keys())
-        if saved.get(name) != own.get(name) and not _is_of_first_weights(name)
+        if saved.get(name) != own.get(name) and not _is_of_other_things(name)
     ]
     return f"model_config: {', '.join(parts)}" if parts else ""
 

@@ -32,6 +32,7 @@ from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
+from trainer.modules.torch_module import TorchRLModule
 from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
 from trainer.types import Array
 
@@ -66,6 +67,8 @@ def acting_layers(module: RLModule) -> dict[str, list[ActingLayer]]:
     problem = None
     if activations is None:
         problem = "is a class of your own, whose computations only you know"
+        if isinstance(module, TorchRLModule):
+            problem = "is written in Torch (`torch.onnx.export` writes its layers)"
     elif module.action_masks is not None:
         problem = "has action masks, which are no part of its layers"
     elif any("/conv/" in name for name in module.parameters.views):

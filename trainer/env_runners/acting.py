@@ -223,6 +223,7 @@ class PerturbedModules:
     def _update(self, slot: int) -> None:
         stddev = np.float32(self._strategy.current_stddev)
         parameters = self._copies[slot].parameters
+        self._copies[slot].copy_buffers(self._module)
         np.add(self._module.parameters.flat, stddev * self._noise[slot], out=parameters.flat)
 
     def forward(self, batch: Mapping[str, Array], slots: Sequence[int]) -> Array:

@@ -470,6 +470,7 @@ class EpisodeLearner(Learner, ABC):
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
         rng = seeding.learner_rng(self.root_seed, self.num_updates, of=self._position)
         event = TrainBatchEvent(self.module, episodes, on_batch)
+        self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
         before = self.get_state()
         try:
             # Overflow is not a warning here: what is not finite is found and raised before it does
@@ -508,6 +509,7 @@ class TargetNetwork:
 
     def follow(self, tau: float) -> None:
         """Moves by the share τ, in (0, 1], of the way."""
+        self.module.copy_buffers(self._followed)
         target, source = self.module.parameters.flat, self._followed.parameters.flat
         if tau == 1.0:
             np.copyto(target, source)
@@ -674,6 +676,7 @@ class ReplayLearner(Learner, ABC):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for _ in range(num_updates):
                 rng = self._random.at(self.num_updates)
+                self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
                 sampled = buffer.sample(
                     settings.train_batch_size, rng=rng, n_step=settings.n_step, gamma=settings.gamma
                 )

@@ -16,6 +16,8 @@ from trainer.modules.rl_module import RLModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.modules.spec import RLModuleSpec
+from trainer.modules.torch_critics import TorchSACModule
+from trainer.modules.torch_module import TorchRLModule
 
 __all__ = [
     "VF_PREDS",
@@ -33,6 +35,8 @@ __all__ = [
     "RandomRLModule",
     "SACModelConfig",
     "SACModule",
+    "TorchRLModule",
+    "TorchSACModule",
     "check_module_ids",
     "component_of",
     "distribution_for",

@@ -17,6 +17,7 @@ from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
     ObservationColumns,
+    backend_of,
     image_of,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
@@ -38,6 +39,7 @@ IMAGES_AT_ONCE: Final = 256
 """Images whose values are computed together; more would only take more memory."""
 
 
+# A kind that users name and subclass; PolicyModule is the other one, without values.
 @checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class ActorCriticModule(RLModule):
     """Dense networks for policy and value; settings are those of `DefaultModelConfig`.
@@ -180,16 +182,17 @@ class ActorCriticModule(RLModule):
         num_outputs = self.action_distribution.num_inputs
         if config.free_log_std:
             num_outputs = self.action_distribution.noise_width
+        backend = backend_of(self, config)
         encoder = NetworkPlan("encoder", self.obs_size, [])
         if config.vf_share_layers:
-            encoder = NetworkPlan("encoder", self.obs_size, hidden, self._image)
+            encoder = NetworkPlan("encoder", self.obs_size, hidden, self._image, backend)
         before = [] if config.vf_share_layers else hidden
         image = None if config.vf_share_layers else self._image
         widths = {"pi": num_outputs, "vf": 1}
         self._plans = {"encoder": encoder}
         for name, width in widths.items():
             layers = [*before, *head, config.last_layer(width)]
-            self._plans[name] = NetworkPlan(name, encoder.num_outputs, layers, image)
+            self._plans[name] = NetworkPlan(name, encoder.num_outputs, layers, image, backend)
 
     def _network(self, name: str) -> MLP | ImageNetwork:
         return self._plans[name].build(self.parameters, self.gradients)

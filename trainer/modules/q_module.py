@@ -15,6 +15,7 @@ from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
     ObservationColumns,
+    backend_of,
     image_of,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
@@ -25,6 +26,7 @@ from trainer.nn import (
     ActingForward,
     ActionDistribution,
     Categorical,
+    ImageNetwork,
     LayerSpec,
     acting_forward,
 )
@@ -88,7 +90,8 @@ class QModule(RLModule):
         if config.dueling:
             self._heads["vf"] = [*head, config.last_layer(config.num_atoms)]
         self._image = image_of(self, config)
-        self._plan = NetworkPlan("encoder", self.obs_size, hidden, self._image)
+        self._backend = backend_of(self, config)
+        self._plan = NetworkPlan("encoder", self.obs_size, hidden, self._image, self._backend)
         self._num_features = self._plan.num_outputs
         shapes = self._plan.shapes()
         for name, layers in self._heads.items():
@@ -191,8 +194,9 @@ class QModule(RLModule):
                 np.add(d_af, d_vf, d_af)
             self._encoder.backward(d_af)
 
-    def _network(self, name: str, num_inputs: int, layers: list[LayerSpec]) -> MLP:
-        return MLP(self.parameters, self.gradients, name=name, num_inputs=num_inputs, layers=layers)
+    def _network(self, name: str, num_inputs: int, layers: list[LayerSpec]) -> MLP | ImageNetwork:
+        plan = NetworkPlan(name, num_inputs, layers, backend=self._backend)
+        return plan.build(self.parameters, self.gradients)
 
     def _allocate(self, batch_size: int) -> None:
         """Makes the memory that training batches of that size need."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -280,7 +280,10 @@ class RLModule(Checkpointable, ABC):
         action_distribution: what turns action distribution inputs into actions; K = `.num_inputs`.
         parameters: float32 (float64 to check gradients); what is learnt.
         gradients: of the same shapes; overwritten by `backward`.
+        applies_masks: its methods get rows with their mask columns and apply the masks themselves.
     """
+
+    applies_masks: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -323,22 +326,27 @@ class RLModule(Checkpointable, ABC):
         num_masks = 0 if self.action_masks is None else self.action_masks.width
         self._row_widths = (self.obs_size + num_masks, self.obs_size)
         self.action_distribution = self.make_action_distribution()
+        self._make_tensors(rng, dtype)
+        if self.action_masks is not None:
+            self._check_that_masks_fit(self.action_masks)
+            if not self.applies_masks:
+                MaskingCalls(self, self.action_masks)
+
+    def __reduce__(self) -> tuple[Callable[..., RLModule], tuple[Any, ...]]:
+        # Copies and pickles made attribute by attribute would tear layers off their parameters.
+        _, arguments = self.get_ctor_args_and_kwargs()
+        return _rebuild, (type(self), arguments, self.get_state())
+
+    def _make_tensors(self, rng: np.random.Generator | None, dtype: type[np.floating[Any]]) -> None:
+        """Creates `parameters` and `gradients`, calls `setup`, and draws the first weights."""
         shapes = self.parameter_shapes()
-        if inference_only:
+        if self.inference_only:
             shapes = {name: shape for name, shape in shapes.items() if self.is_for_acting(name)}
         self.parameters = Parameters(shapes, dtype=dtype)
         self.gradients = self.parameters.zeros_like()
         self.setup()
         if rng is not None:
             self.initialize(rng)
-        if self.action_masks is not None:
-            self._check_that_masks_fit(self.action_masks)
-            MaskingCalls(self, self.action_masks)
-
-    def __reduce__(self) -> tuple[Callable[..., RLModule], tuple[Any, ...]]:
-        # Copies and pickles made attribute by attribute would tear layers off their parameters.
-        _, arguments = self.get_ctor_args_and_kwargs()
-        return _rebuild, (type(self), arguments, self.get_state())
 
     @abstractmethod
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -429,6 +437,31 @@ class RLModule(Checkpointable, ABC):
             if not isinstance(outputs, Mapping) or name not in outputs:
                 raise _missing_output(self, outputs, name)
         return outputs
+
+    def target_output(self, batch: Mapping[str, Array], name: str) -> Array:
+        """One output of `forward_train` that no gradient goes through, such as that of a target.
+
+        A network that computes otherwise while it learns (dropout, batch normalisation) gives here
+        what it gives when it acts.
+        """
+        return self.training_output(batch, name)
+
+    def begin_update(self, root_seed: int, number: int, *, of: tuple[int, ...] = ()) -> None:
+        """An update of the learner begins; draws in `forward_train` follow from this position.
+
+        Args:
+            root_seed: of the run, ≥ 0.
+            number: of the update, ≥ 0.
+            of: which module, where there are others than the default one.
+        """
+        del root_seed, number, of
+
+    def copy_buffers(self, other: RLModule) -> None:
+        """Takes over what a module of the same class keeps beside its parameters: here nothing.
+
+        Running statistics of a `TorchRLModule` are such.
+        """
+        del other
 
     def action_mask(self, obs: Array) -> Array | None:
         """Which actions are possible, bool [B, M]; None if the env has no masks.
@@ -629,5 +662,5 @@ def _missing_output(module: RLModule, outputs: Any, name: str) -> ModuleError:
 def _rebuild(module_class: type[RLModule], arguments: dict[str, Any], state: State) -> RLModule:
     """A module with the given state (used by copy and pickle)."""
     module = module_class(**arguments)
-    module.parameters.set_state(state)
+    module.set_state(state)
     return module

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods, shown
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
-from trainer.modules.model_config import DefaultModelConfig
+from trainer.modules.model_config import DefaultModelConfig, backend_of
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
@@ -31,6 +32,7 @@ from trainer.nn import (
     columns_with_ones,
 )
 from trainer.nn.layers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.torch_network import BACKENDS
 from trainer.runtime.threads import SideBySide
 from trainer.spaces import shown_images
 from trainer.types import Array
@@ -65,6 +67,7 @@ class Critics:
         num_actions: int,
         layers: Sequence[LayerSpec],
         of_all_actions: bool,
+        mlp_class: type[MLP] = MLP,
     ) -> None:
         """Lays the networks over parameters that hold (at least) `shapes(...)`.
 
@@ -76,6 +79,7 @@ class Critics:
             num_actions: n, or the numbers A that make up an action.
             layers: of each critic.
             of_all_actions: they read the observation only.
+            mlp_class: what computes a critic.
         """
         self.names = tuple(names)
         self.parameters = parameters
@@ -84,7 +88,7 @@ class Critics:
         self._obs_size, self._num_actions = obs_size, num_actions
         self._num_inputs = obs_size if of_all_actions else obs_size + num_actions
         self.networks = [
-            MLP(parameters, gradients, name=name, num_inputs=self._num_inputs, layers=layers)
+            mlp_class(parameters, gradients, name=name, num_inputs=self._num_inputs, layers=layers)
             for name in self.names
         ]
         self._allocate(0)
@@ -256,6 +260,31 @@ def _refuse_what_no_part_has(setting: Mapping[str, Any], place: str = "") -> Non
         )
 
 
+def sac_distribution(space: gym.Space[Any], *, log_std_clip: float) -> ActionDistribution:
+    """The distribution over actions that SAC can learn.
+
+    Args:
+        space: Discrete, or a Box of floats with bounds.
+        log_std_clip: for Box: the log standard deviation stays within ± this, > 0.
+
+    Raises:
+        UnsupportedSpaceError: it is another space.
+    """
+    if isinstance(space, spaces.Discrete):
+        return Categorical(int(space.n))
+    if (
+        isinstance(space, spaces.Box)
+        and np.issubdtype(space.dtype, np.floating)
+        and space.is_bounded()
+    ):
+        return SquashedGaussian(space.shape, log_std_clip=log_std_clip)
+    raise UnsupportedSpaceError(
+        f"SAC chooses in Discrete and in Box of floats with bounds on both sides; this env has "
+        f"{space}. Bound a Box with a wrapper (gymnasium.wrappers.TransformAction and a "
+        "bounded Box), or use PPO."
+    )
+
+
 @checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class SACModule(RLModule):
     """Policy "pi" and critics "qf" and, with `twin_q`, "qf_twin".
@@ -272,22 +301,9 @@ class SACModule(RLModule):
 
     def make_action_distribution(self) -> ActionDistribution:
         """Squashed Gaussian or categorical."""
-        self._config = config = SACModelConfig.from_setting(self.model_config)
-        space = self.action_space
-        self.is_discrete = isinstance(space, spaces.Discrete)
-        if isinstance(space, spaces.Discrete):
-            return Categorical(int(space.n))
-        if (
-            isinstance(space, spaces.Box)
-            and np.issubdtype(space.dtype, np.floating)
-            and space.is_bounded()
-        ):
-            return SquashedGaussian(space.shape, log_std_clip=config.log_std_clip_param)
-        raise UnsupportedSpaceError(
-            f"SAC chooses in Discrete and in Box of floats with bounds on both sides; this env has "
-            f"{space}. Bound a Box with a wrapper (gymnasium.wrappers.TransformAction and a "
-            "bounded Box), or use PPO."
-        )
+        self._config = SACModelConfig.from_setting(self.model_config)
+        self.is_discrete = isinstance(self.action_space, spaces.Discrete)
+        return sac_distribution(self.action_space, log_std_clip=self._config.log_std_clip_param)
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors of "pi", "qf", "qf_twin", and "log_alpha" [1]."""
@@ -324,7 +340,8 @@ class SACModule(RLModule):
 
     def setup(self) -> None:
         """Lays the networks over the parameters."""
-        self._pi = MLP(
+        self._mlp_class = BACKENDS[backend_of(self, self._config)].mlp
+        self._pi = self._mlp_class(
             self.parameters,
             self.gradients,
             name="pi",
@@ -346,7 +363,13 @@ class SACModule(RLModule):
             num_actions=self.action_distribution.noise_width,
             layers=self._q_layers,
             of_all_actions=self.is_discrete,
+            mlp_class=self._mlp_class,
         )
+
+    @staticmethod
+    def part_of(name: str) -> str:
+        """What a tensor belongs to: "pi", "qf", "qf_twin" or "log_alpha"."""
+        return name.split("/", maxsplit=1)[0]
 
     def copy_critics(self) -> Critics:
         """Critics with weights of their own, which are 0 at first."""

@@ -258,7 +258,7 @@ class MaskingCalls:
         if obs.shape[1] == self._masks.start:
             return self._forward_acting(obs)
         outputs = self._forward_acting(obs[:, : self._masks.start])
-        return _masked(outputs, self._masks.effective(obs))
+        return masked_outputs(outputs, self._masks.effective(obs))
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """See `RLModule.forward_train`."""
@@ -268,23 +268,26 @@ class MaskingCalls:
             return self._forward_train(batch)
         self._mask = self._masks.effective(obs)
         outputs = dict(self._forward_train({**batch, OBS: obs[:, : self._masks.start]}))
-        outputs[ACTION_DIST_INPUTS] = _masked(outputs[ACTION_DIST_INPUTS], self._mask)
+        outputs[ACTION_DIST_INPUTS] = masked_outputs(outputs[ACTION_DIST_INPUTS], self._mask)
         return outputs
 
     def backward(self, *, d_action_dist_inputs: Array, **other: Array) -> None:
         """See `RLModule.backward`."""
         if self._mask is not None:
-            mask = _for_each_output(self._mask, d_action_dist_inputs)
-            d_action_dist_inputs = np.where(mask, d_action_dist_inputs, 0).astype(
-                d_action_dist_inputs.dtype, copy=False
-            )
+            d_action_dist_inputs = masked_gradient(d_action_dist_inputs, self._mask)
         self._backward(d_action_dist_inputs=d_action_dist_inputs, **other)
 
 
-def _masked(outputs: Array, mask: Array) -> Array:
+def masked_outputs(outputs: Array, mask: Array) -> Array:
     """The outputs with `INVALID` in place of those of impossible actions, a new array."""
     masked: Array = np.where(_for_each_output(mask, outputs), outputs, outputs.dtype.type(INVALID))
     return masked
+
+
+def masked_gradient(gradient: Array, mask: Array) -> Array:
+    """The gradient of outputs with 0 in place of those of impossible actions, a new array."""
+    masked: Array = np.where(_for_each_output(mask, gradient), gradient, 0)
+    return masked.astype(gradient.dtype, copy=False)
 
 
 def _for_each_output(mask: Array, outputs: Array) -> Array:

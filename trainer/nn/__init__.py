@@ -1,5 +1,7 @@
 """Neural networks in plain NumPy: parameters, layers, distributions, optimisers, schedules.
 
+`torch_network` lets the ready-made ones learn in Torch, which is imported only then.
+
 Nothing here knows reinforcement learning, envs or spaces. Forward and backward passes are written
 by hand, stand next to each other, and are checked against central differences
 (`trainer.testing.checks`).

@@ -143,8 +143,13 @@ class ConvolutionLayer:
     """One layer; weights and gradients are views into the network's parameters.
 
     Attributes:
-        output_shape: height, width, channels.
+        spec: what it looks like.
+        scale: what numbers of its images are multiplied by first.
+        zeros: how many stand before and after an image, vertically and horizontally.
+        input_shape, output_shape: height, width, channels.
         activation: applied to every output.
+        weights: [patch + 1, channels]; kernel and, as last row, bias.
+        weight_gradients: of the same shape; overwritten by each backward pass.
     """
 
     def __init__(
@@ -168,7 +173,7 @@ class ConvolutionLayer:
             scale: what numbers of its images are multiplied by first.
         """
         self.spec = spec
-        self._scale = scale
+        self.scale = scale
         self.input_shape = input_shape
         self.output_shape = spec.output_shape(input_shape)
         self.activation: Activation = activation_named(spec.activation)
@@ -177,8 +182,8 @@ class ConvolutionLayer:
         first, last = f"{name}/kernel", f"{name}/bias"
         shape = (self._patch_size + 1, spec.channels)
         self.weights: Array = parameters.block(first, last).reshape(shape)
-        self._weight_gradients: Array = gradients.block(first, last).reshape(shape)
-        self._zeros = spec.zeros_around(input_shape)
+        self.weight_gradients: Array = gradients.block(first, last).reshape(shape)
+        self.zeros = spec.zeros_around(input_shape)
         self._batch_size = -1
         self._memory = self._workspace(0)
 
@@ -225,7 +230,7 @@ class ConvolutionLayer:
         memory, cache = self._memory, self._memory.cache
         np.copyto(cache.gradient, d_outputs.reshape(cache.gradient.shape))
         self.activation.backward(cache)
-        np.matmul(memory.patches.T, cache.gradient, self._weight_gradients)
+        np.matmul(memory.patches.T, cache.gradient, self.weight_gradients)
         if not wants_inputs:
             return None
         d_patches = cache.gradient @ self.weights[:-1].T
@@ -245,7 +250,7 @@ class ConvolutionLayer:
         return outputs.reshape(len(images), *self.output_shape)
 
     def _take_patches(self, images: Array, memory: _Workspace) -> None:
-        np.multiply(images, self._scale, memory.inside)
+        np.multiply(images, self.scale, memory.inside)
         np.copyto(memory.patch_numbers, memory.windows)
 
     def _add_up_patches(self, d_patches: Array, memory: _Workspace) -> Array:
@@ -266,7 +271,7 @@ class ConvolutionLayer:
 
     def _workspace(self, batch_size: int, *, for_acting: bool = False) -> _Workspace:
         dtype = self.weights.dtype
-        (above, below), (left, right) = self._zeros
+        (above, below), (left, right) = self.zeros
         height, width, channels = self.input_shape
         padded = np.zeros(
             (batch_size, above + height + below, left + width + right, channels), dtype
@@ -413,11 +418,17 @@ class MixedFeatures:
     """
 
     def __init__(
-        self, parameters: Parameters, gradients: Parameters, *, name: str, image: MixedSpec
+        self,
+        parameters: Parameters,
+        gradients: Parameters,
+        *,
+        name: str,
+        image: MixedSpec,
+        stack_class: type[ConvolutionStack] = ConvolutionStack,
     ) -> None:
         """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
         self._stacks = [
-            ConvolutionStack(parameters, gradients, name=stack_name, image=part)
+            stack_class(parameters, gradients, name=stack_name, image=part)
             for stack_name, part in _named_images(name, image)
         ]
         self._columns = [part.columns for part in image.images]
@@ -483,17 +494,31 @@ class ImageNetwork:
         name: str,
         image: ImageSpec | MixedSpec,
         layers: Sequence[LayerSpec],
+        stack_class: type[ConvolutionStack] = ConvolutionStack,
+        mlp_class: type[MLP] = MLP,
     ) -> None:
-        """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
+        """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`.
+
+        Args:
+            parameters: what it computes with.
+            gradients: what `backward` overwrites.
+            name: what its tensors' names begin with.
+            image: the convolutions.
+            layers: the dense layers behind them.
+            stack_class: what computes the convolutions.
+            mlp_class: what computes the dense layers.
+        """
         self.convolutions: ConvolutionStack | MixedFeatures
         if isinstance(image, MixedSpec):
-            self.convolutions = MixedFeatures(parameters, gradients, name=name, image=image)
+            self.convolutions = MixedFeatures(
+                parameters, gradients, name=name, image=image, stack_class=stack_class
+            )
         else:
-            self.convolutions = ConvolutionStack(parameters, gradients, name=name, image=image)
+            self.convolutions = stack_class(parameters, gradients, name=name, image=image)
         self._num_features = image.num_features
         self._dense: MLP | None = None
         if layers:
-            self._dense = MLP(
+            self._dense = mlp_class(
                 parameters, gradients, name=name, num_inputs=self._num_features, layers=layers
             )
         self.layers = self._dense.layers if self._dense else []

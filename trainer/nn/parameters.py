@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from trainer.types import Array, State
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of every tensor by name, in the order of the flat vector."""
+
+
+_ALIGNMENT: Final = 64
+"""Bytes of a cache line, and of the widest vector registers."""
 
 
 class Parameters:
@@ -35,7 +39,7 @@ class Parameters:
         self.shapes: dict[str, tuple[int, ...]] = {name: tuple(shapes[name]) for name in shapes}
         num_parameters = sum(map(math.prod, self.shapes.values()))
         try:
-            self.flat: Array = np.zeros(num_parameters, dtype)
+            self.flat: Array = _aligned_zeros(num_parameters, dtype)
         except (MemoryError, ValueError) as error:
             raise ModuleError(
                 f"A network of {num_parameters:,} numbers does not fit into memory ({error}). Make "
@@ -113,6 +117,18 @@ class Parameters:
             raise ModuleError(_mismatch_message(problems))
         for name, view in self.views.items():
             view[...] = arrays[name]
+
+
+def _aligned_zeros(count: int, dtype: type[np.floating[Any]]) -> Array:
+    """Zeros that begin at a multiple of 64 bytes, as kernels of Torch like them.
+
+    What a kernel computes may depend on where its operands begin; here the same tensor begins at
+    the same place of a cache line in every process.
+    """
+    size = np.dtype(dtype).itemsize
+    numbers: Array = np.zeros(count + _ALIGNMENT // size, dtype)
+    skipped = -numbers.ctypes.data % _ALIGNMENT // size
+    return numbers[skipped : skipped + count]
 
 
 def _rebuild(shapes: Shapes, flat: Array) -> Parameters:

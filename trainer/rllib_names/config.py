@@ -337,7 +337,7 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
 """Settings refused unless they ask for nothing, with what to do instead."""
 
 _NO_CLUSTER: Final = "Nothing is reserved on a single machine."
-_NO_TORCH: Final = "Networks run in NumPy."
+_NO_TORCH: Final = "Networks run in NumPy; for Torch, see `TorchRLModule`."
 _ALWAYS_MERGED: Final = (
     "Statistics of normalisation are always those of all runners, and sent to all of them."
 )

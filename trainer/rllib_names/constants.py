@@ -104,6 +104,7 @@ class Columns:
     ACTION_PROB: Final = "action_prob"
     ACTION_LOGP: Final = "action_logp"
     VF_PREDS: Final = "vf_preds"
+    EMBEDDINGS: Final = "embeddings"
     VALUES_BOOTSTRAPPED: Final = "values_bootstrapped"
     ADVANTAGES: Final = "advantages"
     VALUE_TARGETS: Final = "value_targets"

@@ -15,7 +15,7 @@ from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.messages import Weights
 from trainer.env_runners.worker_service import ApplyReply
 from trainer.errors import AlgorithmStoppedError
-from trainer.modules import ByModule, RLModuleSpec
+from trainer.modules import ByModule, RLModule, RLModuleSpec, TorchRLModule
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerRecords
 from trainer.runner_group.rounds import (
@@ -194,10 +194,13 @@ class Asking:
         if not self._records.is_remote:
             return None
         names = [place.name for place in self._records]
+        classes = [spec.module_class or RLModule for spec in self.module_specs.values()]
+        # Torch takes a second or two to import: once for all workers, not once for each.
+        uses_torch = any(issubclass(module_class, TorchRLModule) for module_class in classes)
         return WorkerPool(
             names,
             engine=self._engine,
-            preload_modules=_PRELOADED,
+            preload_modules=(*_PRELOADED, "torch") if uses_torch else _PRELOADED,
             inherit=registry_to_inherit,
         )
 

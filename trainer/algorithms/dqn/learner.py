@@ -26,7 +26,7 @@ import numpy as np
 from checkpoints.arguments import checked_methods
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate, TargetNetwork
-from trainer.modules import QModule, RLModuleSpec
+from trainer.modules import QModule, RLModule, RLModuleSpec
 from trainer.nn import ScheduleSetting
 from trainer.types import Array
 
@@ -201,10 +201,10 @@ class DQNLearner(ReplayLearner):
         """One gradient step; see `ReplayLearner.learn`."""
         del rng
         # The next observations first: `backward` belongs to the last forward pass.
-        next_outputs = self._outputs(self.target.module, batch.next_obs)
+        next_outputs = self._target_outputs(self.target.module, batch.next_obs)
         chooser = next_outputs
         if self.settings.double_q:
-            chooser = self._outputs(self.module, batch.next_obs)
+            chooser = self._target_outputs(self.module, batch.next_obs)
         loss = (
             self._value_loss(batch, next_outputs, chooser)
             if self._atoms is None
@@ -220,9 +220,12 @@ class DQNLearner(ReplayLearner):
         """Moves the target network."""
         self.target.follow(self.settings.tau)
 
-    def _outputs(self, module: Any, obs: Array) -> Array:
-        outputs: Array = module.training_output({OBS: obs}, ACTION_DIST_INPUTS)
-        return outputs
+    def _outputs(self, obs: Array) -> Array:
+        return self.module.training_output({OBS: obs}, ACTION_DIST_INPUTS)
+
+    @staticmethod
+    def _target_outputs(module: RLModule, obs: Array) -> Array:
+        return module.target_output({OBS: obs}, ACTION_DIST_INPUTS)
 
     def _value_loss(self, batch: ReplayBatch, next_q: Array, chooser: Array) -> QLoss:
         if chooser is next_q:
@@ -231,7 +234,7 @@ class DQNLearner(ReplayLearner):
             next_values = next_q[np.arange(len(next_q)), chooser.argmax(axis=1)]
         targets = td_targets(batch.rewards, batch.discounts, next_values)
         return td_loss(
-            self._outputs(self.module, batch.obs),
+            self._outputs(batch.obs),
             batch.actions,
             targets,
             batch.weights,
@@ -249,7 +252,7 @@ class DQNLearner(ReplayLearner):
         best = values.argmax(axis=1)
         next_probs = softmax(next_outputs.reshape(by_action)[np.arange(len(best)), best])
         target = projected_distribution(batch.rewards, batch.discounts, next_probs, atoms)
-        logits = self._outputs(self.module, batch.obs).reshape(by_action)
+        logits = self._outputs(batch.obs).reshape(by_action)
         return distributional_loss(logits, batch.actions, target, batch.weights, atoms=atoms)
 
 

@@ -27,7 +27,7 @@ from trainer.config.settings import (
 )
 from trainer.config.validation import Rule
 from trainer.errors import ConfigError
-from trainer.modules import RLModule, SACModelConfig, SACModule
+from trainer.modules import RLModule, SACModelConfig, SACModule, TorchSACModule
 from trainer.types import ModuleId
 
 # ---- config
@@ -65,11 +65,12 @@ def own_networks_are_sac_modules(config: SACConfig) -> Iterator[Problem]:
     """SAC needs critics, which a module class of the user's own must have."""
     spec = config.rl_module_spec
     own = None if spec is None else spec.module_class
-    if own is not None and not issubclass(own, SACModule):
+    if own is not None and not issubclass(own, SACModule | TorchSACModule):
         yield Problem(
             assignment("rl_module_spec", own.__name__),
-            "SAC learns a policy and critics, and this module class is not derived from SACModule.",
-            "Derive it from `trainer.modules.SACModule`, or use PPO or DQN.",
+            "SAC learns a policy and critics, and this module class is not derived from SACModule "
+            "or TorchSACModule.",
+            "Derive it from SACModule or TorchSACModule, or use PPO or DQN.",
             ("rl_module_spec",),
         )
 

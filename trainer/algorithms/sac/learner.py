@@ -31,8 +31,9 @@ from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
 from trainer.learners import BatchListener, ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
 from trainer.learners.learner import schedule_problems
-from trainer.modules import RLModule, RLModuleSpec, SACModule
+from trainer.modules import RLModule, RLModuleSpec, SACModule, TorchSACModule
 from trainer.modules.sac_module import LOG_ALPHA, Critics
+from trainer.modules.torch_critics import TorchCritics
 from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaussian
 from trainer.replay import ReplayBuffer
 from trainer.types import Array, State
@@ -49,7 +50,7 @@ class TargetCritics:
         critics: the copies.
     """
 
-    def __init__(self, module: SACModule) -> None:
+    def __init__(self, module: SACModule | TorchSACModule) -> None:
         """Starts with the same weights.
 
         Args:
@@ -266,7 +267,7 @@ class SACLearner(ReplayLearner):
     """
 
     settings: SACSettings
-    module: SACModule
+    module: SACModule | TorchSACModule
 
     def __init__(
         self,
@@ -279,17 +280,19 @@ class SACLearner(ReplayLearner):
         """See `Learner`; settings are SAC's.
 
         Raises:
-            ConfigError: the module is no `SACModule`.
+            ConfigError: the module is no `SACModule` or `TorchSACModule`.
         """
         super().__init__(
             module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
         )
-        if not isinstance(self.module, SACModule) or self.module.critics is None:
+        own: RLModule = self.module
+        if not isinstance(own, SACModule | TorchSACModule) or own.critics is None:
             raise ConfigError(
                 f"SAC learns a policy and critics, but the module is a "
-                f"{type(self.module).__name__}. Derive it from SACModule, or use PPO or DQN."
+                f"{type(self.module).__name__}. Derive it from SACModule or TorchSACModule, or use "
+                "PPO or DQN."
             )
-        self._critics: Critics = self.module.critics
+        self._critics: Critics | TorchCritics = own.critics
         self.target = TargetCritics(self.module)
         self.target.critics.side_by_side = self._critics.side_by_side
         self.parts["target"] = self.target
@@ -393,7 +396,7 @@ class SACLearner(ReplayLearner):
         self, obs: Array, noise: Array, alpha: float, distribution: SquashedGaussian
     ) -> Array:
         """V(s') from the target critics and an action drawn from the policy, [B]."""
-        drawn = distribution.reparameterized(self._inputs(obs), noise)
+        drawn = distribution.reparameterized(self._target_inputs(obs), noise)
         values: Array = _smallest(self.target.critics.forward(obs, drawn.actions))
         values -= alpha * drawn.logp
         return values
@@ -420,7 +423,7 @@ class SACLearner(ReplayLearner):
 
     def _discrete_soft_values(self, obs: Array, alpha: float) -> Array:
         """V(s') from the target critics and all actions, [B]."""
-        log_probs = self.module.action_distribution.canonical(self._inputs(obs))
+        log_probs = self.module.action_distribution.canonical(self._target_inputs(obs))
         q_values = _smallest(self.target.critics.forward(self._seen(obs)))
         values: Array = (np.exp(log_probs) * (q_values - alpha * log_probs)).sum(axis=1)
         return values
@@ -457,6 +460,10 @@ class SACLearner(ReplayLearner):
     def _inputs(self, obs: Array) -> Array:
         inputs: Array = self.module.training_output({OBS: obs}, ACTION_DIST_INPUTS)
         return inputs
+
+    def _target_inputs(self, obs: Array) -> Array:
+        """The policy's inputs where no gradient goes through them."""
+        return self.module.target_output({OBS: obs}, ACTION_DIST_INPUTS)
 
     def _seen(self, obs: Array) -> Array:
         """Observations without the action masks, which the critics do not read."""
@@ -502,13 +509,13 @@ def _smallest(values: list[Array]) -> Array:
     return smallest
 
 
-def _optimized_parts(module: SACModule) -> dict[str, slice]:
+def _optimized_parts(module: SACModule | TorchSACModule) -> dict[str, slice]:
     """Where the numbers of policy, each critic and temperature stand in the flat vector."""
     parts: dict[str, slice] = {}
     start = 0
     for name, shape in module.parameters.shapes.items():
         stop = start + math.prod(shape)
-        part = name.split("/", maxsplit=1)[0]
+        part = module.part_of(name)
         begins = parts[part].start if part in parts else start
         parts[part] = slice(begins, stop)
         start = stop

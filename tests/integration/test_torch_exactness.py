@@ -1,0 +1,144 @@
+"""Networks in Torch keep the promise: resumed, undone, repaired, spread runs give equal bytes."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.torch_cells import CELLS, config, dying, learnt, outcome
+from trainer import Algorithm, RLModuleSpec
+from trainer.modules import torch_layers
+
+ROOT = Path(__file__).parents[2]
+
+
+def restored(path: str, name: str) -> Algorithm:
+    env, _, module_class = CELLS[name]
+    given: dict[str, Any] = {} if isinstance(env, str) else {"env": env}
+    spec = RLModuleSpec(module_class=module_class)
+    return Algorithm.from_checkpoint(path, rl_module_spec=spec, **given)
+
+
+def saved_run(name: str, folder: Path, *, algorithm: str = "PPO") -> tuple[str, list[bytes]]:
+    """A checkpoint in the middle of a run, and what the undisturbed run shows afterwards."""
+    with config(name, algorithm=algorithm).build_algo() as algo:
+        outcome(algo, 2)
+        path = algo.save_to_path(str(folder / "saved"))
+        return path, outcome(algo, 2)
+
+
+# ---- resume
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
+@pytest.mark.parametrize("name", list(CELLS))
+def test_a_restored_run_gives_the_same_bytes(name: str, algorithm: str, tmp_path: Path) -> None:
+    path, expected = saved_run(name, tmp_path, algorithm=algorithm)
+    with restored(path, name) as algo:
+        assert outcome(algo, 2) == expected
+
+
+@pytest.mark.process
+@pytest.mark.slow  # importing Torch takes longer than all the rest
+def test_a_new_process_gives_the_same_bytes(tmp_path: Path) -> None:
+    path, expected = saved_run("dense", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", "from tests.torch_cells import main; main()", path, "dense", "2"],
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert ast.literal_eval(done.stdout) == expected
+
+
+def test_forgotten_buffers_are_found(tmp_path: Path) -> None:
+    path, expected = saved_run("dense", tmp_path)
+    with restored(path, "dense") as algo:
+        module: Any = algo.learner.module
+        for array in module._torch_layers.buffers().values():
+            array[...] = 0
+        assert outcome(algo, 2) != expected
+
+
+def test_draws_by_history_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = itertools.count()
+    monkeypatch.setattr(torch_layers._Draws, "next_seed", lambda _: next(count))
+    path, expected = saved_run("dense", tmp_path)
+    with restored(path, "dense") as algo:
+        assert outcome(algo, 2) != expected
+
+
+# ---- undone updates
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
+def test_an_update_that_fails_half_way_is_undone_with_its_buffers(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = []
+    for fails in (False, True):
+        with config("dense", algorithm=algorithm).build_algo() as algo:
+            outcome(algo, 2)
+            before = algo.get_state()["learner"]["rl_module"]
+            if fails:
+                _fail_in_the_second_step(algo, monkeypatch)
+            after = algo.get_state()["learner"]["rl_module"]
+            assert all(np.array_equal(before[key], after[key]) for key in before)
+            outcomes.append(outcome(algo, 1))
+    assert outcomes[0] == outcomes[1]
+
+
+def _fail_in_the_second_step(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = type(algo.learner).apply_gradients
+    calls = itertools.count()
+
+    def failing(self: Any, **arguments: Any) -> float:
+        if next(calls) == 1:
+            raise InterruptedError("in the middle of an update")
+        return step(self, **arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(algo.learner), "apply_gradients", failing)
+        with pytest.raises(InterruptedError):
+            algo.train()
+
+
+# ---- processes
+
+
+def spread(name: str, num_env_runners: int, folder: Path | None = None) -> bytes:
+    """What a run learns with that many runners, which are killed if they find their files."""
+    made = config(name, num_env_runners)
+    if folder is not None:
+        for index in range(1, num_env_runners + 1):
+            (folder / str(index)).touch()
+        made.callbacks(on_episode_step=dying(str(folder)))
+    with made.build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+        return learnt(algo)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["dense", pytest.param("convolution", marks=pytest.mark.slow)])
+def test_killed_and_spread_runs_give_the_same_bytes(name: str, tmp_path: Path) -> None:
+    assert spread(name, 2, tmp_path) == spread(name, 0)
+    assert not list(tmp_path.iterdir()), "a runner was not killed"
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(CELLS))
+def test_it_makes_no_difference_how_envs_are_spread(name: str) -> None:
+    assert spread(name, 0) == spread(name, 1) == spread(name, 2) == spread(name, 4)

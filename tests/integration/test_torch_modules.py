@@ -1,0 +1,167 @@
+"""Whole runs with networks in Torch: every algorithm, strategies, checkpoints, what is refused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from checkpoints import load_weights  # noqa: E402
+from tests.torch_modules import DenseModule, NoisyConvolution, NoisyDense, TwinSAC  # noqa: E402
+from trainer import (  # noqa: E402
+    Algorithm,
+    DQNConfig,
+    ModuleError,
+    PGConfig,
+    PPOConfig,
+    RLModuleSpec,
+    SACConfig,
+    SerializationError,
+    TorchRLModule,
+    TrainedPolicy,
+    export_onnx,
+)
+from trainer.testing.envs import TargetEnv  # noqa: E402
+
+
+def config(made: Any, env: Any, module_class: type[TorchRLModule], **settings: Any) -> Any:
+    made.environment(env, env_config=settings.pop("env_config", {}))
+    made.env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+    made.rl_module(rl_module_spec=RLModuleSpec(module_class=module_class))
+    if isinstance(made, PPOConfig):
+        made.training(train_batch_size=64, minibatch_size=32, num_epochs=2)
+    elif isinstance(made, PGConfig):
+        made.training(train_batch_size=64)
+    else:
+        made.training(num_steps_sampled_before_learning_starts=20, train_batch_size=16)
+        made.reporting(min_sample_timesteps_per_iteration=60)
+    return made.update_from_dict(settings).debugging(seed=3)
+
+
+class Masked(TorchRLModule):
+    """Reads the image of a `TargetEnv` with masks."""
+
+    def setup(self) -> None:
+        self.pi = torch.nn.Linear(2 * 5 * 5, self.action_distribution.num_inputs)
+        self.vf = torch.nn.Linear(2 * 5 * 5, 1)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        assert batch["obs"]["action_mask"].shape[1] == 4
+        features = batch["obs"]["observations"].flatten(1) / 255.0
+        return {
+            "action_dist_inputs": self.pi(features),
+            "vf_preds": self.vf(features).squeeze(-1),
+        }
+
+
+MASKED: dict[str, Any] = {"env_config": {"size": 5, "mask": True}}
+
+
+@pytest.mark.parametrize(
+    ("made", "env", "module_class", "settings"),
+    [
+        (PPOConfig, "CartPole-v1", DenseModule, {}),
+        (PPOConfig, "Pendulum-v1", DenseModule, {}),
+        (PPOConfig, TargetEnv, NoisyConvolution, {"env_config": {"size": 5}}),
+        (PPOConfig, TargetEnv, Masked, MASKED),
+        (PPOConfig, "CartPole-v1", NoisyDense, {"exploration_config": {"type": "ParameterNoise"}}),
+        (PPOConfig, "CartPole-v1", DenseModule, {"observation_filter": "MeanStdFilter"}),
+        (PGConfig, "CartPole-v1", NoisyDense, {}),
+        (DQNConfig, "CartPole-v1", DenseModule, {}),
+        (DQNConfig, "CartPole-v1", NoisyDense, {"target_network_update_freq": 10, "tau": 0.5}),
+        (DQNConfig, TargetEnv, Masked, MASKED),
+        (SACConfig, "Pendulum-v1", TwinSAC, {}),
+        (SACConfig, "CartPole-v1", TwinSAC, {}),
+    ],
+)
+def test_an_iteration_changes_the_weights_and_restores(
+    made: Any, env: Any, module_class: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with config(made(), env, module_class, **settings).build_algo() as algo:
+        before = algo.get_module().get_state()
+        algo.train()
+        after = algo.get_module().get_state()
+        assert any(not np.array_equal(before[name], after[name]) for name in before)
+        path = algo.save_to_path(str(tmp_path / "saved"))
+        expected = algo.train()["learners/default_policy"]
+    spec = RLModuleSpec(module_class=module_class)
+    given = {} if isinstance(env, str) else {"env": env}
+    with Algorithm.from_checkpoint(path, rl_module_spec=spec, **given) as algo:
+        assert algo.train()["learners/default_policy"] == expected
+
+
+def test_runners_act_with_the_statistics_that_were_learnt() -> None:
+    with config(PPOConfig(), "CartPole-v1", NoisyDense).build_algo() as algo:
+        for _ in range(2):
+            algo.train()
+        learnt, acting = algo.get_module().get_state(), algo.env_runner.module.get_state()
+    assert learnt["body.1.num_batches_tracked"] == 8
+    for name in learnt.keys() & acting.keys():
+        assert np.array_equal(learnt[name], acting[name]), name
+    assert {"body.1.running_mean", "body.1.running_var", "pi.weight"} <= acting.keys()
+
+
+def test_a_trained_policy_and_weights_are_read_from_a_checkpoint(tmp_path: Path) -> None:
+    with config(PPOConfig(), "CartPole-v1", NoisyDense).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(str(tmp_path / "saved"))
+        obs = np.array([0.1, -0.2, 0.05, 0.3], np.float32)
+        action = algo.compute_single_action(obs, explore=False)
+        state = algo.get_module().get_state()
+    policy = TrainedPolicy.from_checkpoint(path, module_class=NoisyDense)
+    assert policy.predict(obs) == action
+    module = NoisyDense.from_checkpoint(f"{path}/learner/rl_module")
+    assert {n: a.tobytes() for n, a in module.get_state().items()} == {
+        n: a.tobytes() for n, a in state.items()
+    }
+    weights = load_weights(path)
+    assert any(np.array_equal(array, state["pi.weight"]) for array in weights.values())
+
+
+def test_pretrained_weights_are_given_to_an_algorithm() -> None:
+    with config(PPOConfig(), "CartPole-v1", DenseModule).build_algo() as algo:
+        pretrained = {n: t + 0.5 for n, t in algo.get_module().to_torch().items()}
+        algo.get_module().from_torch(pretrained)
+        algo.train()
+        acted = algo.env_runner.module.get_state()
+        # After one update with a small learning rate.
+        np.testing.assert_allclose(acted["pi.0.weight"], pretrained["pi.0.weight"], atol=0.01)
+
+
+def test_an_export_as_onnx_is_refused_by_name(tmp_path: Path) -> None:
+    with (
+        config(PPOConfig(), "CartPole-v1", DenseModule).build_algo() as algo,
+        pytest.raises(ModuleError, match=r"DenseModule.*torch\.onnx"),
+    ):
+        export_onnx(algo, str(tmp_path / "policy.onnx"))
+
+
+@pytest.mark.process
+def test_a_module_that_cannot_travel_is_named() -> None:
+    lock = threading.Lock()
+
+    class HoldsALock(DenseModule):
+        def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            with lock:
+                return super()._forward(batch)
+
+    made = config(PPOConfig(), "CartPole-v1", HoldsALock)
+    made.env_runners(num_env_runners=1)
+    with pytest.raises(SerializationError, match="lock"):
+        made.build_algo()
+
+
+def test_dense_networks_reach_what_numpy_reaches() -> None:
+    """A short form of `tests/learning`: the same env steps, and far more than chance (22)."""
+    made = PPOConfig().environment("CartPole-v1").debugging(seed=0)
+    made.env_runners(num_env_runners=0, num_envs_per_env_runner=8)
+    made.training(train_batch_size=1024, minibatch_size=128, num_epochs=8, lr=2e-3)
+    made.rl_module(rl_module_spec=RLModuleSpec(module_class=DenseModule))
+    with made.build_algo() as algo:
+        returns = [algo.train()["env_runners/episode_return_mean"] for _ in range(8)]
+    assert returns[-1] > 50

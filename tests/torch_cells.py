@@ -1,0 +1,87 @@
+"""Runs with networks in Torch, in the middle of episodes, and what their outcome is as bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from checkpoints import encode
+from tests.torch_modules import NoisyConvolution, NoisyDense
+from trainer import Algorithm, DQNConfig, PPOConfig, RLModuleSpec
+from trainer.metrics import comparable
+from trainer.testing.envs import TargetEnv
+
+CELLS: dict[str, tuple[Any, dict[str, Any], Any]] = {
+    "dense": ("CartPole-v1", {}, NoisyDense),
+    "convolution": (TargetEnv, {"size": 6}, NoisyConvolution),
+}
+"""Env, its settings and network. Both have batch normalisation and dropout."""
+
+
+def dying(folder: str) -> Callable[..., None]:
+    """A callback that kills the runner that finds its file, in the middle of an episode."""
+
+    def on_episode_step(*, episode: Any, env_runner: Any, **_: Any) -> None:
+        if episode.t != 5:
+            return
+        try:
+            Path(folder, str(env_runner.worker_index)).unlink()
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return on_episode_step
+
+
+def config(name: str, num_env_runners: int = 0, *, algorithm: str = "PPO") -> Any:
+    """The config of a cell: 4 slots, 61 steps, which cut episodes wherever they stand."""
+    env, env_config, module_class = CELLS[name]
+    if algorithm == "PPO":
+        made: Any = PPOConfig().training(
+            train_batch_size=61, minibatch_size=32, num_epochs=2, lr=3e-3
+        )
+    else:
+        made = DQNConfig().training(
+            train_batch_size=16,
+            num_steps_sampled_before_learning_starts=50,
+            replay_buffer_config={"capacity": 150},
+            target_network_update_freq=30,
+            training_intensity=3,
+        )
+        made.reporting(min_sample_timesteps_per_iteration=50)
+    return (
+        made.environment(env, env_config=env_config)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=4 // max(1, num_env_runners),
+        )
+        .rl_module(rl_module_spec=RLModuleSpec(module_class=module_class))
+        .debugging(seed=7)
+    )
+
+
+def outcome(algo: Algorithm, num_iterations: int) -> list[bytes]:
+    """What some more iterations show, and what is known then."""
+    results = [encode(comparable(algo.train())) for _ in range(num_iterations)]
+    return [*results, encode(algo.get_state(not_components="config"))]
+
+
+def learnt(algo: Algorithm) -> bytes:
+    """What does not depend on how slots are spread over processes."""
+    state = algo.get_state()
+    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
+
+
+def main() -> None:
+    """Restores a checkpoint in this new process, goes on, and prints the outcome."""
+    path, name, num_iterations = sys.argv[1:]
+    spec = RLModuleSpec(module_class=CELLS[name][2])
+    env = CELLS[name][0]
+    given = {} if isinstance(env, str) else {"env": env}
+    with Algorithm.from_checkpoint(path, rl_module_spec=spec, **given) as algo:
+        found = outcome(algo, int(num_iterations))
+    sys.stdout.write(repr(found))

@@ -1,0 +1,712 @@
+"""`TorchRLModule`: what users may write, what it computes, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from tests.torch_modules import (  # noqa: E402
+    DenseModule,
+    NoisyConvolution,
+    NoisyDense,
+    small_network,
+)
+from trainer import ModuleError, RLModule, RLModuleSpec, TorchRLModule  # noqa: E402
+from trainer.testing.checks import check_module, encoded_samples  # noqa: E402
+
+BOX = spaces.Box(-1.0, 1.0, (4,))
+TWO = spaces.Discrete(2)
+IMAGE = spaces.Box(0, 255, (5, 6, 3), np.uint8)
+MIXED = spaces.Dict(
+    {"choice": spaces.Discrete(3), "pair": spaces.Tuple([BOX, spaces.MultiBinary(2)])}
+)
+MASKED = spaces.Dict({"action_mask": spaces.Box(0, 1, (3,), np.int8), "observations": BOX})
+
+
+def built(
+    module_class: type[TorchRLModule],
+    observation_space: Any = BOX,
+    action_space: Any = TWO,
+    **settings: Any,
+) -> TorchRLModule:
+    spec = RLModuleSpec(module_class, observation_space, action_space, settings)
+    module = spec.build(np.random.default_rng(0))
+    assert isinstance(module, TorchRLModule)
+    return module
+
+
+def rows(count: int, size: int = 4) -> Any:
+    return np.random.default_rng(1).standard_normal((count, size)).astype(np.float32)
+
+
+def update(module: TorchRLModule, obs: Any, *, number: int = 0) -> dict[str, Any]:
+    """One pass forward and backward, as a learner makes it."""
+    module.begin_update(5, number)
+    outputs = module.forward_train({"obs": obs})
+    module.backward(
+        d_action_dist_inputs=np.ones_like(outputs["action_dist_inputs"]),
+        d_vf_preds=np.ones(len(obs), np.float32),
+    )
+    return outputs
+
+
+# ---- what users may write
+
+
+class OfAllParts(TorchRLModule):
+    """Reads every part of a nested observation."""
+
+    def setup(self) -> None:
+        self.embedding = nn.Linear(3, 8, bias=False)
+        self.body = nn.Linear(8 + 4 + 2, 16)
+        self.pi = nn.Linear(16, self.action_distribution.num_inputs)
+        self.vf = nn.Linear(16, 1)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        obs = batch["obs"]
+        parts = [self.embedding(obs["choice"]), *obs["pair"]]
+        features = torch.tanh(self.body(torch.cat(parts, dim=1)))
+        return {
+            "action_dist_inputs": self.pi(features),
+            "vf_preds": self.vf(features).squeeze(-1),
+        }
+
+
+class ReadsItsMask(TorchRLModule):
+    """As in RLlib's example of action masking: takes the mask off itself."""
+
+    def setup(self) -> None:
+        self.pi = nn.Linear(4, self.action_distribution.num_inputs)
+        self.vf = nn.Linear(4, 1)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        mask = batch["obs"].pop("action_mask")
+        obs = batch["obs"].pop("observations")
+        logits = self.pi(obs) + torch.clamp(torch.log(mask), min=-1e37)
+        return {"action_dist_inputs": logits, "vf_preds": self.vf(obs).squeeze(-1)}
+
+
+class IgnoresItsMask(TorchRLModule):
+    def setup(self) -> None:
+        self.pi = nn.Linear(4, self.action_distribution.num_inputs)
+        self.vf = nn.Linear(4, 1)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        obs = batch["obs"]["observations"]
+        return {"action_dist_inputs": self.pi(obs), "vf_preds": self.vf(obs).squeeze(-1)}
+
+
+@pytest.mark.parametrize(
+    ("module_class", "observation_space", "action_space"),
+    [
+        (DenseModule, BOX, TWO),
+        (DenseModule, spaces.Discrete(5), spaces.Box(-1.0, 1.0, (2,))),
+        (NoisyDense, BOX, spaces.MultiDiscrete([2, 3])),
+        (NoisyConvolution, IMAGE, TWO),
+        (OfAllParts, MIXED, TWO),
+        (IgnoresItsMask, MASKED, spaces.Discrete(3)),
+    ],
+)
+def test_the_check_of_modules_accepts_them(
+    module_class: type[TorchRLModule], observation_space: Any, action_space: Any
+) -> None:
+    module = check_module(
+        module_class, observation_space=observation_space, action_space=action_space, seed=2
+    )
+    assert isinstance(module, TorchRLModule)
+    assert module.acts_row_by_row == (module_class is NoisyConvolution)
+
+
+def test_parameters_and_gradients_lie_in_the_flat_vectors() -> None:
+    module = built(DenseModule)
+    weight = module.pi[0].weight
+    module.parameters.views["pi.0.weight"][:] = 2.0
+    assert (weight == 2.0).all()
+    update(module, rows(3))
+    assert weight.grad.numpy().tobytes() == module.gradients.views["pi.0.weight"].tobytes()
+    assert module.gradients.flat.any()
+    assert sum(p.numel() for p in module.parameters()) == module.num_parameters
+    assert [name for name, _ in module.named_parameters()] == list(module.parameters.views)
+
+
+def test_gradients_are_those_of_a_loss_in_torch() -> None:
+    module, twin = built(DenseModule), built(DenseModule)
+    obs, target = rows(32), rows(32, 2)
+    outputs = module.forward_train({"obs": obs})
+    inputs, values = outputs["action_dist_inputs"], outputs["vf_preds"]
+    module.backward(d_action_dist_inputs=2.0 * (inputs - target), d_vf_preds=np.exp(values))
+
+    batch = {"obs": torch.from_numpy(obs)}
+    loss = ((twin._forward(batch)["action_dist_inputs"] - torch.from_numpy(target)) ** 2).sum()
+    loss = loss + twin.compute_values(batch).exp().sum()
+    tensors = list(twin.parameters())
+    expected = torch.cat([g.ravel() for g in torch.autograd.grad(loss, tensors)]).numpy()
+    np.testing.assert_allclose(module.gradients.flat, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_first_weights_follow_from_the_generator_and_leave_that_of_torch_alone() -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    one, other = built(DenseModule), built(DenseModule)
+    module_rng = np.random.default_rng(1)
+    third = RLModuleSpec(DenseModule, BOX, TWO).build(module_rng)
+    assert (torch.rand(3) == expected).all()
+    assert one.parameters.flat.tobytes() == other.parameters.flat.tobytes()
+    assert one.parameters.flat.tobytes() != third.parameters.flat.tobytes()
+
+
+def test_the_example_of_rllib_that_takes_its_mask_off_runs_as_it_is() -> None:
+    module = built(ReadsItsMask, MASKED, spaces.Discrete(3))
+    plain = built(IgnoresItsMask, MASKED, spaces.Discrete(3))
+    plain.set_state(module.get_state())
+    obs = encoded_samples(MASKED, seed=0)
+    obs[:, 4:] = np.random.default_rng(0).integers(0, 2, (len(obs), 3))
+    obs[:, 5] = 1.0
+    obs[0, 4:] = (0, 1, 0)
+    logits = module.forward_inference({"obs": obs})["action_dist_inputs"]
+    assert logits[0, 0] <= -1e29
+    assert logits[0, 1] > -1e3
+    assert logits.tobytes() == plain.forward_inference({"obs": obs})["action_dist_inputs"].tobytes()
+    for each in (module, plain):
+        update(each, obs)
+    assert plain.gradients.flat.tobytes() == module.gradients.flat.tobytes()
+    assert module.compute_values({"obs": obs[:, :4]}).shape == (len(obs),)
+
+
+def test_batches_of_tensors_give_tensors() -> None:
+    module = built(DenseModule)
+    batch = {"obs": torch.from_numpy(rows(3))}
+    for forward in (module.forward_inference, module.forward_exploration):
+        inputs = forward(batch)["action_dist_inputs"]
+        assert isinstance(inputs, torch.Tensor)
+        assert not inputs.requires_grad
+    assert module.forward_train(batch)["action_dist_inputs"].requires_grad
+    assert module.compute_values(batch).shape == (3,)
+
+
+def test_a_network_that_exists_is_wrapped_in_one_line() -> None:
+    network = small_network()
+    module = built(TorchRLModule.wrapping(network))
+    obs = rows(5)
+    with torch.no_grad():
+        expected = network(torch.from_numpy(obs)).numpy()
+    np.testing.assert_allclose(module.forward_acting(obs), expected, rtol=1e-5, atol=1e-6)
+    before = network[0].weight.detach().clone()
+    module.parameters.flat[:] = 0.0
+    assert (network[0].weight == before).all()
+    assert type(module).__name__ == "Wrapped_Sequential"
+
+
+class WithValues(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = small_network()
+        self.vf = nn.Linear(4, 1)
+
+    def forward(self, obs: Any) -> Any:
+        return self.body(obs), self.vf(obs)
+
+
+def test_a_wrapped_network_may_be_made_by_a_function_and_give_values() -> None:
+    wrapped = TorchRLModule.wrapping(lambda obs, actions, config: WithValues())
+    outputs = update(built(wrapped), rows(3))
+    assert outputs["vf_preds"].shape == (3,)
+    with pytest.raises(ModuleError, match=r"returned a int; expected a torch\.nn\.Module"):
+        built(TorchRLModule.wrapping(lambda obs, actions, config: 3))
+    with pytest.raises((TypeError, ValueError), match="network"):
+        TorchRLModule.wrapping(3)
+
+
+class Lazy(TorchRLModule):
+    def setup(self) -> None:
+        self.pi = nn.LazyLinear(self.action_distribution.num_inputs)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.pi(batch["obs"])}
+
+
+def test_layers_that_learn_their_size_from_an_input_are_built() -> None:
+    module = built(Lazy)
+    assert module.parameters.shapes == {"pi.weight": (2, 4), "pi.bias": (2,)}
+    assert module.parameters.flat.any()
+
+
+class Tied(TorchRLModule):
+    """One layer under two names, a number of its own, and layers that are frozen."""
+
+    def setup(self) -> None:
+        self.one = nn.Linear(4, 4)
+        self.other = self.one
+        self.scale = nn.Parameter(torch.tensor(0.5))
+        self.pi = nn.Linear(4, 2)
+        self.pi.weight.requires_grad_(False)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        hidden = self.other(self.one(batch["obs"]))
+        return {"action_dist_inputs": self.scale * self.pi(hidden)}
+
+
+def test_shared_frozen_and_single_numbers_are_learnt_as_torch_does() -> None:
+    module = built(Tied)
+    assert list(module.parameters.shapes) == [
+        *("scale", "one.weight", "one.bias", "pi.weight", "pi.bias")
+    ]
+    update(module, rows(3))
+    assert not module.gradients.views["pi.weight"].any()
+    assert module.gradients.views["scale"] != 0.0
+    assert pickle.loads(cloudpickle.dumps(module)).scale == 0.5
+
+
+# ---- state
+
+
+@pytest.mark.parametrize("module_class", [DenseModule, NoisyDense])
+def test_copies_and_pickles_compute_the_same(module_class: type[TorchRLModule]) -> None:
+    module, obs = built(module_class), rows(5)
+    for number in range(3):
+        update(module, obs, number=number)
+    module.parameters.flat[:] += 0.1
+    expected = module.forward_acting(obs).tobytes()
+    for other in (copy.deepcopy(module), pickle.loads(cloudpickle.dumps(module))):
+        assert other.forward_acting(obs).tobytes() == expected
+        assert {n: a.tobytes() for n, a in other.get_state().items()} == {
+            n: a.tobytes() for n, a in module.get_state().items()
+        }
+
+
+def test_buffers_are_part_of_the_state() -> None:
+    module = built(NoisyDense)
+    before = module.get_state()
+    assert before["body.1.num_batches_tracked"] == 0
+    update(module, rows(8))
+    after = module.get_state()
+    assert after["body.1.num_batches_tracked"] == 1
+    assert before["body.1.running_mean"].tobytes() != after["body.1.running_mean"].tobytes()
+    acted = module.forward_acting(rows(3))
+    module.set_state(before)
+    assert module.forward_acting(rows(3)).tobytes() != acted.tobytes()
+    module.set_state(after)
+    assert module.forward_acting(rows(3)).tobytes() == acted.tobytes()
+
+
+def test_a_module_for_acting_takes_what_it_has_and_the_whole_state() -> None:
+    whole = built(DenseModule)
+    actor = RLModuleSpec(DenseModule, BOX, TWO, inference_only=True).build()
+    sent = whole.get_state(inference_only=True)
+    assert list(sent) == [f"pi.{layer}.{name}" for layer in (0, 2) for name in ("weight", "bias")]
+    for state in (sent, whole.get_state()):
+        actor.parameters.flat[:] = 0.0
+        actor.set_state(state)
+        assert actor.forward_acting(rows(3)).tobytes() == whole.forward_acting(rows(3)).tobytes()
+    with pytest.raises(ModuleError, match="inference_only=True"):
+        actor.forward_train({"obs": rows(3)})
+
+
+@pytest.mark.parametrize("spoil", ["missing", "unknown", "shape", "dtype", "infinite", "buffer"])
+def test_a_state_that_does_not_fit_changes_nothing(spoil: str) -> None:
+    module = built(NoisyDense)
+    before = {name: array.tobytes() for name, array in module.get_state().items()}
+    state = built(NoisyDense).get_state()
+    for array in state.values():
+        array += 1
+    if spoil == "missing":
+        del state["body.1.running_var"]
+    elif spoil == "unknown":
+        state["more"] = np.zeros(3, np.float32)
+    elif spoil == "shape":
+        state["pi.bias"] = np.zeros(3, np.float32)
+    elif spoil == "dtype":
+        state["body.1.running_mean"] = state["body.1.running_mean"].astype(np.float64)
+    elif spoil == "infinite":
+        state["pi.bias"][0] = np.nan
+    else:
+        state["body.1.running_mean"][0] = np.inf
+    with pytest.raises(ModuleError):
+        module.set_state(state)
+    assert {name: array.tobytes() for name, array in module.get_state().items()} == before
+
+
+def test_state_dicts_of_torch_go_out_and_in() -> None:
+    module, other = built(NoisyDense), built(NoisyDense)
+    module.parameters.flat[:] += 0.3
+    update(module, rows(8))
+    given = module.to_torch()
+    assert all(isinstance(tensor, torch.Tensor) for tensor in given.values())
+    assert other.from_torch(given) == []
+    assert other.forward_acting(rows(3)).tobytes() == module.forward_acting(rows(3)).tobytes()
+    other.load_state_dict(built(NoisyDense).state_dict())
+    assert other.get_state()["body.1.num_batches_tracked"] == 0
+
+    part = {"pi.bias": torch.ones(2, dtype=torch.float64), "more": torch.ones(1)}
+    with pytest.raises(ModuleError):
+        other.from_torch(part)
+    assert "pi.weight" in other.from_torch(part, strict=False)
+    assert (other.get_state()["pi.bias"] == 1.0).all()
+
+
+# ---- draws
+
+
+def test_dropout_follows_from_update_and_minibatch() -> None:
+    module, obs = built(NoisyDense), rows(16)
+
+    def outputs(number: int, minibatch: int, root_seed: int = 5) -> bytes:
+        module.begin_update(root_seed, number)
+        for _ in range(minibatch):
+            module.forward_train({"obs": rows(3)})
+        drawn: bytes = module.forward_train({"obs": obs})["action_dist_inputs"].tobytes()
+        return drawn
+
+    expected = outputs(3, 1)
+    torch.manual_seed(0)
+    assert outputs(3, 1) == expected
+    assert len({expected, outputs(4, 1), outputs(3, 2), outputs(3, 1, root_seed=6)}) == 4
+
+
+def test_the_generator_of_torch_stays_as_it_is() -> None:
+    module = built(NoisyDense)
+    before = torch.default_generator.get_state()
+    update(module, rows(8))
+    module.forward_acting(rows(3))
+    assert torch.equal(torch.default_generator.get_state(), before)
+
+
+def test_targets_and_values_are_computed_without_dropout() -> None:
+    module, obs = built(NoisyDense), rows(16)
+    module.begin_update(5, 0)
+    one = module.target_output({"obs": obs}, "action_dist_inputs")
+    module.forward_train({"obs": rows(2)})
+    module.set_state(built(NoisyDense).get_state())
+    assert module.target_output({"obs": obs}, "action_dist_inputs").tobytes() == one.tobytes()
+    np.testing.assert_allclose(one, module.forward_acting(obs), rtol=1e-5, atol=1e-6)
+    values = module.target_output({"obs": obs}, "vf_preds")
+    assert values.tobytes() == module.compute_values({"obs": obs}).tobytes()
+
+
+# ---- acting gives a row the same bits in any batch
+
+
+class OddWidths(TorchRLModule):
+    """Widths for which products in blocks of eight round differently at different places."""
+
+    def setup(self) -> None:
+        self.pi = nn.Sequential(nn.Linear(7, 33), nn.Tanh(), nn.Linear(33, 33), nn.Linear(33, 5))
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.pi(batch["obs"])}
+
+
+class AcrossRows(OddWidths):
+    """Looks at the other rows of its batch."""
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        obs = batch["obs"]
+        return {"action_dist_inputs": self.pi(obs - obs.mean(dim=0))}
+
+
+@pytest.mark.parametrize(
+    ("module_class", "size", "actions"),
+    [(DenseModule, 4, 2), (OddWidths, 7, 5), (AcrossRows, 7, 5)],
+)
+def test_a_row_gets_the_same_bits_in_any_batch(
+    module_class: type[TorchRLModule], size: int, actions: int
+) -> None:
+    module = built(module_class, spaces.Box(-1.0, 1.0, (size,)), spaces.Discrete(actions))
+    obs = rows(50, size)
+    together = module.forward_acting(obs)
+    for part in (slice(0, 1), slice(3, 20), slice(11, 12), slice(7, 50)):
+        assert module.forward_acting(obs[part]).tobytes() == together[part].tobytes()
+
+
+class InBlocks(NoisyConvolution):
+    acting_block = 4
+
+
+def test_images_are_acted_on_in_blocks_if_a_class_asks_for_it() -> None:
+    module = built(InBlocks, IMAGE, spaces.Discrete(16))
+    alone = built(NoisyConvolution, IMAGE, spaces.Discrete(16))
+    obs = encoded_samples(IMAGE, seed=0)
+    together = module.forward_acting(obs)
+    assert (module.acts_row_by_row, alone.acts_row_by_row) == (False, True)
+    np.testing.assert_allclose(together, alone.forward_acting(obs), rtol=1e-4, atol=1e-5)
+    for row in range(len(obs)):
+        assert module.forward_acting(obs[row : row + 1]).tobytes() == together[row].tobytes()
+
+
+def test_a_network_that_looks_at_other_rows_acts_row_by_row_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    space = spaces.Box(-1.0, 1.0, (7,))
+    module = built(AcrossRows, space, spaces.Discrete(5))
+    assert module.acts_row_by_row
+    assert [record.message for record in caplog.records] == [
+        message for message in caplog.messages if "AcrossRows acts row by row" in message
+    ]
+    assert len(caplog.records) == 1
+    copy.deepcopy(module)
+    assert len(caplog.records) == 1
+
+
+# ---- mistakes, one clear error each
+
+
+class Mistaken(DenseModule):
+    """Right, but for what subclasses change."""
+
+
+class WrongWidth(Mistaken):
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.vf(batch["obs"])}
+
+
+class WithoutInputs(Mistaken):
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"logits": self.pi(batch["obs"])}
+
+
+class GivesNothing(Mistaken):
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> Any:
+        return None
+
+
+class GivesArrays(Mistaken):
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.pi(batch["obs"]).detach().numpy()}
+
+
+class WithoutForward(TorchRLModule):
+    def setup(self) -> None:
+        self.pi = nn.Linear(4, 2)
+
+
+class DrawsWhileActing(Mistaken):
+    def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        inputs = self.pi(batch["obs"])
+        return {"action_dist_inputs": inputs + torch.randn_like(inputs)}
+
+
+class NormalisesWhileActing(Mistaken):
+    def setup(self) -> None:
+        super().setup()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        self.mean.mul_(0.9).add_(batch["obs"].mean(dim=0))
+        return {"action_dist_inputs": self.pi(batch["obs"] - self.mean)}
+
+
+class CountsWhileActing(Mistaken):
+    calls = 0
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        self.calls += 1
+        return {"action_dist_inputs": self.calls * self.pi(batch["obs"])}
+
+
+class ChangesWeights(Mistaken):
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        with torch.no_grad():
+            self.pi[0].weight.clamp_(-0.1, 0.1)
+        return super()._forward(batch)
+
+
+class ReplacesLayers(Mistaken):
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        self.pi = nn.Linear(4, 2)
+        return super()._forward(batch)
+
+
+class LayersAfterSetup(Mistaken):
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.more = nn.Linear(4, 2)
+
+
+class MoreForActing(Mistaken):
+    def setup(self) -> None:
+        super().setup()
+        if self.inference_only:
+            self.more = nn.Linear(1, 1)
+
+
+class NamesADistribution(Mistaken):
+    def get_inference_action_dist_cls(self) -> Any:
+        return torch.distributions.Categorical
+
+
+class OfComplexNumbers(Mistaken):
+    def setup(self) -> None:
+        super().setup()
+        self.phase = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("module_class", "message"),
+    [
+        (WrongWidth, r"WrongWidth\._forward\w+ returned .* the shape \[8, 1\] for 8 .* \[8, 2\]"),
+        (WithoutInputs, r"returned \['logits'\], without 'action_dist_inputs'"),
+        (GivesNothing, "returned a NoneType, without 'action_dist_inputs'"),
+        (GivesArrays, "returned a ndarray as 'action_dist_inputs'; expected"),
+        (WithoutForward, "WithoutForward has no forward pass"),
+        (DrawsWhileActing, "draws random numbers while it acts"),
+        (NormalisesWhileActing, r"changes its buffers while it acts \(mean\)"),
+        (CountsWhileActing, "other 'action_dist_inputs' when the same observation"),
+        (ChangesWeights, "changed a parameter in place"),
+        (ReplacesLayers, "`self.pi = …` would give"),
+        (LayersAfterSetup, "`self.more = …` would give"),
+        (NamesADistribution, "`get_inference_action_dist_cls`"),
+        (OfComplexNumbers, "phase of OfComplexNumbers are no real"),
+    ],
+)
+def test_every_mistake_is_named_when_the_module_is_built(
+    module_class: type[TorchRLModule], message: str
+) -> None:
+    with pytest.raises(ModuleError, match=message):
+        built(module_class)
+
+
+class ColumnsOfValues(Mistaken):
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return self.vf(batch["obs"])
+
+
+class Detached(Mistaken):
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.pi(batch["obs"]).detach()}
+
+
+class MovesItsWeights(Mistaken):
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        self.pi.double().float()
+        return super()._forward_train(batch)
+
+
+@pytest.mark.parametrize(
+    ("module_class", "message"),
+    [
+        (ColumnsOfValues, r"the shape \[3, 1\] for 3 observations; .*squeeze"),
+        (Detached, "`action_dist_inputs` of the forward pass of learning does not depend"),
+        (MovesItsWeights, "'pi.0.weight' of MovesItsWeights was given other memory"),
+        (MoreForActing, "makes tensors with `inference_only=True` that it does not"),
+    ],
+)
+def test_every_mistake_is_named_when_the_module_learns(
+    module_class: type[TorchRLModule], message: str
+) -> None:
+    module = built(module_class)
+
+    def learn_and_send() -> None:
+        update(module, rows(3))
+        module.get_state(inference_only=True)
+
+    with pytest.raises(ModuleError, match=message):
+        learn_and_send()
+
+
+def test_values_that_are_missing_are_named() -> None:
+    module = built(Lazy)
+    with pytest.raises(ModuleError, match="Lazy gives no values, but its algorithm learns them"):
+        module.compute_values({"obs": rows(3)})
+    with pytest.raises(ModuleError, match="without 'vf_preds'"):
+        module.training_output({"obs": rows(3)}, "vf_preds")
+
+
+def test_backward_belongs_to_one_forward_pass() -> None:
+    module = built(DenseModule)
+    gradients: dict[str, Any] = {"d_action_dist_inputs": np.ones((3, 2), np.float32)}
+    with pytest.raises((ValueError, TypeError), match="forward_train before"):
+        module.backward(**gradients)
+    module.forward_train({"obs": rows(4)})
+    with pytest.raises((ValueError, TypeError), match=r"\(4, 2\)"):
+        module.backward(**gradients)
+    update(module, rows(3))
+    with pytest.raises((ValueError, TypeError), match="forward_train before"):
+        module.backward(**gradients)
+
+
+# ---- another device
+
+
+def accelerators() -> list[str]:
+    """The second name of the processor, which takes the same path, and what is there besides."""
+    return ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", accelerators())
+def test_learning_on_a_device_gives_the_same(device: str) -> None:
+    here, there = built(NoisyDense), built(NoisyDense, device=device)
+    obs = rows(16)
+    for number in range(3):
+        outputs = [update(module, obs, number=number) for module in (here, there)]
+        if device == "cpu:0":  # an accelerator draws other numbers
+            for name, output in outputs[0].items():
+                assert outputs[1][name].tobytes() == output.tobytes()
+            assert there.gradients.flat.tobytes() == here.gradients.flat.tobytes()
+        for module in (here, there):
+            module.parameters.flat[:] -= 0.1 * module.gradients.flat
+    state = there.get_state()
+    assert state["body.1.num_batches_tracked"] == 3
+    here.set_state(state)
+    assert here.forward_acting(obs).tobytes() == there.forward_acting(obs).tobytes()
+    values = [module.compute_values({"obs": obs}) for module in (here, there)]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    for device in ("nonsense", "cuda:77"):
+        with pytest.raises(ModuleError, match=f"{device}.*Torch cannot compute there"):
+            built(DenseModule, device=device)
+
+
+# ---- without Torch
+
+
+WITHOUT = """
+import sys
+sys.modules["torch"] = None
+import trainer
+from gymnasium import spaces
+try:
+    trainer.RLModuleSpec({what}).build()
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.process
+def test_importing_the_library_never_imports_torch_and_its_lack_is_named() -> None:
+    script = "import trainer, sys; assert 'torch' not in sys.modules; trainer.TorchRLModule"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    spaces_ = "spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2)"
+    what = f"trainer.TorchRLModule, {spaces_}"
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(what=what)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "TorchRLModule needs the package `torch`" in done.stdout
+    assert 'pip install "local-trainer[torch]"' in done.stdout
+
+
+def test_modules_in_numpy_have_no_buffers_and_no_draws() -> None:
+    module: RLModule = RLModuleSpec(None, BOX, TWO, {"fcnet_hiddens": [4]}).build()
+    state = module.get_state()
+    module.begin_update(0, 0)
+    module.copy_buffers(module)
+    assert {n: a.tobytes() for n, a in module.get_state().items()} == {
+        n: a.tobytes() for n, a in state.items()
+    }

@@ -1,0 +1,162 @@
+"""The ready-made networks on Torch: the same weights, acting and gradients as in NumPy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+pytest.importorskip("torch")
+
+from trainer import ConfigError, PPOConfig, RLModule, RLModuleSpec
+from trainer.algorithms.sac.learner import SACLearner, SACSettings
+from trainer.learners import ReplayBatch
+from trainer.modules import ActorCriticModule, PolicyModule, QModule, SACModule
+from trainer.nn import ACTIVATIONS
+from trainer.testing.checks import check_module, encoded_samples
+
+BOX = spaces.Box(-1.0, 1.0, (3,))
+TWO = spaces.Discrete(2)
+IMAGE = spaces.Box(0, 255, (9, 8, 3), np.uint8)
+PLANES = spaces.Box(0, 255, (3, 9, 9), np.uint8)
+MIXED = spaces.Dict({"a": IMAGE, "b": BOX, "c": PLANES})
+SMALL: dict[str, Any] = {"fcnet_hiddens": [7, 5]}
+FILTERS: dict[str, Any] = {"conv_filters": [[4, 3, 2], [5, [2, 3], 1, "valid"]], **SMALL}
+
+
+def both(module_class: type[RLModule], space: Any, actions: Any, **config: Any) -> list[RLModule]:
+    modules = []
+    for backend in ("numpy", "torch"):
+        spec = RLModuleSpec(module_class, space, actions, {**config, "backend": backend})
+        modules.append(spec.build(np.random.default_rng(0)))
+    return modules
+
+
+@pytest.mark.parametrize(
+    ("module_class", "space", "actions", "config"),
+    [
+        *[
+            (ActorCriticModule, BOX, TWO, {**SMALL, "fcnet_activation": name, "vf_share_layers": s})
+            for name, s in zip(sorted(ACTIVATIONS), [True, False] * 9, strict=False)
+        ],
+        (ActorCriticModule, BOX, spaces.Box(-1.0, 1.0, (2,)), {**SMALL, "free_log_std": True}),
+        (ActorCriticModule, IMAGE, TWO, FILTERS),
+        (ActorCriticModule, PLANES, TWO, {**FILTERS, "vf_share_layers": False}),
+        (ActorCriticModule, MIXED, TWO, FILTERS),
+        (PolicyModule, IMAGE, TWO, {**FILTERS, "conv_activation": "elu"}),
+        (QModule, BOX, TWO, {**SMALL, "num_atoms": 3}),
+        (QModule, MIXED, TWO, {**FILTERS, "dueling": True}),
+    ],
+)
+def test_weights_acting_outputs_and_gradients_are_those_of_numpy(
+    module_class: type[RLModule], space: Any, actions: Any, config: dict[str, Any]
+) -> None:
+    ours, theirs = both(module_class, space, actions, **config)
+    assert ours.parameters.flat.tobytes() == theirs.parameters.flat.tobytes()
+    obs = encoded_samples(space, seed=1)
+    assert ours.forward_acting(obs).tobytes() == theirs.forward_acting(obs).tobytes()
+    rng = np.random.default_rng(2)
+    outputs = [module.forward_train({"obs": obs}) for module in (ours, theirs)]
+    assert outputs[0].keys() == outputs[1].keys()
+    given = {n: rng.standard_normal(o.shape).astype(np.float32) for n, o in outputs[0].items()}
+    for name, output in outputs[0].items():
+        np.testing.assert_allclose(outputs[1][name], output, rtol=1e-5, atol=1e-6)
+    for module in (ours, theirs):
+        module.gradients.flat[:] = 9.0
+        module.backward(
+            d_action_dist_inputs=given["action_dist_inputs"],
+            d_vf_preds=given.get("vf_preds", np.zeros(len(obs), np.float32)),
+        )
+    for name, gradient in ours.gradients.views.items():
+        error = np.abs(theirs.gradients.views[name] - gradient).max()
+        assert error <= 1e-5 * np.abs(gradient).max() + 1e-9, name
+
+
+@pytest.mark.parametrize(
+    ("module_class", "space", "config"),
+    [
+        (ActorCriticModule, BOX, {"fcnet_hiddens": [4]}),
+        (QModule, spaces.Box(0, 255, (4, 4, 2), np.uint8), {"conv_filters": [[2, 2, 2]]}),
+    ],
+)
+def test_the_check_of_modules_accepts_them(
+    module_class: type[RLModule], space: Any, config: dict[str, Any]
+) -> None:
+    check_module(
+        module_class,
+        observation_space=space,
+        action_space=TWO,
+        model_config={"fcnet_hiddens": [3], **config, "backend": "torch"},
+    )
+
+
+@pytest.mark.parametrize("actions", [spaces.Box(-2.0, 2.0, (2,)), spaces.Discrete(3)])
+def test_losses_of_sac_are_those_of_numpy(actions: Any) -> None:
+    rng = np.random.default_rng(8)
+    chosen: Any = rng.uniform(-1, 1, (9, 2)).astype(np.float32)
+    rows = ReplayBatch(
+        obs=rng.standard_normal((9, 3)).astype(np.float32),
+        actions=rng.integers(0, 3, 9) if isinstance(actions, spaces.Discrete) else chosen,
+        rewards=rng.normal(0, 2, 9).astype(np.float32),
+        next_obs=rng.standard_normal((9, 3)).astype(np.float32),
+        discounts=np.full(9, 0.5, np.float32),
+        weights=rng.random(9).astype(np.float32),
+    )
+    found = []
+    for backend in ("numpy", "torch"):
+        spec = RLModuleSpec(SACModule, BOX, actions, {**SMALL, "backend": backend})
+        subject = SACLearner(module_spec=spec, settings=SACSettings(), root_seed=3)
+        losses = subject.losses(rows, rng=np.random.default_rng(2))
+        found.append((losses.total, subject.module.gradients.flat.copy()))
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-4, atol=1e-6)
+
+
+def test_checkpoints_fit_both_and_five_iterations_are_the_same(tmp_path: Any) -> None:
+    def config(backend: str) -> PPOConfig:
+        made = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=4)
+        made.env_runners(num_env_runners=0).debugging(seed=3)
+        made.training(train_batch_size=128, minibatch_size=64, num_epochs=2, lr=1e-3)
+        return made.rl_module(model_config={"fcnet_hiddens": [16], "backend": backend})
+
+    losses = {}
+    for backend in ("numpy", "torch"):
+        with config(backend).build_algo() as algo:
+            results = [algo.train()["learners/default_policy"] for _ in range(5)]
+            losses[backend] = [(r["total_loss"], r["policy_loss"], r["vf_loss"]) for r in results]
+            algo.save_to_path(str(tmp_path / backend))
+    np.testing.assert_allclose(losses["torch"], losses["numpy"], rtol=1e-5, atol=1e-8)
+    with config("torch").build_algo() as algo:
+        algo.restore_from_path(str(tmp_path / "numpy"))
+        assert np.isfinite(algo.train()["learners/default_policy/total_loss"])
+
+
+@pytest.mark.process
+def test_only_what_learns_needs_torch() -> None:
+    script = """
+import sys
+sys.modules["torch"] = None
+from gymnasium import spaces
+from trainer import RLModuleSpec
+from trainer.modules import ActorCriticModule
+box, two = spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2)
+config = {"fcnet_hiddens": [4], "backend": "torch"}
+RLModuleSpec(ActorCriticModule, box, two, config, inference_only=True).build()
+try:
+    RLModuleSpec(ActorCriticModule, box, two, config).build()
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "needs the package `torch`" in done.stdout
+    assert 'local-trainer[torch]"' in done.stdout
+
+
+def test_another_backend_is_refused() -> None:
+    with pytest.raises(ConfigError, match="`backend='jax'` must be one of numpy, torch"):
+        RLModuleSpec(None, BOX, TWO, {"backend": "jax"}).build()

@@ -1,0 +1,96 @@
+"""What RLlib's Torch modules import besides their base class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer import Columns, TorchRLModule
+from trainer.rllib_names.torch_names import (
+    TargetNetworkAPI,
+    ValueFunctionAPI,
+    make_target_network,
+    normc_initializer,
+    override,
+    same_padding,
+    try_import_torch,
+    valid_padding,
+)
+
+pytest.importorskip("torch")
+
+torch, nn = try_import_torch()
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "zeros", "outputs"),
+    [
+        ((42, 42), 4, 2, (1, 1, 1, 1), (21, 21)),
+        ((84, 84), 8, 4, (2, 2, 2, 2), (21, 21)),
+        ((7, 10), (3, 2), (1, 3), (0, 1, 1, 1), (7, 4)),
+        ((5, 5), 1, 2, (0, 0, 0, 0), (3, 3)),
+    ],
+)
+def test_padding_gives_the_outputs_that_it_says(
+    size: Any, kernel: Any, stride: Any, zeros: Any, outputs: Any
+) -> None:
+    assert same_padding(size, kernel, stride) == (zeros, outputs)
+    layer = nn.Sequential(nn.ZeroPad2d(zeros), nn.Conv2d(1, 1, kernel, stride))
+    assert tuple(layer(torch.zeros(1, 1, *size)).shape[2:]) == outputs
+    plain = nn.Conv2d(1, 1, kernel, stride)(torch.zeros(1, 1, *size))
+    assert valid_padding(size, kernel, stride) == tuple(plain.shape[2:])
+
+
+def test_rows_drawn_by_normc_have_the_length_that_was_asked_for() -> None:
+    weight = nn.Linear(5, 3).weight
+    normc_initializer(0.01)(weight)
+    np.testing.assert_allclose(weight.detach().norm(dim=1).numpy(), 0.01, rtol=1e-5)
+
+
+def test_target_networks_are_copies_that_are_not_learnt() -> None:
+    network = nn.Linear(2, 2)
+    target = make_target_network(network)
+    assert target.weight is not network.weight
+    assert not target.weight.requires_grad
+
+
+class InTheManner(TorchRLModule, ValueFunctionAPI, TargetNetworkAPI):
+    """Written as for RLlib: markers, `override`, columns by name, and no number of ours."""
+
+    @override(TorchRLModule)
+    def setup(self) -> None:
+        self._encoder = nn.Sequential(nn.Linear(self.observation_space.shape[0], 16), nn.ReLU())  # type: ignore[index]
+        self._pi = nn.Linear(16, self.action_space.n)  # type: ignore[attr-defined]
+        self._vf = nn.Linear(16, 1)
+
+    @override(TorchRLModule)
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        return {Columns.ACTION_DIST_INPUTS: self._pi(self._encoder(batch[Columns.OBS]))}
+
+    @override(TorchRLModule)
+    def _forward_train(self, batch: Any, **kwargs: Any) -> Any:
+        embeddings = self._encoder(batch[Columns.OBS])
+        return {
+            Columns.ACTION_DIST_INPUTS: self._pi(embeddings),
+            Columns.EMBEDDINGS: embeddings,
+        }
+
+    @override(ValueFunctionAPI)
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        if embeddings is None:
+            embeddings = self._encoder(batch[Columns.OBS])
+        return self._vf(embeddings).squeeze(-1)
+
+
+def test_a_module_in_the_manner_of_rllib_is_made_and_called_as_there() -> None:
+    module = InTheManner(
+        observation_space=spaces.Box(-1.0, 1.0, (4,)), action_space=spaces.Discrete(3)
+    )
+    batch = {Columns.OBS: torch.ones(5, 4)}
+    assert module.forward_exploration(batch)[Columns.ACTION_DIST_INPUTS].shape == (5, 3)
+    outputs = module.forward_train({Columns.OBS: np.ones((5, 4), np.float32)})
+    values = module.compute_values(batch).detach().numpy()
+    np.testing.assert_allclose(outputs[Columns.VF_PREDS], values, rtol=1e-6)

@@ -1,0 +1,258 @@
+"""The ready-made networks, learning in Torch: `model_config={"backend": "torch"}`.
+
+Tensors, first weights and acting are those of the networks in NumPy, so checkpoints fit both, and
+processes that only act need no Torch. What differs is the order of additions while learning, and
+the time: convolutions take about half as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack, ImageSpec
+from trainer.nn.layers import (
+    MLP,
+    Activation,
+    DenseLayer,
+    Elu,
+    LayerSpec,
+    Linear,
+    Relu,
+    Sigmoid,
+    Swish,
+    Tanh,
+    columns_with_ones,
+)
+from trainer.nn.parameters import Parameters
+from trainer.nn.torch_computing import aligned_copy, single_threaded_torch, torch_library
+from trainer.types import Array
+
+_USER: Final = 'model_config={"backend": "torch"}'
+
+_FUNCTIONS: Final[Mapping[type[Activation], str]] = MappingProxyType(
+    {Tanh: "tanh", Relu: "relu", Sigmoid: "sigmoid", Elu: "elu", Swish: "silu"}
+)
+"""What an activation is called in `torch.nn.functional`."""
+
+
+class TorchMLP(MLP):
+    """An `MLP` whose passes forward and backward are made by Torch."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        gradients: Parameters,
+        *,
+        name: str,
+        num_inputs: int,
+        layers: Sequence[LayerSpec],
+    ) -> None:
+        """See `MLP`.
+
+        Raises:
+            ImportError: Torch is not installed.
+        """
+        super().__init__(parameters, gradients, name=name, num_inputs=num_inputs, layers=layers)
+        layers_in_torch = [_Dense(layer) for layer in self.layers]
+        self._graph = _Graph(layers_in_torch, before=(1, 0), after=(1, 0))
+        self._outputs_and_ones: Array = columns_with_ones(0, 0, parameters.dtype)
+
+    def forward(self, inputs: Array) -> Array:
+        """See `MLP.forward`."""
+        outputs = self._graph.forward(inputs[:-1])
+        width, count = outputs.shape
+        if self._outputs_and_ones.shape != (width + 1, count):
+            self._outputs_and_ones = columns_with_ones(width, count, self._dtype)
+        self._outputs_and_ones[:-1] = outputs
+        return self._outputs_and_ones
+
+    def backward(
+        self, gradient: Array, *, d_inputs: Array | None = None, only_inputs: bool = False
+    ) -> None:
+        """See `MLP.backward`."""
+        self._graph.backward(gradient, d_inputs=d_inputs, only_inputs=only_inputs)
+
+
+class TorchStack(ConvolutionStack):
+    """A `ConvolutionStack` whose passes forward and backward are made by Torch.
+
+    Images stay [B, height, width, channels] in memory ("channels last" in Torch), the layout in
+    which kernels are fastest and features have NumPy's order.
+    """
+
+    def __init__(
+        self, parameters: Parameters, gradients: Parameters, *, name: str, image: ImageSpec
+    ) -> None:
+        """See `ConvolutionStack`.
+
+        Raises:
+            ImportError: Torch is not installed.
+        """
+        super().__init__(parameters, gradients, name=name, image=image)
+        layers = [_Convolution(layer) for layer in self._layers]
+        self._graph = _Graph(layers, before=(0, 3, 1, 2), after=(0, 2, 3, 1))
+
+    def forward(self, rows: Array) -> Array:
+        """See `ConvolutionStack.forward`."""
+        return self._graph.forward(self._images(rows)).reshape(len(rows), self._num_features)
+
+    def backward(self, d_features: Array) -> None:
+        """See `ConvolutionStack.backward`."""
+        self._graph.backward(d_features.reshape(len(d_features), *self._layers[-1].output_shape))
+
+
+class _Graph:
+    """Layers in a chain, and autograd's record of the last forward pass."""
+
+    def __init__(
+        self,
+        layers: Sequence[_Dense | _Convolution],
+        *,
+        before: tuple[int, ...],
+        after: tuple[int, ...],
+    ) -> None:
+        """Lays the layers over their weights.
+
+        Args:
+            layers: at least one.
+            before: the order of the axes of inputs as the first layer wants them.
+            after: the order of the axes of its outputs as they are wanted here.
+        """
+        self._torch = torch_library(_USER)
+        self._layers = layers
+        for layer in layers:
+            layer.place(self._torch)
+        self._before, self._after = before, after
+        self._inputs: Any = None
+        self._outputs: Any = None
+
+    def forward(self, inputs: Array) -> Array:
+        """The outputs of the last layer; views that the next forward pass leaves alone."""
+        torch = self._torch
+        with single_threaded_torch(torch), torch.enable_grad():
+            dtype = self._layers[0].leaves[0].dtype
+            self._inputs = aligned_copy(torch, inputs, dtype).requires_grad_()
+            values = self._inputs.permute(self._before)
+            for layer in self._layers:
+                values = layer.compute(values)
+            self._outputs = values.permute(self._after)
+        outputs: Array = self._outputs.detach().numpy()
+        return outputs
+
+    def backward(
+        self, d_outputs: Array, *, d_inputs: Array | None = None, only_inputs: bool = False
+    ) -> None:
+        """Overwrites the gradients; belongs to the last forward pass, and may come again for it.
+
+        Args:
+            d_outputs: derivative of the loss, of the outputs' shape.
+            d_inputs: that for the inputs, overwritten; None if nobody needs it.
+            only_inputs: leave the gradients of the layers alone.
+        """
+        torch = self._torch
+        layers = [] if only_inputs else self._layers
+        wanted = [leaf for layer in layers for leaf in layer.leaves]
+        targets = [gradient for layer in layers for gradient in layer.gradients]
+        if d_inputs is not None:
+            wanted, targets = [*wanted, self._inputs], [*targets, d_inputs]
+        given = aligned_copy(torch, d_outputs, self._outputs.dtype)
+        with single_threaded_torch(torch):
+            found = torch.autograd.grad(self._outputs, wanted, given, retain_graph=True)
+        for target, gradient in zip(targets, found, strict=True):
+            target[...] = gradient.numpy()
+
+
+class _Dense:
+    """A dense layer in Torch, over the memory of one in NumPy.
+
+    Attributes:
+        leaves: the tensors that are learnt.
+        gradients: the memory of their gradients.
+    """
+
+    def __init__(self, layer: DenseLayer) -> None:
+        self._weights = layer.weights
+        self._activation = layer.activation
+        self.gradients = (layer.weight_gradients[:-1], layer.weight_gradients[-1])
+
+    def place(self, torch: Any) -> None:
+        """Lays tensors over the weights."""
+        self.leaves = tuple(
+            torch.from_numpy(part).requires_grad_()
+            for part in (self._weights[:-1], self._weights[-1])
+        )
+        self._product = torch.addmm
+        self._function = _function_of(self._activation, torch)
+
+    def compute(self, values: Any) -> Any:
+        """The layer's outputs, [B, N]."""
+        kernel, bias = self.leaves
+        return self._function(self._product(bias, values, kernel))
+
+
+class _Convolution:
+    """A convolution in Torch, over the memory of one in NumPy; attributes as in `_Dense`."""
+
+    def __init__(self, layer: ConvolutionLayer) -> None:
+        self._layer = layer
+        kernel = (*layer.spec.kernel, layer.input_shape[2], layer.spec.channels)
+        self._kernel = layer.weights[:-1].reshape(kernel)
+        gradients = layer.weight_gradients
+        self.gradients = (gradients[:-1].reshape(kernel), gradients[-1])
+
+    def place(self, torch: Any) -> None:
+        """Lays tensors over the weights."""
+        self.leaves = tuple(
+            torch.from_numpy(part).requires_grad_()
+            for part in (self._kernel, self._layer.weights[-1])
+        )
+        self._functional = torch.nn.functional
+        self._channels_last = torch.channels_last
+        self._function = _function_of(self._layer.activation, torch)
+
+    def compute(self, values: Any) -> Any:
+        """The layer's outputs, [B, channels, h, w]."""
+        layer, functional = self._layer, self._functional
+        kernel, bias = self.leaves
+        if layer.scale != 1.0:
+            values = values * layer.scale
+        (above, below), (left, right) = layer.zeros
+        if above or below or left or right:
+            values = functional.pad(values, (left, right, above, below))
+        values = functional.conv2d(
+            values,
+            kernel.permute(3, 2, 0, 1).contiguous(memory_format=self._channels_last),
+            bias,
+            stride=layer.spec.stride,
+        )
+        return self._function(values)
+
+
+def _function_of(activation: Activation, torch: Any) -> Callable[[Any], Any]:
+    """The function of Torch that computes an activation."""
+    if isinstance(activation, Linear):
+        return lambda values: values
+    function: Callable[[Any], Any] = getattr(torch.nn.functional, _FUNCTIONS[type(activation)])
+    return function
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What computes the ready-made networks while they learn.
+
+    Attributes:
+        mlp: dense layers.
+        stack: convolutions.
+    """
+
+    mlp: type[MLP]
+    stack: type[ConvolutionStack]
+
+
+BACKENDS: Final[Mapping[str, Backend]] = MappingProxyType(
+    {"numpy": Backend(MLP, ConvolutionStack), "torch": Backend(TorchMLP, TorchStack)}
+)
+"""By the name that `model_config={"backend": ...}` gives."""

@@ -1,0 +1,103 @@
+"""What RLlib's Torch modules import besides their base class, so that they need other imports only.
+
+    from trainer.rllib_names.torch_names import ValueFunctionAPI, override, try_import_torch
+
+The marker classes say what a module has; here its methods say that.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from callbacks.optional_import import optional_module
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+OLD_ACTION_DIST_LOGITS_KEY: Final = "old_action_dist_logits"
+"""What RLlib's APPO calls an output; there is no APPO here."""
+TensorType: TypeAlias = Any
+"""What types of tensors are called."""
+
+
+class ValueFunctionAPI:
+    """Marks a module with `compute_values`."""
+
+
+class TargetNetworkAPI:
+    """Marks a module with target networks; learners here make their own."""
+
+
+class InferenceOnlyAPI:
+    """Marks a module that leaves layers out with `inference_only=True`."""
+
+
+def override(of: type) -> Callable[[_Method], _Method]:
+    """Marks a method that overrides one of a base class; nothing is checked."""
+    del of
+    return lambda method: method
+
+
+def try_import_torch(error: bool = False) -> tuple[Any, Any]:
+    """The packages `torch` and `torch.nn`.
+
+    Args:
+        error: of no effect: an ImportError is always raised if Torch is not installed.
+    """
+    del error
+    torch = optional_module("torch", user="try_import_torch()", extra="torch")
+    return torch, torch.nn
+
+
+def make_target_network(network: Any) -> Any:
+    """A copy of a `torch.nn.Module` that is not learnt."""
+    return copy.deepcopy(network).requires_grad_(False)
+
+
+def same_padding(
+    in_size: Sequence[int], filter_size: int | Sequence[int], stride_size: int | Sequence[int]
+) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
+    """The zeros around an image for which a convolution gives ⌈size / stride⌉ outputs.
+
+    Args:
+        in_size: height and width.
+        filter_size: of the kernel, one number or two.
+        stride_size: one number or two.
+
+    Returns:
+        (left, right, top, bottom) as `torch.nn.ZeroPad2d` takes it, and the outputs' height and
+        width.
+    """
+    zeros, outputs = [], []
+    for size, kernel, stride in zip(in_size, _pair(filter_size), _pair(stride_size), strict=True):
+        count = math.ceil(size / stride)
+        total = max(0, (count - 1) * stride + kernel - size)
+        zeros.append((total // 2, total - total // 2))
+        outputs.append(count)
+    (top, bottom), (left, right) = zeros
+    return (left, right, top, bottom), (outputs[0], outputs[1])
+
+
+def valid_padding(
+    in_size: Sequence[int], filter_size: int | Sequence[int], stride_size: int | Sequence[int]
+) -> tuple[int, int]:
+    """The outputs' height and width of a convolution without zeros around its image."""
+    sides = zip(in_size, _pair(filter_size), _pair(stride_size), strict=True)
+    height, width = (math.ceil((size - kernel + 1) / stride) for size, kernel, stride in sides)
+    return height, width
+
+
+def normc_initializer(std: float = 1.0) -> Callable[[Any], None]:
+    """A function that draws a weight [N, K] with rows of that length."""
+
+    def draw(weight: Any) -> None:
+        weight.data.normal_(0, 1)
+        weight.data *= std / weight.data.pow(2).sum(1, keepdim=True).sqrt()
+
+    return draw
+
+
+def _pair(size: int | Sequence[int]) -> Sequence[int]:
+    return (size, size) if isinstance(size, int) else size
