@@ -76,8 +76,7 @@ trainer.cli.checkpoint_commands: trainer.cli.checkpoint_paths trainer.cli.compar
     trainer.cli.inspection
 trainer.cli.commands: trainer.cli.replaying
 trainer.cli.main: trainer.cli.arguments
-trainer.cli.run_directory: trainer.cli.run_lock trainer.cli.run_plan
-trainer.cli.training_run: trainer.cli.orderly_end
+trainer.cli.run_directory: trainer.cli.run_plan
 trainer.config.acting_sections: trainer.config.callbacks_section trainer.config.env_runners_section
     trainer.config.environment_section trainer.config.evaluation_section
 trainer.config.config_values: trainer.config.dictionary
@@ -172,8 +171,10 @@ trainer.runner_group.slot_states: trainer.env_runners.group_state trainer.env_ru
 trainer.runner_group.user_calls: trainer.env_runners.async_calls
 trainer.runtime.local_engine: trainer.runtime.oom_kills
 trainer.runtime.messages: trainer.runtime.outcomes
+trainer.runtime.orderly_end: trainer.cli.orderly_end
 trainer.runtime.process_start: trainer.runtime.fork_server trainer.runtime.import_path
     trainer.runtime.semaphores
+trainer.runtime.run_lock: trainer.cli.run_lock
 trainer.runtime.signals: trainer.runtime.deferred_signals
 trainer.runtime.threads: trainer.runtime.blas_threads trainer.runtime.garbage
     trainer.runtime.side_by_side

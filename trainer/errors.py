@@ -29,6 +29,10 @@
     │   ├── RunnerFailedError               user code raised in a process; chained as cause
     │   ├── DebuggerError                   a debugger was called in a process without a terminal
     │   └── RemoteError                     stands for an error whose own class could not travel
+    ├── TuneError                           an experiment cannot be run, restored or read
+    │   ├── SearchSpaceError (ValueError)   a search space is written wrongly, or cannot be drawn
+    │   ├── JournalError                    the journal of an experiment cannot be read or written
+    │   └── TrialError                      a trial failed; has the text of its error
     └── AlgorithmStoppedError               an algorithm was used after stop()
 
 `callbacks.errors` and `checkpoints.errors` hold the trees of those packages.
@@ -170,6 +174,22 @@ class DebuggerError(RunnerError):
 
 class RemoteError(RunnerError):
     """Stands for an error of another process whose own class could not be sent."""
+
+
+class TuneError(TrainerError):
+    """An experiment of `trainer.tune` cannot be run, restored or read; says what to do."""
+
+
+class SearchSpaceError(TuneError, ValueError):
+    """A search space is written wrongly, or a value cannot be drawn from it."""
+
+
+class JournalError(TuneError):
+    """The journal of an experiment is damaged, of another version, or cannot be written."""
+
+
+class TrialError(TuneError):
+    """A trial failed; the message has the type, the text and the traceback of its error."""
 
 
 class AlgorithmStoppedError(TrainerError):

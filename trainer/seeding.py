@@ -49,6 +49,7 @@ class Role(enum.IntEnum):
     MODULE = 7
     AGENT = 8
     MAPPING = 9
+    TUNE = 10
 
 
 NoiseKind = Literal["uniform", "normal", "gumbel"]
@@ -169,7 +170,7 @@ class EnvSeeds:
 
     def __init__(self, root_seed: int) -> None:
         sequence = np.random.SeedSequence(root_seed, spawn_key=(1 << 31,))
-        self._keys = tuple(int(key) for key in sequence.generate_state(4, np.uint32))
+        self._keys = _permutation_keys(sequence)
 
     def seed(self, role: Role, index: int) -> int:
         """The seed of one episode.
@@ -179,13 +180,27 @@ class EnvSeeds:
             index: the episode's number among all episodes of that role (`training_index`,
                 `evaluation_index`), ≥ 0. Seeds repeat after 2**30.
         """
-        mask = (1 << _ENV_SEED_BITS) - 1
-        value = ((index << 1) | (role is Role.EVALUATION)) & mask
-        for key in self._keys:
-            value = (value + key) & mask
-            value = (value * (key | 1)) & mask
-            value ^= value >> 15
-        return value
+        return _permuted((index << 1) | (role is Role.EVALUATION), self._keys)
+
+
+def trial_seed(experiment_seed: int, number: int) -> int:
+    """The seed of one trial of an experiment, in [0, 2**31): no two trials share one."""
+    sequence = np.random.SeedSequence(experiment_seed, spawn_key=(int(Role.TUNE), 1 << 31))
+    return _permuted(number, _permutation_keys(sequence))
+
+
+def _permutation_keys(sequence: np.random.SeedSequence) -> tuple[int, ...]:
+    return tuple(int(key) for key in sequence.generate_state(4, np.uint32))
+
+
+def _permuted(index: int, keys: tuple[int, ...]) -> int:
+    mask = (1 << _ENV_SEED_BITS) - 1
+    value = index & mask
+    for key in keys:
+        value = (value + key) & mask
+        value = (value * (key | 1)) & mask
+        value ^= value >> 15
+    return value
 
 
 class NoiseStream:

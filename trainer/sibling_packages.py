@@ -23,6 +23,7 @@ _OURS = frozenset(
         "seeding",
         "sibling_packages",
         "spaces",
+        "train",
         "types",
     }
 )

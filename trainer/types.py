@@ -1,4 +1,4 @@
-"""Names and type aliases that every room shares; no behaviour."""
+"""Names, type aliases and marks that every room shares; no behaviour."""
 
 from __future__ import annotations
 
@@ -27,3 +27,7 @@ Array = npt.NDArray[Any]
 
 State = dict[str, Any]
 """Plain data (see `checkpoints.codec`): everything that is needed to resume one component."""
+
+
+class ToBeDrawn:
+    """Stands for a value that `trainer.tune` draws for each trial, such as `tune.uniform(0, 1)`."""

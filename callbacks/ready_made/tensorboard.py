@@ -112,6 +112,33 @@ class TensorBoardResults:
             opened.write(b"".join(map(_framed, records)))
         self._file, self._last_iteration = file, iteration
 
+    def append_hyper_parameters(self, parameters: Mapping[str, Any]) -> None:
+        """Writes the settings of a run, by which TensorBoard compares runs (its HParams).
+
+        Args:
+            parameters: by name; what is no number, truth value or text becomes text.
+
+        Raises:
+            OSError: The directory cannot be written.
+        """
+        plain = {
+            str(name): value.item() if isinstance(value, np.generic) else value
+            for name, value in parameters.items()
+        }
+        shown = {
+            name: value if isinstance(value, bool | int | float | str) else str(value)
+            for name, value in plain.items()
+        }
+        summaries = _tensorboardx("summary").hparams(shown, {})
+        wall_time = time.time()
+        is_new_file = self._file is None or not self._file.exists()
+        file = self._new_file() if self._file is None or is_new_file else self._file
+        records = [_event(wall_time, file_version="brain.Event:2")] if is_new_file else []
+        records += [_event(wall_time, summary=summary) for summary in summaries]
+        with file.open("ab") as opened:
+            opened.write(b"".join(map(_framed, records)))
+        self._file = file
+
     def start_anew(self, row: Mapping[str, Any]) -> None:
         """Makes room for the first row of a new run: older event files move to `<directory>.1`."""
         older = sorted(self.path.glob(_PATTERN))

@@ -39,8 +39,9 @@ RANKS: Final[dict[int, frozenset[str]]] = {
     6: frozenset({"config"}),
     7: frozenset({"evaluation"}),
     8: frozenset({"algorithms"}),
-    9: frozenset({"tune", "analysis", "cli"}),
-    10: frozenset({"rllib_names"}),  # installed from outside; nothing but the next line imports it
+    9: frozenset({"tune", "analysis"}),
+    # `rllib_names` is installed from outside; nothing but the next line imports it.
+    10: frozenset({"cli", "train", "rllib_names"}),
     11: frozenset({""}),  # trainer/__init__.py, which offers what users need
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from callbacks.ready_made.result_loggers import BackgroundWriter
-from trainer.cli.run_directory import LOCK_FILE, RunLock
 from trainer.runtime.process_start import START_METHOD_VARIABLE
+from trainer.runtime.run_lock import LOCK_FILE, RunLock
 from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = [

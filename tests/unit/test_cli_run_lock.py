@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trainer import ConfigError
-from trainer.cli.run_directory import LOCK_FILE, RunLock
+from trainer.runtime.run_lock import LOCK_FILE, RunLock
 
 
 def test_a_second_owner_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_link_in_its_place_empties_no_other_file(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_the_system_gives_it_back_when_the_owner_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from trainer.cli.run_directory import RunLock\n"
+        "import sys; from pathlib import Path; from trainer.runtime.run_lock import RunLock\n"
         "with RunLock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

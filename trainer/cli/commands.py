@@ -34,13 +34,14 @@ from trainer.cli.named_code import (
     read_experiment,
 )
 from trainer.cli.output import complain_with_traceback, tell
-from trainer.cli.run_directory import STOPS, RunDirectory, RunLock, RunPlan, plan_of_new_run
+from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.foreign_names import foreign_names
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError
 from trainer.runner_group.crash_files import read_crash
+from trainer.runtime.run_lock import RunLock
 from trainer.types import State
 
 # ---- commands

@@ -23,7 +23,7 @@ from typing import Any
 
 from callbacks import CallbackConfigError, CallbackError
 from checkpoints import CheckpointError, CodeNotAllowedError, listing
-from trainer.cli import checkpoint_commands, commands
+from trainer.cli import checkpoint_commands, commands, tuning_commands
 from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
 from trainer.errors import TrainerError
@@ -243,6 +243,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_diff(subparsers)
     _add_export(subparsers)
     _add_replay(subparsers)
+    _add_tune(subparsers)
+    _add_tune_resume(subparsers)
+    _add_trials(subparsers)
+    _add_best(subparsers)
     for subparser in subparsers.choices.values():
         subparser.epilog = EXIT_CODES
         subparser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -428,3 +432,84 @@ def _add_stops(parser: argparse.ArgumentParser) -> None:
 def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> None:
     parser.add_argument("--checkpoint-every", type=count, metavar="N", help=f"iterations ({every})")
     parser.add_argument("--keep", type=count, metavar="N", help=f"checkpoints to keep ({keep})")
+
+
+# ---- tuning
+
+
+def _add_tune(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("tune", help="search settings with many trials")
+    parser.set_defaults(command=tuning_commands.tune)
+    parser.add_argument(
+        "trainable",
+        help="name of an algorithm; or FILE.py:name or module:name of a tune.Tuner, or of a "
+        "function that returns one, to which no other arguments are given",
+    )
+    parser.add_argument("--env", help="gymnasium id, or dotted path of an env class")
+    parser.add_argument(
+        "--space", action="append", default=[], type=tuning_commands.space, metavar="NAME=DOMAIN",
+        help="a setting to be searched, such as 'lr=loguniform(1e-5, 1e-2)'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], type=setting, metavar="NAME=VALUE",
+        help="any other setting of the config; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--num-samples", type=count, metavar="N", help="trials (default: 1)")
+    parser.add_argument("--metric", help="path into the results, to compare trials by")
+    parser.add_argument("--mode", choices=("min", "max"), help="whether it shall be small or large")
+    _add_tuning_stop(parser)
+    parser.add_argument("--scheduler", help="asha, hyperband, median, pbt …; default: fifo")
+    parser.add_argument("--search", help="random or optuna; default: random")
+    parser.add_argument("--concurrent", type=count, metavar="N", help="trials at the same time")
+    parser.add_argument("--seed", type=count_or_zero, help="default: drawn and reported")
+    parser.add_argument("--name", help="of the experiment (default: ALGO-TIME)")
+    parser.add_argument("--storage-path", default="runs", metavar="DIR", help="default: runs")
+    _add_json(parser)
+
+
+def _add_tuning_stop(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--stop", action="append", default=[], type=tuning_commands.bound, metavar="KEY=NUMBER",
+        help="ends a trial when the key is at least NUMBER; KEY<=NUMBER: at most; may be repeated",
+    )  # fmt: skip
+
+
+def _add_tune_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "tune-resume", help="go on with an experiment exactly, or extend it"
+    )
+    parser.set_defaults(command=tuning_commands.tune_resume)
+    parser.add_argument("path", help="the experiment's folder")
+    parser.add_argument(
+        "trainable", nargs="?", help="FILE.py:name of the Tuner, if trainable or space are code"
+    )
+    parser.add_argument("--num-samples", type=count, metavar="N", help="more trials than before")
+    parser.add_argument(
+        "--errored", choices=("resume", "restart"), help="what to do with trials that failed"
+    )
+    _add_tuning_stop(parser)
+    _add_json(parser)
+
+
+def _add_trials(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("trials", help="show the trials of an experiment")
+    parser.set_defaults(command=tuning_commands.trials)
+    parser.add_argument("path", help="the experiment's folder")
+    parser.add_argument("--sort", metavar="KEY", help="a metric or parameter; the best first")
+    parser.add_argument("--columns", metavar="A,B", help="what to show of each")
+    parser.add_argument(
+        "--filter", dest="filters", action="append", default=[], metavar="COMPARISON",
+        help="such as 'lr<1e-3' or 'status==ERROR'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--limit", type=count, metavar="N", help="so many at most")
+    _add_json(parser)
+
+
+def _add_best(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("best", help="show the best trial of an experiment")
+    parser.set_defaults(command=tuning_commands.best)
+    parser.add_argument("path", help="the experiment's folder")
+    parser.add_argument("--metric", help="default: that of the experiment")
+    parser.add_argument("--mode", choices=("min", "max"), help="default: that of the experiment")
+    parser.add_argument("--config-only", action="store_true", help="print the config as JSON")
+    _add_json(parser)

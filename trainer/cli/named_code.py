@@ -141,7 +141,7 @@ def read_experiment(name: str) -> Experiment:
     """
     path = Path(name).expanduser()
     if path.suffix == ".py":
-        return _of_module(_executed(path, name), name)
+        return _of_module(executed(path, name), name)
     if path.suffix not in (".json", ".toml"):
         found = imported(name, option="--config")
         if isinstance(found, Mapping):
@@ -166,7 +166,7 @@ def _parsed(path: Path) -> Any:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _executed(path: Path, name: str) -> ModuleType:
+def executed(path: Path, name: str) -> ModuleType:
     """The module of a Python file; its folder is where it imports from."""
     folder = str(path.resolve().parent)
     if folder not in sys.path:

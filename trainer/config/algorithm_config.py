@@ -25,6 +25,7 @@ from trainer.config.validation import (
     in_place,
     module_problems,
     rule_problems,
+    search_space_problems,
     value_problems,
 )
 from trainer.env_runners.direct_runners import DirectRunners
@@ -110,6 +111,9 @@ class AlgorithmConfig(Sections):
         """Everything that is wrong; empty when the config can be built."""
         settings = self._names.settings
         values = {name: self.read_value(name) for name in settings}
+        problems = list(search_space_problems(values))
+        if problems:
+            return problems  # other checks would compute with what is no value yet
         problems = list(value_problems(settings, values))
         wrong = {name for problem in problems for name in problem.settings}
         problems += [

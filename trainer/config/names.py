@@ -34,6 +34,7 @@ from trainer.config.settings import (
     without_numpy_scalars,
 )
 from trainer.old_names import OLD_NAMES, OldName
+from trainer.types import ToBeDrawn
 
 # ---- offered
 
@@ -343,7 +344,7 @@ def _translate_one(
     old = names.old_name(name) if name != setting.name else None
     if old is not None and old.none_is_silent and value is None:
         return
-    if setting.normalize is not None:
+    if setting.normalize is not None and not isinstance(value, ToBeDrawn):
         value = setting.normalize(value)
     if setting.holds_settings and isinstance(value, Mapping):
         inner = translate(names, value)

@@ -1,0 +1,89 @@
+"""The code blocks of RLlib's pages that run through Tune, with nothing but their imports changed.
+
+(a) is the source of the page "Advanced Python APIs", (b) the page of Ray 2.10. A comma that both
+lack behind `with_resources(…)` is added: without it they are no Python.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_LOOP: Final = """\
+        if result["episode_reward_mean"] > 200:
+            task = 2
+        elif result["episode_reward_mean"] > 100:
+            task = 1
+        else:
+            task = 0
+        algo.workers.foreach_worker(
+            lambda ev: ev.foreach_env(
+                lambda env: env.set_task(task)))
+
+num_gpus = 0
+num_workers = 2
+
+ray.init()
+tune.Tuner(
+    tune.with_resources(NAME, resources=tune.PlacementGroupFactory(
+        [{"CPU": 1}, {"GPU": num_gpus}] + [{"CPU": 1}] * num_workers
+    ),),
+    param_space={
+        "num_gpus": num_gpus,
+        "num_workers": num_workers,
+    },
+).fit()
+"""
+
+FUNCTION_WITH_REPORTER: Final = """\
+from trainer import actors as ray
+from trainer import tune
+from trainer import PPO
+
+def train(config, reporter):
+    algo = PPO(config=config, env=YourEnv)
+    while True:
+        result = algo.train()
+        reporter(**result)
+""" + _LOOP.replace("NAME", "train")
+"""In (a)."""
+
+FUNCTION_THAT_REPORTS: Final = """\
+from trainer import actors as ray
+from trainer import train, tune
+from trainer import PPO
+
+def train_fn(config):
+    algo = PPO(config=config, env=YourEnv)
+    while True:
+        result = algo.train()
+        train.report(result)
+""" + _LOOP.replace("NAME", "train_fn")
+"""In (b)."""
+
+BY_NAME_WITH_CALLBACKS: Final = """\
+from trainer import actors as ray
+from trainer import tune
+from callbacks import DefaultCallbacks
+
+class MyCallbacks(DefaultCallbacks):
+    def on_train_result(self, algorithm, result, **kwargs):
+        if result["episode_reward_mean"] > 200:
+            task = 2
+        elif result["episode_reward_mean"] > 100:
+            task = 1
+        else:
+            task = 0
+        algorithm.workers.foreach_worker(
+            lambda ev: ev.foreach_env(
+                lambda env: env.set_task(task)))
+
+ray.init()
+tune.Tuner(
+    "PPO",
+    param_space={
+        "env": YourEnv,
+        "callbacks": MyCallbacks,
+    },
+).fit()
+"""
+"""In (a) and (b)."""

@@ -1,0 +1,405 @@
+"""Kill a trial, the tuner or both at any moment and restore: the same experiment comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer import tune
+from trainer.errors import ConfigError, JournalError
+from trainer.metrics import comparable
+from trainer.testing.processes import wait_until
+from trainer.tune import journal_file, trial_servant
+from trainer.tune.journal_file import JournalFile, line_of, read_journal
+from trainer.tune.lanes import Deaths, Lanes, Patience
+
+SEED = 20261122
+
+
+class Walk(tune.Trainable):
+    """Its state is a sum of random numbers of the global generator."""
+
+    def setup(self, config: Any) -> None:
+        self.x, self.sum = config["x"], 0.0
+
+    def step(self) -> dict[str, float]:
+        self.sum += self.x + float(np.random.rand())  # noqa: NPY002 - what users do
+        return {"loss": self.sum}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, float]:
+        del checkpoint_dir
+        return {"sum": self.sum}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.sum = checkpoint["sum"]
+
+
+def walk_function(config: Any) -> None:
+    """The same as a function that reports checkpoints with every other row."""
+    found = tune.get_checkpoint()
+    at, total = (0, 0.0) if found is None else (found.data()["at"], found.data()["sum"])
+    for step in range(at + 1, 9):
+        total += config["x"] + float(np.random.rand())  # noqa: NPY002
+        checkpoint = tune.Checkpoint.from_data({"at": step, "sum": total}) if step % 2 else None
+        tune.report({"loss": total}, checkpoint=checkpoint)
+
+
+SCHEDULERS: dict[str, Callable[[], Any]] = {
+    "fifo": lambda: None,
+    "asha": lambda: tune.ASHAScheduler(max_t=9, grace_period=1, reduction_factor=2),
+    "hyperband": lambda: tune.HyperBandScheduler(max_t=9),
+    "pbt": lambda: tune.PopulationBasedTraining(
+        perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 10)}
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def quick_and_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill of a process loses nothing that was written: no disk need be waited for."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    for name in ("journal_file", "trial_records", "experiment", "tuner"):
+        monkeypatch.setattr(logging.getLogger(f"trainer.tune.{name}"), "disabled", True)
+
+
+def tuner(folder: Path, trainable: Any = Walk, *, kind: str = "fifo", **more: Any) -> tune.Tuner:
+    """A tuner in a folder, new or restored."""
+    if tune.Tuner.can_restore(folder):
+        return tune.Tuner.restore(folder, trainable)  # type: ignore[no-any-return]
+    return tune.Tuner(
+        trainable,
+        param_space={"x": tune.uniform(0, 10)},
+        tune_config=tune.TuneConfig(
+            num_samples=6,
+            metric="loss",
+            mode="min",
+            seed=0,
+            in_process=more.get("in_process", True),
+            max_concurrent_trials=3,
+            scheduler=SCHEDULERS[kind](),
+        ),
+        run_config=tune.RunConfig(
+            storage_path=folder.parent,
+            name=folder.name,
+            verbose=0,
+            recovery_interval_s=more.get("recovery_interval_s", 0.0),
+            stop={"training_iteration": 8},
+        ),
+    )
+
+
+def outcome(grid: tune.ResultGrid) -> list[Any]:
+    """What the promise is about: trials, configs, rows without clocks, files of checkpoints."""
+    assert grid.is_exact, grid.inexact_reasons
+    return [
+        (
+            result.number,
+            result.config,
+            result.status,
+            result.stop_reason,
+            [comparable(row, also_drop=("node_ip",)) for row in result.rows()],
+            {
+                saved.name: sorted(
+                    (file.name, hashlib.sha256(file.read_bytes()).hexdigest())
+                    for file in (Path(result.path) / "checkpoints" / saved.name).iterdir()
+                )
+                for saved in result.saved
+            },
+        )
+        for result in grid
+    ]
+
+
+def die_at_write(number: int, *, is_before: bool) -> None:
+    """Ends this process at a write to the journal."""
+    append, count = JournalFile.append, [0]
+
+    def dying(self: JournalFile, entries: Any) -> None:
+        entries = list(entries)
+        count[0] += bool(entries)
+        if is_before and count[0] == number:
+            os._exit(9)
+        append(self, entries)
+        if entries and count[0] == number:
+            os._exit(9)
+
+    journal_file.JournalFile.append = dying  # type: ignore[method-assign]  # in a forked copy
+
+
+def killed_run(make: Callable[[], tune.Tuner], number: int, *, is_before: bool) -> bool:
+    """Runs a tuner in a process that dies at a write; returns whether it came so far."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_at_write(number, is_before=is_before)
+            make().fit()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
+def check_kill(tmp_path: Path, trainable: Any, kind: str, number: int, expected: Any) -> bool:
+    """Kills before and after a write, once more after the restore, and compares."""
+    for is_before in (True, False):
+        folder = tmp_path / f"{kind}-{number}-{is_before}"
+        make = functools.partial(tuner, folder, trainable, kind=kind)
+        if not killed_run(make, number, is_before=is_before):
+            return False
+        killed_run(make, max(2, number // 2), is_before=not is_before)
+        assert outcome(make().fit()) == expected, (kind, number, is_before)
+    return True
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_tuner_killed_at_some_writes_ends_with_the_same_experiment(
+    tmp_path: Path, kind: str
+) -> None:
+    expected = outcome(tuner(tmp_path / "undisturbed", kind=kind).fit())
+    number = random.Random(f"{SEED} {kind}").randrange(2, 50)
+    assert check_kill(tmp_path, Walk, kind, number, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainable", [Walk, walk_function])
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_tuner_killed_at_any_write_ends_with_the_same_experiment(
+    tmp_path: Path, kind: str, trainable: Any
+) -> None:
+    if kind in ("pbt", "hyperband") and trainable is walk_function:
+        pytest.skip("such schedulers need a checkpoint with each row that they pause after")
+    expected = outcome(tuner(tmp_path / "undisturbed", trainable, kind=kind).fit())
+    numbers = random.Random(f"{SEED} {kind} all").sample(range(1, 60), 25)
+    num_kills = sum(check_kill(tmp_path, trainable, kind, each, expected) for each in numbers)
+    assert num_kills > 10
+
+
+def test_a_function_killed_at_some_writes_ends_with_the_same_experiment(tmp_path: Path) -> None:
+    expected = outcome(tuner(tmp_path / "undisturbed", walk_function).fit())
+    for number in random.Random(SEED).sample(range(2, 40), 1):
+        check_kill(tmp_path, walk_function, "fifo", number, expected)
+
+
+def kill_now_and_then(lanes: Lanes, rng: random.Random, end: threading.Event) -> int:
+    """Kills processes of trials at random moments until told to end; returns how many."""
+    num_kills = 0
+    while not end.wait(rng.random() * 0.6):
+        pids = [pid for lane in lanes.lanes if (pid := lane.place.pid) is not None]
+        if pids:
+            with contextlib.suppress(ProcessLookupError):  # it is gone already
+                os.kill(rng.choice(pids), signal.SIGKILL)
+                num_kills += 1
+    return num_kills
+
+
+def run_with_kills(monkeypatch: pytest.MonkeyPatch, tuner: tune.Tuner, seed: int) -> Any:
+    """The outcome of an experiment whose trials' processes are killed; and how many were."""
+    end, kills = threading.Event(), [0]
+    make = Lanes.__init__
+
+    def started(self: Lanes, *given: Any, **named: Any) -> None:
+        make(self, *given, **named)
+        self.killer = threading.Thread(  # type: ignore[attr-defined]
+            target=lambda: kills.append(kill_now_and_then(self, random.Random(seed), end))
+        )
+        self.killer.start()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Lanes, "__init__", started)
+    try:
+        found = outcome(tuner.fit())
+    finally:
+        end.set()
+    assert wait_until(lambda: len(kills) > 1)
+    return found, sum(kills)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["asha", "pbt"])
+def test_killed_trials_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    expected = outcome(tuner(tmp_path / "undisturbed", kind=kind).fit())
+    killed = tuner(tmp_path / "killed", kind=kind, in_process=False, recovery_interval_s=0.1)
+    found, num_kills = run_with_kills(monkeypatch, killed, SEED)
+    assert found == expected
+    assert num_kills > 0
+
+
+# ---- negative controls
+
+
+def test_without_seeds_by_position_a_kill_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_servant.TrialServant, "_seed_globals", lambda *_: None)
+    first = outcome(tuner(tmp_path / "one", kind="asha").fit())
+    make = functools.partial(tuner, tmp_path / "two", kind="asha")
+    assert killed_run(make, 40, is_before=False)
+    grid = make().fit()
+    assert not grid.is_exact or outcome(grid) != first
+
+
+def entries_of(folder: Path) -> list[dict[str, Any]]:
+    return read_journal(folder / "journal.jsonl")[0]
+
+
+def test_an_entry_that_is_missing_in_the_journal_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment"
+    tuner(folder, kind="asha").fit()
+    entries = entries_of(folder)
+    reports = [index for index, entry in enumerate(entries) if entry["event"] == "report"]
+    del entries[reports[3]]
+    (folder / "journal.jsonl").write_bytes(b"".join(map(line_of, entries)))
+    restored = tuner(folder)
+    with pytest.raises(JournalError):
+        restored.get_results()
+
+
+# ---- damage
+
+
+def test_a_journal_that_is_cut_anywhere_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment"
+    expected = outcome(tuner(folder, kind="asha", recovery_interval_s=None).fit())
+    whole = (folder / "journal.jsonl").read_bytes()
+    header = whole.index(b"\n") + 1
+    for size in random.Random(SEED).sample(range(header, len(whole)), 6):
+        (folder / "journal.jsonl").write_bytes(whole[:size])
+        assert outcome(tuner(folder).fit()) == expected, size
+
+
+def test_a_journal_cut_in_its_header_holds_no_experiment(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment"
+    expected = outcome(tuner(folder).fit())
+    whole = (folder / "journal.jsonl").read_bytes()
+    (folder / "journal.jsonl").write_bytes(whole[:100])
+    assert not tune.Tuner.can_restore(folder)
+    assert outcome(tuner(folder).fit()) == expected
+
+
+def test_a_changed_byte_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment"
+    tuner(folder).fit()
+    lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    lines[4] = lines[4].replace(b'"trial"', b'"trail"')
+    (folder / "journal.jsonl").write_bytes(b"".join(lines))
+    with pytest.raises(JournalError, match="Line 5"):
+        tune.Tuner.restore(folder, Walk)
+
+
+def test_two_tuners_in_one_folder_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment"
+    errors: list[str] = []
+
+    class Second(tune.Callback):
+        def on_trial_result(self, **info: Any) -> None:
+            if not errors:
+                try:
+                    tuner(folder).fit()
+                except ConfigError as error:
+                    errors.append(str(error))
+
+    first = tuner(folder)
+    first._setup.run_config = tune.RunConfig(
+        storage_path=tmp_path, name="experiment", verbose=0, callbacks=[Second()],
+        stop={"training_iteration": 2},
+    )  # fmt: skip
+    first.fit()
+    assert "in use" in errors[0]
+
+
+def test_a_full_disk_stops_the_experiment_which_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = outcome(tuner(tmp_path / "undisturbed", kind="asha").fit())
+    folder, write = tmp_path / "experiment", os.write
+    left = [3000]
+
+    def full(descriptor: int, data: Any) -> int:
+        left[0] -= len(data)
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(JournalError, match="No space left"):
+            tuner(folder, kind="asha").fit()
+    assert outcome(tuner(folder).fit()) == expected
+
+
+def test_checkpoints_that_are_damaged_are_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment"
+    make = functools.partial(tuner, folder)
+    assert killed_run(make, 40, is_before=False)
+    for file in folder.glob("trials/*/checkpoints/*/tune_data.msgpack"):
+        file.write_bytes(b"damaged")
+    expected = outcome(tuner(tmp_path / "undisturbed").fit())
+    found = outcome(make().fit())
+    assert [entry[:5] for entry in found] == [entry[:5] for entry in expected]
+
+
+# ---- processes that die again and again
+
+
+class Lost:
+    """As of a process that ended."""
+
+    def __init__(self, *, was_killed: bool, stalled_s: float | None = None) -> None:
+        self.was_killed, self.stalled_s = was_killed, stalled_s
+
+    def describe(self) -> str:
+        return "was lost"
+
+
+@pytest.mark.parametrize(
+    ("was_killed", "was_starting", "expected"),
+    [(False, False, 3), (False, True, 3), (True, False, 10)],
+)
+def test_a_process_that_dies_too_often_is_given_up(
+    was_killed: bool, was_starting: bool, expected: int
+) -> None:
+    deaths: Any = Deaths(Patience(crashes=3, kills=10))
+    num_deaths = 1
+    while not deaths.add(Lost(was_killed=was_killed), row_number=3, was_starting=was_starting):
+        num_deaths += 1
+    assert num_deaths == expected
+
+
+def test_a_row_makes_good_what_died_before() -> None:
+    deaths: Any = Deaths(Patience())
+    for _ in range(5):
+        assert not deaths.add(Lost(was_killed=False), row_number=3, was_starting=False)
+        assert not deaths.add(Lost(was_killed=False), row_number=3, was_starting=False)
+        deaths.row_made()
+
+
+class Crashing(Walk):
+    """Ends its process in row 3 if x is large."""
+
+    def step(self) -> dict[str, float]:
+        if self.iteration == 2 and self.x > 5:
+            os._exit(3)
+        return super().step()
+
+
+@pytest.mark.process
+def test_a_trial_that_ends_its_process_fails_and_others_are_unharmed(tmp_path: Path) -> None:
+    grid = tuner(tmp_path / "experiment", Crashing, in_process=False).fit()
+    for result in grid:
+        assert len(result.rows()) == (2 if result.config["x"] > 5 else 8)
+        assert (result.error is None) == (result.config["x"] <= 5)
+    assert "died 3 times at report 3" in str(grid.errors[0])
+    assert "exit code 3" in str(grid.errors[0])

@@ -1,0 +1,154 @@
+"""Experiments that are begun, or gone on with where they are, by a script that may be killed.
+
+    python -m tests.faults.tuned_runs KIND TRAINABLE
+
+KIND is what decides: FIFO, ASHA, HYPERBAND, POPULATION or OPTUNA; TRAINABLE is a function, or PPO.
+Prints what the experiment came to, without clocks. Used by `test_killed_experiments.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from trainer import PPOConfig, tune
+from trainer.metrics import comparable
+
+EXPERIMENT: Final = Path("runs/killed")
+PIDS: Final = Path("pids")
+NUM_ROWS: Final = 6
+NUM_TRIALS: Final = {"function": 8, "PPO": 4}
+
+
+def function(config: dict[str, Any]) -> None:
+    """Draws from the global generator in every row, and goes on from its checkpoints."""
+    note_pid()
+    checkpoint = tune.get_checkpoint()
+    state: dict[str, Any] = checkpoint.data() if checkpoint else {"step": 0, "score": 0.0}
+    while True:
+        gain = config["x"] * np.random.default_rng(state["step"]).random()
+        noise = 0.01 * float(np.random.random())  # noqa: NPY002 - what users write
+        state = {"step": state["step"] + 1, "score": state["score"] + gain + noise}
+        tune.report({"score": state["score"]}, checkpoint=tune.Checkpoint.from_data(state))
+
+
+def note_pid() -> None:
+    """Tells the killer of this process."""
+    PIDS.mkdir(exist_ok=True)
+    (PIDS / str(os.getpid())).touch()
+
+
+class Noting(tune.Callback):
+    """Tells the killer of processes of trials that are algorithms."""
+
+    def on_trial_result(self, trial: Any, result: dict[str, Any], **info: Any) -> None:
+        if "pid" in result:
+            PIDS.mkdir(exist_ok=True)
+            (PIDS / str(result["pid"])).touch()
+
+
+def parts(kind: str, trainable: str) -> dict[str, Any]:
+    """What decides in an experiment."""
+    metric = "score" if trainable == "function" else "env_runners/episode_return_mean"
+    mutations = {"x" if trainable == "function" else "lr": tune.uniform(0.001, 1)}
+    found: dict[str, dict[str, Any]] = {
+        "FIFO": {},
+        "ASHA": {"scheduler": tune.ASHAScheduler(max_t=NUM_ROWS, reduction_factor=2)},
+        "HYPERBAND": {"scheduler": tune.HyperBandScheduler(max_t=NUM_ROWS, reduction_factor=2)},
+        "POPULATION": {
+            "scheduler": tune.PopulationBasedTraining(
+                perturbation_interval=2, hyperparam_mutations=mutations
+            )
+        },
+        "OPTUNA": {
+            "search_alg": tune.OptunaSearch(),
+            "scheduler": tune.ASHAScheduler(max_t=NUM_ROWS, reduction_factor=2),
+        }
+        if kind == "OPTUNA"
+        else {},
+    }
+    return {"metric": metric, "mode": "max", **found[kind]}
+
+
+def space(trainable: str) -> Any:
+    """What is searched."""
+    if trainable == "function":
+        return {"x": tune.uniform(0, 1), "unused": tune.choice([[1], [2, 2]])}
+    return (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .training(
+            lr=tune.loguniform(1e-3, 1e-1),
+            train_batch_size=40,
+            minibatch_size=20,
+            num_epochs=1,
+            model={"fcnet_hiddens": [8]},
+        )
+    )
+
+
+def tuner_of(kind: str, trainable: str) -> tune.Tuner:
+    """A tuner that begins the experiment, or goes on with it."""
+    given: Any = function if trainable == "function" else trainable
+    tune_config = tune.TuneConfig(
+        num_samples=NUM_TRIALS[trainable],
+        max_concurrent_trials=2,
+        seed=3,
+        **parts(kind, trainable),
+    )
+    run_config = tune.RunConfig(
+        name=EXPERIMENT.name,
+        storage_path=EXPERIMENT.parent,
+        stop={"training_iteration": NUM_ROWS},
+        verbose=0,
+        callbacks=[Noting()],
+        recovery_interval_s=0.05,
+    )
+    if tune.Tuner.can_restore(EXPERIMENT):
+        restored: tune.Tuner = tune.Tuner.restore(
+            EXPERIMENT, given, param_space=space(trainable), tune_config=tune_config,
+            run_config=run_config,
+        )  # fmt: skip
+        return restored
+    return tune.Tuner(
+        given, param_space=space(trainable), tune_config=tune_config, run_config=run_config
+    )
+
+
+def outcome(grid: tune.ResultGrid) -> dict[str, Any]:
+    """What an experiment came to: trials, configs, rows, states, the best; without clocks."""
+    return {
+        "trials": [
+            {
+                "params": result.params,
+                "status": result.status,
+                "reason": result.stop_reason,
+                "failures": result.num_failures,
+                "rows": [comparable(row, also_drop=("timestamp",)) for row in result.rows()],
+                "newest": dict(states(Path(result.checkpoint.path))) if result.checkpoint else None,
+            }
+            for result in grid
+        ],
+        "best": grid.get_best_result().params,
+        "exact": grid.inexact_reasons,
+    }
+
+
+def states(checkpoint: Path) -> Iterator[tuple[str, str]]:
+    """Digests of the files of a checkpoint that hold states."""
+    for path in sorted(checkpoint.rglob("*")):
+        if path.suffix in (".msgpack", ".state"):
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            yield str(path.relative_to(checkpoint)), digest
+
+
+if __name__ == "__main__":
+    finished = tuner_of(sys.argv[1], sys.argv[2]).fit()
+    sys.stdout.write(json.dumps(outcome(finished), default=str, sort_keys=True))

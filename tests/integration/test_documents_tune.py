@@ -1,0 +1,98 @@
+"""The code blocks of RLlib's pages that run through Tune run with their imports changed.
+
+They have no end of their own, and train for long: a stop criterion and small batches are given from
+outside.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.document_blocks_tune import (
+    BY_NAME_WITH_CALLBACKS,
+    FUNCTION_THAT_REPORTS,
+    FUNCTION_WITH_REPORTER,
+)
+from trainer import PPO, PPOConfig
+from trainer.testing.envs import CountdownEnv
+from trainer.tune import ResultGrid, RunConfig, TuneConfig, Tuner, trainables, tuner
+
+pytestmark = pytest.mark.process
+
+SMALL: dict[str, Any] = {
+    "num_workers": 0,
+    "train_batch_size": 70,
+    "minibatch_size": 70,
+    "num_epochs": 1,
+    "model": {"fcnet_hiddens": [4]},
+    "env_config": {"min_length": 7, "max_length": 7},
+}
+"""Ten episodes of seven steps in each iteration."""
+
+
+class YourEnv(CountdownEnv):
+    """Pays 20 per step, and so much more for each step of difficulty: 140, 280, 420 an episode."""
+
+    task = 0
+
+    def get_task(self) -> int:
+        return self.task
+
+    def set_task(self, task: int) -> None:
+        self.task = task
+
+    def step(self, action: int) -> Any:
+        observation, _, terminated, truncated, infos = super().step(action)
+        return observation, 20.0 * (1 + self.task), terminated, truncated, infos
+
+
+EXPECTED_RETURNS = [{140.0}, {280.0}, {420.0}, {420.0}]
+"""Mean 140: task 1. Mean of 140 and 280, 210: task 2, and so it stays."""
+
+
+def grid_of(block: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> ResultGrid:
+    """The results of a block's experiment, which ends after four rows."""
+    grids: list[ResultGrid] = []
+    fit = Tuner.fit
+    monkeypatch.setattr(Tuner, "fit", lambda self: grids.append(fit(self)))
+    monkeypatch.setattr(
+        tuner,
+        "RunConfig",
+        functools.partial(
+            RunConfig, stop={"training_iteration": 4}, storage_path=folder, verbose=0
+        ),
+    )
+    monkeypatch.setattr(
+        tuner, "_check_kind", lambda *_: None
+    )  # it asks for the class that a partial is not
+    exec(compile(block, "<block>", "exec"), {"__name__": "__main__", "YourEnv": YourEnv})
+    return grids[0]
+
+
+@pytest.mark.parametrize("block", [FUNCTION_WITH_REPORTER, FUNCTION_THAT_REPORTS])
+def test_a_curriculum_in_a_function_runs(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.PPO", lambda config, env: PPO(config={**config, **SMALL}, env=env))
+    (result,) = grid_of(block, monkeypatch, tmp_path)
+    returns = [set(row["env_runners"]["hist_stats"]["episode_reward"]) for row in result.rows()]
+    assert returns == EXPECTED_RETURNS
+
+
+def test_an_algorithm_by_name_with_callbacks_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = trainables.algorithm_config
+
+    def small(algorithm: Any, config: Any) -> PPOConfig:
+        return given(algorithm, {**config, **SMALL})  # type: ignore[return-value]
+
+    monkeypatch.setattr(trainables, "algorithm_config", small)
+    monkeypatch.setattr(tuner, "TuneConfig", functools.partial(TuneConfig, in_process=True))
+    (result,) = grid_of(BY_NAME_WITH_CALLBACKS, monkeypatch, tmp_path)
+    returns = [set(row["env_runners"]["hist_stats"]["episode_reward"]) for row in result.rows()]
+    assert returns == EXPECTED_RETURNS

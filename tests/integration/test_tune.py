@@ -1,0 +1,470 @@
+"""What users write for tuning works as they expect from Ray Tune."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from callbacks import CallbackError
+from trainer import PPOConfig, tune
+from trainer.cli.main import main
+from trainer.errors import ConfigError, TrialError, TuneError
+from trainer.testing.processes import is_process_alive, wait_until
+
+
+def run(trainable: Any, folder: Path, *, space: Any = None, **more: Any) -> tune.ResultGrid:
+    """An experiment in this process."""
+    tuning = {"seed": 0, "in_process": True, **more.pop("tuning", {})}
+    return tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(**tuning),
+        run_config=tune.RunConfig(**{"storage_path": folder, "verbose": 0, **more}),
+    ).fit()
+
+
+def losses(grid: tune.ResultGrid) -> list[list[Any]]:
+    return [[row.get("loss", row.get("_metric")) for row in result.rows()] for result in grid]
+
+
+# ---- reports
+
+
+def by_report(config: Any) -> None:
+    tune.report({"loss": 1.0})
+    tune.report(loss=2.0)
+
+
+def by_reporter(config: Any, reporter: Any) -> None:
+    reporter(loss=1.0)
+    reporter({"loss": 2.0})
+
+
+def by_yield(config: Any) -> Any:
+    yield {"loss": 1.0}
+    yield {"loss": 2.0}
+
+
+def by_return(config: Any) -> Any:
+    tune.report(loss=1.0)
+    return {"loss": 2.0}
+
+
+def by_number(config: Any) -> Any:
+    tune.report(loss=1.0)
+    return 2.0
+
+
+@pytest.mark.parametrize("function", [by_report, by_reporter, by_yield, by_return, by_number])
+def test_all_ways_to_report_give_rows(tmp_path: Path, function: Any) -> None:
+    assert losses(run(function, tmp_path)) == [[1.0, 2.0]]
+
+
+def test_a_report_outside_of_a_trial_is_explained() -> None:
+    with pytest.raises(TuneError, match="outside of a trial"):
+        tune.report(loss=1.0)
+    assert tune.get_checkpoint() is None
+    assert tune.get_context().get_trial_id() is None
+
+
+def test_arrays_are_left_out_of_rows_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def train(config: Any) -> None:
+        for _ in range(3):
+            tune.report({"loss": np.float32(1), "inner": {"image": np.zeros(3), "n": 1}})
+
+    with caplog.at_level(logging.WARNING):
+        (result,) = run(train, tmp_path)
+    assert [row["inner"] for row in result.rows()] == [{"n": 1}] * 3
+    assert caplog.text.count("inner/image") == 1
+
+
+def test_a_stopped_function_runs_its_finally_blocks(tmp_path: Path) -> None:
+    seen = []
+
+    def train(config: Any) -> None:
+        try:
+            while True:
+                try:
+                    tune.report(loss=1.0)
+                except Exception:  # noqa: BLE001 - what users write
+                    seen.append("swallowed")
+        finally:
+            seen.append("finally")
+
+    (result,) = run(train, tmp_path, stop={"training_iteration": 3})
+    assert seen == ["finally"]
+    assert result.stop_reason == "training_iteration >= 3"
+
+
+def test_checkpoint_dir_is_refused_with_the_new_writing(tmp_path: Path) -> None:
+    def train(config: Any, checkpoint_dir: Any = None) -> None:
+        """Of before."""
+
+    with pytest.raises(TuneError, match="get_checkpoint"):
+        run(train, tmp_path)
+
+
+# ---- classes and algorithms
+
+
+class Noted(tune.Trainable):
+    calls: ClassVar[list[str]] = []
+
+    def setup(self, config: Any) -> None:
+        self.calls.append("setup")
+        self.count = 0
+
+    def step(self) -> dict[str, Any]:
+        self.calls.append("step")
+        self.count += 1
+        return {"count": self.count, "done": self.count == 2}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, int]:
+        self.calls.append("save")
+        return {"count": self.count}
+
+    def cleanup(self) -> None:
+        self.calls.append("cleanup")
+
+
+def test_a_class_is_called_in_order(tmp_path: Path) -> None:
+    Noted.calls.clear()
+    (result,) = run(Noted, tmp_path)
+    assert Noted.calls == ["setup", "step", "step", "save", "cleanup"]
+    assert result.stop_reason == "done"
+    assert result.checkpoint is not None
+    assert [s.name for s in result.saved] == ["000002"]
+
+
+def test_reuse_without_reset_config_is_refused_before_the_start(tmp_path: Path) -> None:
+    with pytest.raises(TuneError, match="reset_config"):
+        run(Noted, tmp_path, tuning={"reuse_actors": True})
+
+
+def small_ppo(**settings: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=64, minibatch_size=64, num_epochs=1, **settings)
+    )
+
+
+@pytest.mark.process
+def test_a_trial_of_an_algorithm_is_a_run_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = small_ppo(lr=tune.grid_search([1e-3, 1e-4]))
+    tuner = tune.Tuner(
+        "PPO",
+        param_space=config,
+        run_config=tune.RunConfig(
+            storage_path=tmp_path, name="x", verbose=0, stop={"training_iteration": 1}
+        ),
+    )
+    grid = tuner.fit()
+    assert [result.config.lr for result in grid] == [1e-3, 1e-4]
+    assert "grid_search" in str(config.lr)
+    for command in (["inspect"], ["evaluate", "--episodes", "1"]):
+        assert main([command[0], grid[0].path, *command[1:]]) == 0
+    assert main(["resume", grid[0].path, "--stop-iterations", "2"]) == 0
+    capsys.readouterr()
+
+
+def test_a_misspelt_setting_is_told_when_the_tuner_is_made() -> None:
+    with pytest.raises(ConfigError, match="lr"):
+        tune.Tuner("PPO", param_space={"env": "CartPole-v1", "learning_rte": 1e-3, "lrr": 1})
+
+
+def test_a_config_of_another_algorithm_is_refused() -> None:
+    with pytest.raises(TuneError, match="PPOConfig"):
+        tune.Tuner("DQN", param_space=small_ppo())
+
+
+@pytest.mark.parametrize("wrong", [3, None, int, "Nothing"])
+def test_what_cannot_be_tuned_is_named(wrong: Any) -> None:
+    with pytest.raises(TuneError, match=r"expected a function|no trainable"):
+        tune.Tuner(wrong)
+
+
+# ---- resources, parameters
+
+
+def test_resources_are_sums_of_cpus() -> None:
+    factory = tune.PlacementGroupFactory([{"CPU": 1}, {"GPU": 0}] + [{"CPU": 1}] * 2)
+    assert factory.required_resources == {"CPU": 3.0}
+    for wrong in ({"gpu": 1}, {"tpu": 1}, {"cpu": -1}, 3):
+        with pytest.raises(TuneError):
+            tune.with_resources(by_report, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.process
+def test_large_parameters_are_one_file_for_all(tmp_path: Path) -> None:
+    data = np.arange(300_000, dtype=np.float64)
+
+    def train(config: Any, data: Any) -> None:
+        tune.report(sum=float(data.sum()), is_mapped=isinstance(data, np.memmap))
+
+    grid = run(
+        tune.with_parameters(train, data=data),
+        tmp_path,
+        tuning={"in_process": False, "num_samples": 2},
+    )
+    for result in grid:
+        (row,) = result.rows()
+        assert (row["sum"], row["is_mapped"]) == (float(data.sum()), True)
+    assert not list(tmp_path.glob("*/.parameters"))
+
+
+@pytest.mark.process
+def test_what_cannot_travel_is_named_before_the_start(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file:
+
+        def train(config: Any) -> None:
+            file.write("x")
+
+        with pytest.raises(TuneError, match="file"):
+            run(train, tmp_path, tuning={"in_process": False})
+
+
+# ---- failures
+
+
+def fails_at_two(config: Any) -> None:
+    found = tune.get_checkpoint()
+    for step in range(0 if found is None else found.data()["step"], 4):
+        if step == 2 and found is None:
+            raise ValueError("not yet")
+        tune.report(loss=step, checkpoint=tune.Checkpoint.from_data({"step": step + 1}))
+
+
+def test_failures_are_in_the_grid_and_may_be_resumed(tmp_path: Path) -> None:
+    grid = run(fails_at_two, tmp_path, name="x")
+    assert "ValueError: not yet" in str(grid.errors[0])
+    assert losses(grid) == [[0, 1]]
+    tuner = tune.Tuner.restore(tmp_path / "x", fails_at_two, resume_errored=True)
+    assert losses(tuner.fit()) == [[0, 1, 2, 3]]
+
+
+def test_an_error_may_be_survived(tmp_path: Path) -> None:
+    failing = tune.FailureConfig(max_failures=1)
+    grid = run(fails_at_two, tmp_path, failure_config=failing)
+    assert (losses(grid), grid[0].num_failures, grid.num_errors) == ([[0, 1, 2, 3]], 1, 0)
+
+
+def test_fail_fast_raises_the_error_of_the_trial(tmp_path: Path) -> None:
+    failing = tune.FailureConfig(fail_fast="raise")
+    with pytest.raises((ValueError, TrialError), match="not yet"):
+        run(fails_at_two, tmp_path, failure_config=failing)
+
+
+@pytest.mark.process
+def test_a_trial_that_hangs_is_replaced_and_given_up(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        tune.report(loss=1.0)
+        while True:
+            pass
+
+    grid = run(train, tmp_path, tuning={"in_process": False}, trial_timeout_s=0.5)
+    assert "hung 3 times" in str(grid.errors[0])
+
+
+# ---- callbacks
+
+
+class Told(tune.Callback):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_trial_start(self, trial: Any, **info: Any) -> None:
+        self.told.append(f"start {trial.trial_id}")
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any) -> None:
+        self.told.append(f"result {result['loss']}")
+
+    def on_trial_complete(self, trial: Any, **info: Any) -> None:
+        self.told.append(f"complete {trial.status}")
+
+    def on_experiment_end(self, trials: Any) -> None:
+        self.told.append(f"end {len(trials)}")
+
+
+def test_callbacks_are_told_in_order(tmp_path: Path) -> None:
+    told = Told()
+    run(by_report, tmp_path, callbacks=[told])
+    assert told.told == ["start 00000", "result 1.0", "result 2.0", "complete TERMINATED", "end 1"]
+
+
+def test_a_callback_that_raises_ends_in_order(tmp_path: Path) -> None:
+    class Raises(tune.Callback):
+        def on_trial_result(self, **info: Any) -> None:
+            raise ValueError("mine")
+
+    with pytest.raises(CallbackError, match="mine"):
+        run(by_report, tmp_path, name="x", callbacks=[Raises()])
+    assert losses(tune.Tuner.restore(tmp_path / "x", by_report).fit()) == [[1.0, 2.0]]
+
+
+def test_loggers_write_into_the_trials_folder(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    loggers = [tune.logger.CSVLoggerCallback(), tune.logger.TBXLoggerCallback()]
+    (result,) = run(by_report, tmp_path, callbacks=loggers)
+    assert len((Path(result.path) / "progress.csv").read_text().splitlines()) == 3
+    assert list((Path(result.path) / "tensorboard").iterdir())
+
+
+# ---- results and restores
+
+
+def scored(config: Any) -> None:
+    for step in range(3):
+        tune.report(loss=config["x"] * (1 if step < 2 else 10))
+
+
+def test_the_best_result_follows_scope_and_ties(tmp_path: Path) -> None:
+    space = {"x": tune.grid_search([3, 1, 1, float("nan")])}
+    grid = run(scored, tmp_path, space=space, tuning={"metric": "loss", "mode": "min"})
+    assert grid.get_best_result().number == 1
+    assert grid.get_best_result(mode="max").number == 0
+    assert grid.get_best_result(scope="all").number == 1
+    with pytest.raises(TuneError, match="loss"):
+        grid.get_best_result("los", "min")
+    with pytest.raises(TuneError, match="scope"):
+        grid.get_best_result(scope="best")
+    assert tune.Result.from_path(grid[1].path).rows()[-1]["loss"] == 10
+
+
+def test_a_restore_with_something_else_is_refused_with_both_values(tmp_path: Path) -> None:
+    run(scored, tmp_path, name="x", space={"x": tune.uniform(0, 1)})
+    with pytest.raises(TuneError, match=r"uniform\(0.0, 1.0\).*uniform\(0.0, 2.0\)"):
+        tune.Tuner.restore(tmp_path / "x", scored, param_space={"x": tune.uniform(0, 2)})
+    with pytest.raises(TuneError, match="by_report"):
+        tune.Tuner.restore(tmp_path / "x", by_report)
+    with pytest.raises(TuneError, match="belongs to the class"):
+        tune.Tuner(scored, param_space={"x": 1}).restore(tmp_path / "x", scored)
+    with pytest.raises(TuneError, match=r"holds an experiment already.*x-2"):
+        run(scored, tmp_path, name="x", space={"x": tune.uniform(0, 1)})
+
+
+def counting(config: Any) -> None:
+    found = tune.get_checkpoint()
+    step = 0 if found is None else found.data()["step"]
+    while True:
+        step += 1
+        tune.report(loss=step, checkpoint=tune.Checkpoint.from_data({"step": step}))
+
+
+def test_an_experiment_is_extended_by_later_criteria_and_more_samples(tmp_path: Path) -> None:
+    grid = run(counting, tmp_path, name="x", stop={"loss": 2})
+    assert losses(grid) == [[1, 2]]
+    tuner = tune.Tuner.restore(
+        tmp_path / "x",
+        counting,
+        tune_config=tune.TuneConfig(num_samples=2, in_process=True),
+        run_config=tune.RunConfig(stop={"loss": 4}, verbose=0),
+    )
+    assert losses(tuner.fit()) == [[1, 2, 3, 4], [1, 2, 3, 4]]
+    again = tune.Tuner.restore(tmp_path / "x", counting)
+    assert losses(again.fit()) == [[1, 2, 3, 4], [1, 2, 3, 4]]
+
+
+def test_checkpoints_are_kept_by_score(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        for step, score in enumerate([1.0, 9.0, 2.0, float("nan")]):
+            tune.report(score=score, checkpoint=tune.Checkpoint.from_data({"step": step}))
+
+    saving = tune.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score")
+    (result,) = run(train, tmp_path, checkpoint_config=saving)
+    assert [saved.row_number for saved in result.saved] == [2, 4]
+    best = result.get_best_checkpoint("score", "max")
+    assert best is not None
+    assert best.data() == {"step": 1}
+
+
+def test_nothing_in_a_folder_is_unpickled(tmp_path: Path) -> None:
+    run(counting, tmp_path, name="x", stop={"loss": 2})
+    bomb = b"cos\nsystem\n(S'touch " + str(tmp_path / "boom").encode() + b"'\ntR."
+    for name in ("tuner.pkl", "trainable.pkl", "trials/00000/error.pkl", "trials/00000/params.pkl"):
+        (tmp_path / "x" / name).write_bytes(bomb)
+    assert losses(tune.Tuner.restore(tmp_path / "x", counting).fit()) == [[1, 2]]
+    assert not (tmp_path / "boom").exists()
+
+
+def test_old_names_give_the_same_numbers(tmp_path: Path) -> None:
+    analysis = tune.run(
+        scored,
+        name="x",
+        config={"x": tune.grid_search([2, 1])},
+        metric="loss",
+        mode="min",
+        storage_path=tmp_path,
+        verbose=0,
+        resume="AUTO",
+    )
+    assert analysis.best_config == {"x": 1}
+    assert analysis.best_trial.number == 1
+    with pytest.raises(TuneError, match="confg"):
+        tune.run(scored, confg={})
+
+
+def test_names_that_are_not_offered_say_what_to_do() -> None:
+    with pytest.raises(AttributeError, match="not offered"):
+        _ = tune.HyperBandForBOHB
+    with pytest.raises(AttributeError, match="Tuner"):
+        _ = tune.Tunner
+
+
+# ---- the command line
+
+
+@pytest.mark.process
+def test_the_command_line_tunes_and_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [
+        "--set=num_env_runners=0", "--set=train_batch_size=64", "--set=minibatch_size=64",
+        "--set=num_epochs=1", "--env=CartPole-v1", "--space=lr=choice([0.01, 0.001])",
+    ]  # fmt: skip
+    metric = ["--metric=env_runners/episode_return_mean", "--mode=max"]
+    where = [f"--storage-path={tmp_path}", "--name=x", "--stop=training_iteration=1", "--seed=0"]
+    assert main(["tune", "PPO", *settings, *metric, *where, "--num-samples=1"]) == 0
+    folder = str(tmp_path / "x")
+    assert main(["tune-resume", folder, "--num-samples=2"]) == 0
+    capsys.readouterr()
+    assert main(["trials", folder, "--sort=lr", "--filter=lr<1", "--json"]) == 0
+    assert [row["number"] for row in json.loads(capsys.readouterr().out)] != []
+    assert main(["best", folder, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "env_runners/episode_return_mean"
+
+
+@pytest.mark.parametrize("code", ["lr=__import__('os').system('x')", "lr=open('x')", "lr=3", "x"])
+def test_a_space_on_the_command_line_runs_no_code(
+    code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["tune", "PPO", f"--space={code}"])
+    capsys.readouterr()
+
+
+# ---- processes
+
+
+@pytest.mark.process
+def test_no_process_outlives_its_trial(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        algo = small_ppo().env_runners(num_env_runners=1).build_algo()
+        algo.train()
+        found = algo.env_runner_group.foreach_env_runner(lambda runner: __import__("os").getpid())
+        tune.report(pids=list(found))
+
+    grid = run(train, tmp_path, tuning={"in_process": False})
+    assert not grid.errors
+    pids = grid[0].rows()[0]["pids"]
+    assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids))

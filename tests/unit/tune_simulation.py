@@ -1,0 +1,246 @@
+"""Drives the controller of experiments without processes: delays, kills and restores by a seed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trainer.tune.controller import Controller, ExperimentPlan
+from trainer.tune.events import (
+    Action,
+    CheckpointCommitted,
+    CheckpointRef,
+    CountRow,
+    EndTrial,
+    Event,
+    PauseTrial,
+    Reported,
+    StartTrial,
+    Step,
+    TrialOver,
+)
+from trainer.tune.journal_entries import Entry, entry_from_plain
+from trainer.tune.schedulers import FIFOScheduler, TrialScheduler
+from trainer.tune.search_space import SearchSpace
+from trainer.tune.searchers import BasicVariantGenerator, Searcher
+from trainer.tune.stoppers import StopCriteria
+
+RowMaker = Callable[[Mapping[str, Any], float, int], tuple[float, float] | Exception | None]
+"""(config, state before, row number) -> (new state, score); None: returned; or its error."""
+
+
+def default_rows(config: Mapping[str, Any], state: float, row_number: int) -> tuple[float, float]:
+    """A curve whose height and slope follow from `x`."""
+    state = state + config.get("x", 1.0) * math.exp(-row_number / 7)
+    return state, state
+
+
+def make_plan(
+    space: Mapping[str, Any] | None = None,
+    *,
+    searcher: Searcher | None = None,
+    scheduler: TrialScheduler | None = None,
+    stop: Any = None,
+    **changes: Any,
+) -> ExperimentPlan:
+    """A plan with defaults that suit most tests; made anew for each restore."""
+    given: dict[str, Any] = {
+        "metric": "score",
+        "mode": "max",
+        "seed": 7,
+        "num_samples": 6,
+        "num_lanes": 2,
+        "cpus": 64.0,
+        "cpus_of": lambda config: 1.0,
+        **changes,
+    }
+    return ExperimentPlan(
+        space=SearchSpace(space or {}),
+        searcher=searcher or BasicVariantGenerator(),
+        scheduler=scheduler or FIFOScheduler(),
+        stop=StopCriteria({"training_iteration": 4} if stop is None else stop),
+        **given,
+    )
+
+
+@dataclass
+class Process:
+    """A trial's process: what it delivered, and what its state is."""
+
+    start: StartTrial
+    state: float
+    row_number: int
+    is_over: bool = False
+
+
+@dataclass
+class Outcome:
+    """What an experiment came to, in a form that is compared."""
+
+    rows: dict[tuple[int, int], float] = field(default_factory=dict)
+    journal: list[dict[str, Any]] = field(default_factory=list)
+    ends: dict[int, tuple[str, str]] = field(default_factory=dict)
+    configs: dict[int, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    def decided(self) -> list[dict[str, Any]]:
+        """The journal without notes about repairs and checkpoints."""
+        return [
+            each
+            for each in self.journal
+            if each["event"] != "checkpoint" and each.get("cause") != "repaired"
+        ]
+
+
+class Simulation:
+    """Carries out what a controller says, in memory.
+
+    Args:
+        make: gives the plan, anew for each restore.
+        seed: of delays, kills, and how far processes run ahead.
+        kill_every: kills the tuner with this probability after each event.
+        tear: also tears entries off the journal's end when it is killed.
+        run_ahead: rows that a process may be ahead.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], ExperimentPlan],
+        *,
+        rows: RowMaker = default_rows,
+        seed: int = 0,
+        kill_every: float = 0.0,
+        tear: bool = True,
+        run_ahead: int = 2,
+    ) -> None:
+        self.make, self.row_maker, self.run_ahead = make, rows, run_ahead
+        self.rng = np.random.default_rng(seed)
+        self.kill_every, self.tear = kill_every, tear
+        self.processes: dict[int, Process] = {}
+        self.states: dict[CheckpointRef, float] = {}  # what checkpoints hold: nothing is lost
+        self.made: dict[tuple[int, int], float] = {}  # what is in the files of trials
+        self.outcome = Outcome()
+        self.controller = Controller(make())
+        self.num_kills = 0
+        self.max_events = 20_000
+
+    def run(self) -> Outcome:
+        """Until the experiment is over."""
+        self.carry_out(self.controller.begin())
+        return self.run_on()
+
+    def run_on(self) -> Outcome:
+        """Until the end, from where it stands."""
+        for _ in range(self.max_events):
+            if self.controller.is_done:
+                for trial in self.controller.trials:
+                    self.outcome.configs[trial.number] = dict(trial.params)
+                return self.outcome
+            self.carry_out(self.controller.take(self.next_event()))
+            if self.rng.random() < self.kill_every:
+                self.restore()
+        raise AssertionError(f"no end after {self.max_events} events")
+
+    def restore(self) -> None:
+        """Kills everything and begins again from the journal."""
+        self.num_kills += 1
+        self.processes.clear()
+        journal = self.outcome.journal
+        if self.tear:
+            self.tear_off(journal)
+        self.controller = Controller(self.make())
+        entries = [entry_from_plain(each) for each in json.loads(json.dumps(journal))]
+        self.carry_out(self.controller.replay(entries, self.whole_row))
+
+    def tear_off(self, journal: list[dict[str, Any]]) -> None:
+        """Loses entries at the end, as far as they were not synced or not written yet."""
+        for _ in range(int(self.rng.integers(4))):
+            if len(journal) > 1 and self.may_tear(journal[-1]):
+                journal.pop()
+
+    def may_tear(self, entry: Mapping[str, Any]) -> bool:
+        """Synced entries may be lost only if nobody acted on them; here all may but checkpoints."""
+        return bool(entry["event"] != "checkpoint")
+
+    def whole_row(self, trial: int, row_number: int) -> dict[str, Any]:
+        """A row that was counted or reported."""
+        return {"score": self.made[trial, row_number], "training_iteration": row_number}
+
+    # ---- processes
+
+    def next_event(self) -> Event:
+        """What some process delivers next."""
+        able = [each for each in self.processes.values() if self.can_go_on(each)]
+        assert able, "everybody waits for somebody"
+        process = able[int(self.rng.integers(len(able)))]
+        return self.advance(process)
+
+    def can_go_on(self, process: Process) -> bool:
+        if process.is_over:
+            return False
+        decided = self.controller.trials[process.start.trial].num_rows
+        return process.row_number - decided <= self.run_ahead
+
+    def advance(self, process: Process) -> Event:
+        """Lets a process make its next row."""
+        start = process.start
+        made = self.row_maker(start.config, process.state, process.row_number + 1)
+        if made is None or isinstance(made, Exception):
+            process.is_over = True
+            how = "returned" if made is None else "failed"
+            error = None if made is None else str(made)
+            return TrialOver(start.trial, start.start_number, how, error)  # type: ignore[arg-type]
+        process.row_number += 1
+        process.state, score = made
+        self.states[CheckpointRef(start.trial, process.row_number)] = process.state
+        self.made[start.trial, process.row_number] = score
+        row = {"score": score, "training_iteration": process.row_number}
+        return Reported(start.trial, start.start_number, process.row_number, row)
+
+    # ---- actions
+
+    def carry_out(self, step: Step) -> None:
+        """Journals first, then acts."""
+        self.write(step.entries)
+        for action in step.actions:
+            self.act(action)
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        self.outcome.journal += [each.to_plain() for each in entries]
+
+    def act(self, action: Action) -> None:
+        if isinstance(action, StartTrial):
+            self.processes[action.trial] = self.started(action)
+        elif isinstance(action, PauseTrial):
+            self.processes.pop(action.trial, None)
+            self.commit(CheckpointRef(action.trial, action.row_number))
+        elif isinstance(action, EndTrial):
+            self.processes.pop(action.trial, None)
+            self.outcome.ends[action.trial] = (action.status.value, action.reason)
+            if action.save:
+                self.commit(CheckpointRef(action.trial, action.row_number))
+        elif isinstance(action, CountRow):
+            self.outcome.rows[action.trial, action.row_number] = action.row["score"]
+            if action.save:
+                self.commit(CheckpointRef(action.trial, action.row_number))
+        else:
+            self.outcome.reason = action.reason
+
+    def commit(self, ref: CheckpointRef) -> None:
+        name = f"{ref.row_number:06d}"
+        self.write(self.controller.take(CheckpointCommitted(ref, name)).entries)
+
+    def started(self, start: StartTrial) -> Process:
+        """A process that made what it had made before; rows made again are dropped."""
+        state = 0.0 if start.start_from is None else self.states[start.start_from]
+        for row_number in range(start.base_row + 1, start.row_number + 1):
+            made = self.row_maker(start.config, state, row_number)
+            assert isinstance(made, tuple)
+            state = made[0]
+            assert made[1] == self.made[start.trial, row_number]
+        return Process(start, state, start.row_number)

@@ -1,0 +1,273 @@
+"""`tune`, `tune-resume`, `trials` and `best`: experiments on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from callbacks.ready_made.result_files import jsonable
+from trainer.cli.named_code import executed, imported
+from trainer.cli.output import tell, tell_json
+from trainer.errors import TuneError
+from trainer.tune.configs import RunConfig, TuneConfig
+from trainer.tune.legacy import read_grid
+from trainer.tune.naming import create_scheduler, create_searcher
+from trainer.tune.output import shown_value, table_text
+from trainer.tune.results import Result, ResultGrid
+from trainer.tune.rows import MISSING, value_at
+from trainer.tune.stored_spec import domain_of_text
+from trainer.tune.tuner import Tuner, extended, read_header
+
+_FILE: Final = re.compile(r"^(?P<file>.+\.py):(?P<name>\w+)$")
+_BOUND: Final = re.compile(r"^(?P<key>[^<>=]+)(?P<sign><=|>=|=)(?P<value>.+)$")
+_FILTER: Final = re.compile(r"^(?P<key>[^<>=!]+)(?P<sign><=|>=|==|!=|<|>)(?P<value>.+)$")
+_SIGNS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+
+# ---- arguments
+
+
+def space(text: str) -> tuple[str, Any]:
+    """Reads NAME=DOMAIN, such as `lr=loguniform(1e-5, 1e-2)`; runs no code.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    name, separator, domain = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DOMAIN")
+    try:
+        return name.strip(), domain_of_text(domain)
+    except TuneError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def bound(text: str) -> tuple[str, Any]:
+    """Reads a stop criterion: KEY=NUMBER and KEY>=NUMBER (at least) or KEY<=NUMBER (at most).
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    found = _BOUND.match(text)
+    try:
+        if found is None:
+            raise ValueError
+        sign = "<=" if found["sign"] == "<=" else ">="
+        return found["key"].strip(), (sign, float(found["value"]))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not KEY=NUMBER, such as training_iteration=20 or loss<=0.1"
+        ) from error
+
+
+# ---- commands
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """Begins an experiment; returns the exit code."""
+    tuner = _tuner_of_file(arguments.trainable)
+    if tuner is None:
+        tuner = _tuner_of_arguments(arguments)
+    return _run(tuner, arguments)
+
+
+def tune_resume(arguments: argparse.Namespace) -> int:
+    """Goes on with an experiment; returns the exit code."""
+    folder = Path(arguments.path)
+    given = None if arguments.trainable is None else _tuner_of_file(arguments.trainable)
+    header = read_header(folder)
+    resume = {
+        "resume_errored": arguments.errored == "resume",
+        "restart_errored": arguments.errored == "restart",
+    }
+    more: dict[str, Any] = {}
+    if arguments.num_samples is not None:
+        more["num_samples"] = arguments.num_samples
+    stop = dict(arguments.stop) or None
+    if given is not None:
+        tuner = extended(given, folder, num_samples=arguments.num_samples, stop=stop, **resume)
+    else:
+        tuner = Tuner.restore(
+            folder,
+            header["trainable"],
+            **resume,
+            tune_config=TuneConfig(**more) if more else None,
+            run_config=RunConfig(stop=stop) if stop else None,
+        )
+    return _run(tuner, arguments)
+
+
+def trials(arguments: argparse.Namespace) -> int:
+    """Shows the trials of an experiment; returns 0."""
+    grid, header = _grid_at(arguments.path)
+    rows = [_row_of(result) for result in grid]
+    for text in arguments.filters:
+        rows = [row for row in rows if _passes(row, text)]
+    if arguments.sort:
+        rows.sort(key=lambda row: _sort_key(row, arguments.sort, header.get("mode")))
+    if arguments.limit is not None:
+        rows = rows[: arguments.limit]
+    if arguments.json:
+        tell_json(jsonable(rows))
+        return 0
+    columns = _columns(rows, header, arguments.columns)
+    cells = [
+        [f"{row['number']:05d}", row["status"], *(_cell(row, name) for name in columns)]
+        for row in rows
+    ]
+    tell(table_text(["trial", "status", *columns], cells))
+    return 0
+
+
+def best(arguments: argparse.Namespace) -> int:
+    """Shows the best trial of an experiment; returns 0."""
+    grid, header = _grid_at(arguments.path)
+    metric = arguments.metric or header.get("metric")
+    mode = arguments.mode or header.get("mode")
+    result: Result = grid.get_best_result(metric, mode)
+    checkpoint = result.checkpoint
+    facts = {
+        "number": result.number,
+        "metric": metric,
+        "value": value_at(result.metrics or {}, str(metric)),
+        "params": dict(result.params),
+        "config": result.config,
+        "checkpoint": None if checkpoint is None else checkpoint.path,
+        "path": result.path,
+    }
+    if arguments.config_only:
+        tell_json(jsonable(result.config))
+    elif arguments.json:
+        tell_json(jsonable(facts))
+    else:
+        tell(f"Trial {result.number:05d}: {metric} {shown_value(facts['value'])}")
+        for path, value in result.params.items():
+            tell(f"  {path} = {shown_value(value)}")
+        tell(f"  {facts['checkpoint'] or result.path}")
+    return 0
+
+
+# ---- parts
+
+
+def _run(tuner: Tuner, arguments: argparse.Namespace) -> int:
+    grid = tuner.fit()
+    if arguments.json:
+        tell_json(jsonable(grid.rows()))
+    else:
+        tell(grid.table())
+        tell(
+            f"\nResults: {grid.experiment_path}\nWhat to type next:\n"
+            f"  local-trainer best {grid.experiment_path}\n"
+            f"  local-trainer trials {grid.experiment_path}\n"
+            f"  local-trainer tune-resume {grid.experiment_path}"
+        )
+    return 1 if grid.num_errors else 0
+
+
+def _tuner_of_file(text: str) -> Tuner | None:
+    """The tuner that FILE.py:name or module:name leads to; None for a plain name."""
+    found = _FILE.match(text)
+    if found is not None:
+        module = executed(Path(found["file"]).expanduser(), text)
+        made = getattr(module, found["name"], None)
+    elif ":" in text:
+        made = imported(text, option="tune")
+    else:
+        return None
+    made = made() if callable(made) and not isinstance(made, Tuner) else made
+    if not isinstance(made, Tuner):
+        raise TuneError(
+            f"{text} gave a {type(made).__name__}; expected a tune.Tuner, or a function without "
+            "arguments that returns one."
+        )
+    return made
+
+
+def _tuner_of_arguments(arguments: argparse.Namespace) -> Tuner:
+    param_space = {**dict(arguments.settings), **dict(arguments.space)}
+    if arguments.env is not None:
+        param_space["env"] = arguments.env
+    scheduler, searcher = arguments.scheduler, arguments.search
+    tune_config = TuneConfig(
+        metric=arguments.metric,
+        mode=arguments.mode,
+        num_samples=arguments.num_samples or 1,
+        scheduler=None if scheduler is None else create_scheduler(scheduler),
+        search_alg=None if searcher is None else create_searcher(searcher),
+        max_concurrent_trials=arguments.concurrent,
+        seed=arguments.seed,
+    )
+    run_config = RunConfig(
+        name=arguments.name,
+        storage_path=arguments.storage_path,
+        stop=dict(arguments.stop) or None,
+        verbose=0 if arguments.json else 1,
+    )
+    return Tuner(
+        arguments.trainable, param_space=param_space, tune_config=tune_config, run_config=run_config
+    )
+
+
+def _grid_at(path: str) -> tuple[ResultGrid, dict[str, Any]]:
+    header = read_header(Path(path))
+    return read_grid(Path(path)), header
+
+
+def _row_of(result: Result) -> dict[str, Any]:
+    last = result.metrics or {}
+    last.pop("config", None)
+    return {
+        "number": result.number,
+        "status": result.status,
+        "stop_reason": result.stop_reason,
+        "params": dict(result.params),
+        "last_result": last,
+    }
+
+
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    if name in row["params"]:
+        return row["params"][name]
+    found = value_at(row["last_result"], name)
+    return row.get(name) if found is MISSING else found
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    value = _value(row, name)
+    return "" if value is None else shown_value(value)
+
+
+def _columns(rows: list[dict[str, Any]], header: Mapping[str, Any], given: str | None) -> list[str]:
+    if given:
+        return [name.strip() for name in given.split(",")]
+    params = list(dict.fromkeys(path for row in rows for path in row["params"]))
+    return [*params, "training_iteration", *([header["metric"]] if header.get("metric") else [])]
+
+
+def _sort_key(row: Mapping[str, Any], name: str, mode: str | None) -> tuple[bool, float, int]:
+    value = _value(row, name)
+    is_number = isinstance(value, int | float) and value == value
+    number = float(value) if is_number else 0.0
+    return not is_number, -number if mode == "max" else number, row["number"]
+
+
+def _passes(row: Mapping[str, Any], text: str) -> bool:
+    found = _FILTER.match(text)
+    if found is None:
+        raise TuneError(f"--filter {text!r}: expected such as 'lr<1e-3' or 'status==ERROR'.")
+    value, wanted = _value(row, found["key"].strip()), found["value"].strip()
+    try:
+        return _SIGNS[found["sign"]](float(value), float(wanted))
+    except (TypeError, ValueError):
+        return found["sign"] in ("==", "!=") and _SIGNS[found["sign"]](str(value), wanted)

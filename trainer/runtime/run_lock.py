@@ -1,0 +1,149 @@
+"""One run per directory: a lock that the operating system gives back when its process ends.
+
+Two processes in one directory would mix their results and remove each other's checkpoints. The lock
+is `flock` on a file, so it cannot be left behind by a crash; the file itself may be, and means
+nothing then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from trainer.errors import ConfigError
+
+LOCK_FILE: Final = "run.lock"
+
+_LOGGER: Final = logging.getLogger(__name__)
+_NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_MAX_TRIES: Final = 10
+
+
+class RunLock:
+    """Holds a run's directory for this process, and makes it if it does not exist.
+
+        with RunLock(path):
+            ...                 # nobody else writes there
+
+    On leaving, the file is removed, and so are directories that were made for it and are empty.
+
+    Args:
+        path: the directory of the run, absolute.
+        must_be_new: raise FileExistsError if the directory is there already.
+        elsewhere: what to give instead, for errors.
+    """
+
+    def __init__(
+        self, path: Path, *, must_be_new: bool = False, elsewhere: str = "another --run-dir"
+    ) -> None:
+        self._path = path
+        self._must_be_new = must_be_new
+        self._elsewhere = elsewhere
+        self._file = path / LOCK_FILE
+        self._descriptor = -1
+        self._made: list[Path] = []
+        self._pid = os.getpid()
+
+    def __enter__(self) -> RunLock:
+        """Takes the lock.
+
+        Raises:
+            ConfigError: another process holds it (names the process), or the directory cannot be
+                made or written.
+            FileExistsError: the directory is not new, and must be.
+        """
+        try:
+            self._made = [path for path in (self._path, *self._path.parents) if not path.exists()]
+            self._make_directory()
+            self._descriptor = self._locked_file()
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            if self._must_be_new and self._path.is_dir():
+                raise
+            self._remove_made()
+            raise ConfigError(
+                f"{self._path} cannot be used as the directory of a run: {error}. Results and "
+                f"checkpoints go there. Give {self._elsewhere}, or make room or permissions for it."
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if os.getpid() != self._pid:  # a forked copy leaves: the run goes on in the original
+            os.close(self._descriptor)
+            return
+        # Removed while it is still locked: whoever opened it meanwhile notices, and tries again.
+        self._file.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._remove_made()
+
+    def _make_directory(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._path.mkdir()  # only one of several processes makes it
+        except FileExistsError:
+            if self._must_be_new or not self._path.is_dir():
+                raise
+
+    def _locked_file(self) -> int:
+        """The descriptor of the lock file, locked by this process."""
+        for _ in range(_MAX_TRIES):
+            # No link: where it leads to, a file of this user would be emptied.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._file, flags, 0o644)
+            try:
+                self._lock(descriptor)
+                if self._is_current(descriptor):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # its last owner removed it just now
+        raise BlockingIOError(errno.EAGAIN, "its lock changes hands all the time")
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(self._in_use_by(descriptor)) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            _LOGGER.warning(
+                "%s cannot be locked (%s): make sure that no other process trains there.",
+                self._path,
+                error,
+            )
+
+    def _is_current(self, descriptor: int) -> bool:
+        """Whether the open file is the one that others would open now."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._file.stat())
+        except FileNotFoundError:
+            return False
+
+    def _in_use_by(self, descriptor: int) -> str:
+        pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        owner = f"process {pid}" if pid.isdigit() else "another process"
+        end = f" (kill {pid} lets it save first)" if pid.isdigit() else ""
+        return (
+            f"{self._path} is in use: {owner} trains there. Two in one directory would mix their "
+            "results and remove each other's checkpoints. Wait until it has ended, stop it"
+            f"{end}, or train in {self._elsewhere}."
+        )
+
+    def _remove_made(self) -> None:
+        with contextlib.suppress(OSError):  # it is in use now
+            for path in self._made:
+                path.rmdir()

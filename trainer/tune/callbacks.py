@@ -1,0 +1,348 @@
+"""Callbacks of an experiment, and loggers that write each trial's rows somewhere.
+
+They are called in the tuner's process, in the decided order, by keyword, each with the arguments
+that it names. After a kill of the tuner, calls since the journal's last line may come again: at
+least once, never out of order. A callback that raises ends the experiment in order.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from callbacks import CallbackError
+from callbacks.ready_made.result_files import CSVResults, row_of
+from callbacks.ready_made.tensorboard import TensorBoardResults
+from trainer.errors import TuneError
+from trainer.tune.checkpoint import Checkpoint
+from trainer.tune.events import Trial
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class TrialView:
+    """What callbacks see of a trial; read only, and always as it is now.
+
+    Args:
+        trial: the controller's record.
+        config: of the trial.
+        path: its folder.
+        name: what it is called.
+        newest: gives the newest checkpoint that somebody asked for.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        *,
+        config: Callable[[], Any],
+        path: Path,
+        name: str,
+        newest: Callable[[], Path | None],
+    ) -> None:
+        self._trial = trial
+        self._config = config
+        self._newest = newest
+        self._name = name
+        self.path = str(path)
+
+    def __repr__(self) -> str:
+        return f"<trial {self.trial_id}, {self.status}>"
+
+    def __str__(self) -> str:
+        return self._name
+
+    @property
+    def number(self) -> int:
+        """From 0, in the order of suggestions."""
+        return self._trial.number
+
+    @property
+    def trial_id(self) -> str:
+        """The number as text, such as `00003`."""
+        return self._trial.trial_id
+
+    @property
+    def trial_name(self) -> str:
+        """What it is called."""
+        return self._name
+
+    @property
+    def config(self) -> Any:
+        """The whole config, made anew."""
+        return self._config()
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The values that were searched, by path."""
+        return dict(self._trial.params)
+
+    evaluated_params = params
+
+    @property
+    def status(self) -> str:
+        """RUNNING, PAUSED, TERMINATED or ERROR."""
+        return self._trial.status.value
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """The newest row that counts; empty before the first."""
+        return dict(self._trial.last_row or {})
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest one; None if there is none."""
+        path = self._newest()
+        return None if path is None else Checkpoint(path)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why it ended; None while it goes on."""
+        return self._trial.stop_reason
+
+    @property
+    def error(self) -> str | None:
+        """The text of the error that ended it."""
+        return self._trial.error
+
+    @property
+    def num_failures(self) -> int:
+        """Errors of the user's code so far."""
+        return self._trial.num_failures
+
+    local_path = property(lambda self: self.path)
+    logdir = local_path
+
+
+class Callback:
+    """Derive from it and write what you want to be told; every method does nothing.
+
+        class Printer(tune.Callback):
+            def on_trial_result(self, trial, result, **info):
+                print(trial.trial_id, result["loss"])
+
+    Methods are called by keyword and get the arguments that they name.
+    """
+
+    def setup(self, *_: Any, **info: Any) -> None:
+        """Before everything else: `stop`, `num_samples`, `total_num_samples`."""
+
+    def on_step_begin(self, *_: Any, **info: Any) -> None:
+        """Before a decision is carried out: `iteration`, `trials`."""
+
+    def on_step_end(self, *_: Any, **info: Any) -> None:
+        """After it was: `iteration`, `trials`."""
+
+    def on_trial_start(self, *_: Any, **info: Any) -> None:
+        """A new trial starts: `iteration`, `trials`, `trial`."""
+
+    def on_trial_restore(self, *_: Any, **info: Any) -> None:
+        """A trial goes on after a pause, an exploit, an error or a restore; the same arguments."""
+
+    def on_trial_save(self, *_: Any, **info: Any) -> None:
+        """A checkpoint of a trial is complete; the same arguments."""
+
+    def on_trial_recover(self, *_: Any, **info: Any) -> None:
+        """A trial's process was lost and is started again; the same arguments."""
+
+    def on_trial_result(self, *_: Any, **info: Any) -> None:
+        """A row counts: `iteration`, `trials`, `trial`, `result`."""
+
+    def on_trial_complete(self, *_: Any, **info: Any) -> None:
+        """A trial is over, without an error: `iteration`, `trials`, `trial`."""
+
+    def on_trial_error(self, *_: Any, **info: Any) -> None:
+        """A trial is over, with an error: `iteration`, `trials`, `trial`."""
+
+    def on_checkpoint(self, *_: Any, **info: Any) -> None:
+        """A checkpoint is complete: `iteration`, `trials`, `trial`, `checkpoint`."""
+
+    def on_experiment_end(self, *_: Any, **info: Any) -> None:
+        """All trials are over, or the experiment was ended: `trials`."""
+
+
+class LoggerCallback(Callback):
+    """A callback that writes each trial's rows somewhere: write its `log_trial_…` methods."""
+
+    def log_trial_start(self, trial: TrialView) -> None:
+        """A trial starts."""
+
+    def log_trial_restore(self, trial: TrialView) -> None:
+        """A trial goes on."""
+
+    def log_trial_save(self, trial: TrialView) -> None:
+        """A checkpoint is complete."""
+
+    def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
+        """A row counts."""
+
+    def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
+        """A trial is over."""
+
+    def on_trial_start(self, *_: Any, trial: TrialView, **__: Any) -> None:
+        """See `Callback`."""
+        self.log_trial_start(trial)
+
+    def on_trial_restore(self, *_: Any, trial: TrialView, **__: Any) -> None:
+        """See `Callback`."""
+        self.log_trial_restore(trial)
+
+    def on_trial_save(self, *_: Any, trial: TrialView, **__: Any) -> None:
+        """See `Callback`."""
+        self.log_trial_save(trial)
+
+    def on_trial_result(
+        self, *_: Any, iteration: int, trial: TrialView, result: Mapping[str, Any], **__: Any
+    ) -> None:
+        """See `Callback`."""
+        self.log_trial_result(iteration, trial, result)
+
+    def on_trial_complete(self, *_: Any, trial: TrialView, **__: Any) -> None:
+        """See `Callback`."""
+        self.log_trial_end(trial, failed=False)
+
+    def on_trial_error(self, *_: Any, trial: TrialView, **__: Any) -> None:
+        """See `Callback`."""
+        self.log_trial_end(trial, failed=True)
+
+
+class _NumberedRows:
+    """Gives each row its number within the trial, by which sinks place it."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+
+    def append(self, row: Mapping[str, Any], number: int) -> None:
+        self._sink.append({**row_of(row), "training_iteration": number})
+
+
+class CSVLoggerCallback(LoggerCallback):
+    """Writes `progress.csv` into each trial's folder; a column may appear late."""
+
+    _file = "progress.csv"
+
+    def __init__(self) -> None:
+        self._sinks: dict[str, _NumberedRows] = {}
+
+    def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
+        """Writes a row; one that comes again takes its old place."""
+        del iteration
+        if trial.path not in self._sinks:
+            self._sinks[trial.path] = _NumberedRows(self._sink(trial))
+        self._sinks[trial.path].append(result, trial._trial.num_rows)
+
+    def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
+        """Forgets the file."""
+        del failed
+        self._sinks.pop(trial.path, None)
+
+    def _sink(self, trial: TrialView) -> Any:
+        return CSVResults(Path(trial.path) / self._file)
+
+
+class JsonLoggerCallback(LoggerCallback):
+    """Of no effect: `results.jsonl` is in each trial's folder anyway."""
+
+
+class TBXLoggerCallback(LoggerCallback):
+    """Writes each trial's rows for TensorBoard, with its hyper-parameters from the start on.
+
+    Needs `pip install 'local-trainer[tensorboard]'`.
+
+    Raises:
+        ImportError: tensorboardX is not installed.
+    """
+
+    def __init__(self) -> None:
+        TensorBoardResults(".")  # a missing package is told now
+        self._sinks: dict[str, TensorBoardResults] = {}
+
+    def log_trial_start(self, trial: TrialView) -> None:
+        """Writes the hyper-parameters, so that running trials can be compared."""
+        self._sink(trial).append_hyper_parameters(trial.params)
+
+    def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
+        """Writes the numbers of a row, over env steps where it has them, else over its number."""
+        del iteration
+        number = trial._trial.num_rows
+        row = {"num_env_steps_sampled_lifetime": number, **row_of(result)}
+        self._sink(trial).append({**row, "training_iteration": number})
+
+    def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
+        """Writes the hyper-parameters once more: an exploit may have changed them."""
+        del failed
+        self._sink(trial).append_hyper_parameters(trial.params)
+        self._sinks.pop(trial.path, None)
+
+    def _sink(self, trial: TrialView) -> TensorBoardResults:
+        if trial.path not in self._sinks:
+            self._sinks[trial.path] = TensorBoardResults(Path(trial.path) / "tensorboard")
+        return self._sinks[trial.path]
+
+
+class CallbackCaller:
+    """Calls all callbacks, each with the arguments that it names.
+
+    Args:
+        callbacks: in this order.
+
+    Raises:
+        TuneError: one is no callback.
+    """
+
+    _EVENTS: Final = tuple(name for name in vars(Callback) if name.startswith("on_"))
+
+    def __init__(self, callbacks: Sequence[Any]) -> None:
+        for callback in callbacks:
+            if isinstance(callback, type) or not any(
+                hasattr(callback, name) for name in (*self._EVENTS, "setup")
+            ):
+                raise TuneError(
+                    f"callbacks holds {callback!r:.80}; expected objects of classes derived from "
+                    "tune.Callback. (Callbacks of an algorithm belong into its config: "
+                    "config.callbacks(MyCallbacks).)"
+                )
+        self._methods = {
+            name: [
+                (method, _accepted(method))
+                for callback in callbacks
+                if (method := _written(callback, name)) is not None
+            ]
+            for name in ("setup", *self._EVENTS)
+        }
+
+    def listens_to(self, name: str) -> bool:
+        """Whether anybody is told of it."""
+        return bool(self._methods[name])
+
+    def call(self, name: str, **arguments: Any) -> None:
+        """Tells all who listen.
+
+        Raises:
+            CallbackError: one raised; chained as the cause.
+        """
+        for method, accepted in self._methods[name]:
+            given = {k: v for k, v in arguments.items() if accepted is None or k in accepted}
+            try:
+                method(**given)
+            except Exception as error:
+                owner = type(getattr(method, "__self__", method)).__name__
+                raise CallbackError(f"{owner}.{name}", name, original=error) from error
+
+
+def _written(callback: Any, name: str) -> Callable[..., None] | None:
+    """The method of a callback, unless it is the one that does nothing."""
+    method: Callable[..., None] | None = getattr(callback, name, None)
+    is_default = getattr(type(callback), name, None) is getattr(Callback, name)
+    return None if is_default else method
+
+
+def _accepted(method: Callable[..., None]) -> frozenset[str] | None:
+    """The arguments that a method names; None for all."""
+    parameters = inspect.signature(method).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters)

@@ -1,0 +1,701 @@
+"""The one loop that drives an experiment: controller, lanes, journal, files, callbacks.
+
+    wait for the lanes  →  what happened  →  an event for the controller  →  a step
+    a step: rows and journal entries are written (and synced), then its actions are carried out
+
+Everything that is decided is decided by the controller; everything that runs, runs in a lane.
+Nothing is done that is not in the journal.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from callbacks.ready_made.result_files import jsonable
+from trainer.errors import JournalError, TrialError, TuneError
+from trainer.runtime.orderly_end import OrderlyEnd
+from trainer.tune.callbacks import CallbackCaller, TrialView
+from trainer.tune.checkpoint import Checkpoint, digest_of
+from trainer.tune.controller import Controller, ExperimentPlan
+from trainer.tune.events import (
+    CheckpointCommitted,
+    CheckpointRef,
+    CountRow,
+    EndExperiment,
+    EndTrial,
+    Event,
+    PauseTrial,
+    Reported,
+    StartTrial,
+    Step,
+    TimeUp,
+    TrialOver,
+    TrialStatus,
+)
+from trainer.tune.journal_entries import AmendEntry, CommittedEntry, Entry
+from trainer.tune.journal_file import JournalFile
+from trainer.tune.lanes import (
+    Happening,
+    Lane,
+    Lanes,
+    Over,
+    Repaired,
+    RowMade,
+    RowMadeAgain,
+    Save,
+    StateSaved,
+    patience_with,
+)
+from trainer.tune.output import Progress
+from trainer.tune.trainables import TrainableSpec
+from trainer.tune.trial_files import SavedCheckpoint, checkpoint_folder_name, write_json
+from trainer.tune.trial_records import ProcessSettings, TrialRecords
+
+_LOGGER = logging.getLogger(__name__)
+
+EXPERIMENT_FILE: Final = "experiment.json"
+_LOOK_EVERY_S: Final = 0.2
+_SYNC_EVERY_S: Final = 1.0
+_FINISHING_S: Final = 1.5
+_TELL_AWAITED_AFTER_S: Final = 30.0
+_ANY_RUN_AHEAD: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings:
+    """How the loop works; nothing of it is looked at by decisions.
+
+    Attributes:
+        recovery_interval_s: seconds between checkpoints that only shorten repairs; None: none.
+        trial_timeout_s: longest time without a report; None: any.
+        max_run_ahead: rows that a trial may be ahead of decisions; None: as the controller says.
+        reuses_processes: keep a lane's process for its next trial.
+        raises_first_error: raise the error of the trial that ended the experiment.
+    """
+
+    recovery_interval_s: float | None = 30.0
+    trial_timeout_s: float | None = None
+    max_run_ahead: int | None = None
+    reuses_processes: bool = False
+    raises_first_error: bool = False
+
+
+class Experiment:
+    """One experiment in one process, from its beginning or from its journal.
+
+    Life: `begin()` or `restore()`, once, then `run()`. `close()` ends what is left.
+
+    Attributes:
+        controller: what decides.
+        records: what is known of the trials' files.
+        folder: of the experiment.
+    """
+
+    def __init__(
+        self,
+        plan: ExperimentPlan,
+        spec: TrainableSpec,
+        folder: Path,
+        *,
+        processes: ProcessSettings,
+        loop: LoopSettings,
+        callbacks: CallbackCaller,
+        progress: Progress,
+    ) -> None:
+        self.controller = Controller(plan)
+        self.folder = folder
+        self.records = TrialRecords(folder, self.controller, spec, processes)
+        self._plan, self._spec, self._processes, self._loop = plan, spec, processes, loop
+        self._callbacks, self._progress = callbacks, progress
+        self._journal: JournalFile | None = None
+        self._lanes: Lanes | None = None
+        self._views: list[TrialView] = []
+        self._steps: deque[Step] = deque()
+        self._unsynced: set[int] = set()
+        self._synced_at = 0.0
+        self._iteration = 0
+        self._elapsed_before_s = 0.0
+        self._began_at = time.monotonic()
+        self._told_alone: set[int] = set()
+        self._errors: dict[int, BaseException | None] = {}
+        self._first_error: BaseException | None = None
+        self._is_writing = True
+        self._read_rows: dict[int, list[dict[str, Any]]] = {}
+        self.rows_differ = False
+
+    # ---- beginning
+
+    def begin(self, journal: JournalFile) -> None:
+        """Begins a new experiment, whose header is in the journal."""
+        self._journal = journal
+        self._steps.append(self.controller.begin())
+
+    def restore(
+        self, journal: JournalFile, entries: list[Entry], *, elapsed_s: float = 0.0
+    ) -> None:
+        """Goes on with an experiment from its journal.
+
+        Args:
+            journal: to go on with; it was read.
+            entries: what it holds for the controller.
+            elapsed_s: seconds that it ran before.
+        """
+        self._journal = journal
+        self._elapsed_before_s = elapsed_s
+        step = self._replayed(entries)
+        self.records.read(entries, may_change=True)
+        self.records.read_scores()
+        self.records.sweep()
+        self._steps.append(self._with_whole_rows(step))
+
+    def amend(self, change: AmendEntry) -> None:
+        """Changes what is still to be done, after `restore`."""
+        self._steps.append(self.controller.amend(change))
+
+    def look(self, entries: list[Entry]) -> None:
+        """Brings controller and records to where the journal ends; nothing is changed or run."""
+        self._replayed(entries)
+        self.records.read(entries, may_change=False)
+
+    def _replayed(self, entries: list[Entry]) -> Step:
+        self.records.find_folders()
+        self._read_rows = {}
+        decided = [entry for entry in entries if not is_for_repairs(entry)]
+        try:
+            step = self.controller.replay(decided, self._row_of)
+        except JournalError:
+            raise
+        except TuneError as error:
+            raise JournalError(
+                f"The journal of {self.folder} cannot be followed: {error} An entry is missing, or "
+                "code of yours decides otherwise than before. Nothing was changed."
+            ) from error
+        self._read_rows = {}
+        return step
+
+    def _row_of(self, number: int, row_number: int) -> Mapping[str, Any]:
+        if number not in self._read_rows:
+            self._read_rows[number] = list(self.records.files_of(number).rows())
+        rows = self._read_rows[number]
+        if row_number > len(rows):
+            raise TuneError(
+                f"Row {row_number} of trial {number:05d} is missing in its results.jsonl, and a "
+                "searcher, stopper or scheduler of yours must see it again. Bring the file back "
+                "from a copy."
+            )
+        return rows[row_number - 1]
+
+    def _with_whole_rows(self, step: Step) -> Step:
+        """What the journal keeps of a row is what decisions look at; callbacks get all of it."""
+        actions = []
+        for action in step.actions:
+            if isinstance(action, CountRow):
+                rows = list(self.records[action.trial].files.rows())
+                if action.row_number <= len(rows):
+                    row = rows[action.row_number - 1]
+                    action = CountRow(action.trial, action.row_number, row, action.save)
+            actions.append(action)
+        return Step(step.entries, tuple(actions))
+
+    # ---- running
+
+    def run(self) -> str:
+        """Runs until nothing is left to do; returns why it ended.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C or SIGTERM; everything that runs was saved where possible.
+            TrialError: a trial failed and `fail_fast="raise"` says so.
+            CallbackError: a callback raised.
+            JournalError: the disk refuses; nothing is lost.
+            TuneError: the experiment cannot go on as it is written.
+        """
+        self._lanes = Lanes(
+            self._plan.num_lanes,
+            self.records,
+            in_process=self._processes.in_process,
+            settings={
+                "trial_timeout_s": self._loop.trial_timeout_s,
+                "patience": patience_with(self._spec),
+                "reuses_process": self._loop.reuses_processes,
+            },
+        )
+        reason = ""
+        with OrderlyEnd(on_asked=self._tell_asked) as end:
+            try:
+                self._make_states_again(self._lanes)
+                reason = self._drive(self._lanes, end)
+            finally:
+                self._finish()
+        if self._first_error is not None and self._loop.raises_first_error:
+            raise self._first_error
+        return reason
+
+    def _drive(self, lanes: Lanes, end: OrderlyEnd) -> str:
+        self._set_run_ahead(lanes)
+        reason = ""
+        while True:
+            reason = self._carry_out_all(lanes) or reason
+            if end.was_asked:
+                self._end_in_order(lanes)
+            lanes.pump()
+            if self.controller.is_done and all(lane.is_free for lane in lanes.lanes):
+                return reason
+            self._wait(lanes)
+            self._tell_progress()
+
+    def _set_run_ahead(self, lanes: Lanes) -> None:
+        number = self._loop.max_run_ahead
+        if number is None:
+            number = self.controller.max_run_ahead
+        number = _ANY_RUN_AHEAD if number is None else number
+        if self._spec.kind == "class" or self._processes.in_process:
+            number = 0  # the state after a row is there only until the next one is begun
+        for lane in lanes.lanes:
+            lane.run_ahead(number)
+
+    def _wait(self, lanes: Lanes) -> None:
+        if not lanes.is_busy and not self._steps:
+            names = [f"{lane.number}: {lane.trial}" for lane in lanes.lanes]
+            raise TuneError(
+                f"Nothing runs, and the experiment is not over (lanes {', '.join(names)}). This "
+                "is a fault of the library; restore the experiment to go on."
+            )
+        awaited = self.controller.awaited
+        lanes.wait(_LOOK_EVERY_S, prefer=None if awaited is None else awaited[0])
+        for happening in lanes.happenings():
+            self._take(happening, lanes)
+        deadline_s = self.controller.deadline_s
+        if deadline_s is not None and self.elapsed_s > deadline_s and not self.controller.is_done:
+            self._steps.append(self.controller.take(TimeUp(self.elapsed_s)))
+        self._sync_if_due()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that the experiment has run, before a restore, too."""
+        return self._elapsed_before_s + time.monotonic() - self._began_at
+
+    # ---- what happened
+
+    def _take(self, happening: Happening, lanes: Lanes) -> None:
+        start = happening.start
+        number = start.trial
+        if isinstance(happening, RowMade):
+            self._steps.append(self.controller.take(self._reported(happening)))
+        elif isinstance(happening, RowMadeAgain):
+            self._compare(happening)
+        elif isinstance(happening, StateSaved):
+            self._commit(number, happening.row_number, happening.name, happening.digest)
+        elif isinstance(happening, Repaired):
+            _LOGGER.warning(
+                "Trial %05d: its process %s. It is started again.", number, happening.why
+            )
+            self._tell("on_trial_recover", number)
+        else:
+            self._errors[number] = happening.cause
+            event: Event = TrialOver(number, start.start_number, happening.how, happening.error)
+            self._steps.append(self.controller.take(event))
+        self._carry_out_all(lanes)
+
+    def _compare(self, happening: RowMadeAgain) -> None:
+        number, row = happening.start.trial, happening.made.row or {}
+        is_same = self.records.check_made_again(number, happening.row_number, row)
+        self.rows_differ = self.rows_differ or not is_same
+
+    def _reported(self, happening: RowMade) -> Reported:
+        made, number = happening.made, happening.start.trial
+        row = made.row or {}
+        saving: Any = "given" if made.has_checkpoint else "none"
+        if self._spec.saves:
+            saving = "possible"
+        return Reported(
+            trial=number,
+            start_number=happening.start.start_number,
+            row_number=happening.row_number,
+            row=row,
+            digest=self.records.note_made(number, happening.row_number, row),
+            saving=saving,
+            is_done=made.is_done,
+            wants_checkpoint=made.wants_checkpoint,
+        )
+
+    # ---- steps
+
+    def _carry_out_all(self, lanes: Lanes) -> str:
+        reason = ""
+        while self._steps:
+            step = self._steps.popleft()
+            self._write(step)
+            if step.actions:
+                self._iteration += 1
+                self._tell_all("on_step_begin")
+            for action in step.actions:
+                reason = self._carry_out(action, lanes) or reason
+            if step.actions:
+                self._tell_all("on_step_end")
+        return reason
+
+    def _write(self, step: Step) -> None:
+        assert self._journal is not None  # noqa: S101 - `begin` or `restore` came first
+        for action in step.actions:
+            if isinstance(action, CountRow):
+                self.records.write_row(action.trial, action.row_number, action.row)
+                self._unsynced.add(action.trial)
+            elif isinstance(action, StartTrial) and action.row_number == 0:
+                self.records.reset(action.trial)
+        try:
+            self._journal.append([jsonable_entry(entry) for entry in step.entries])
+            if any(entry.must_sync for entry in step.entries):
+                self._sync()
+        except BaseException:
+            self._is_writing = False
+            raise
+
+    def _sync(self) -> None:
+        assert self._journal is not None  # noqa: S101
+        for number in self._unsynced:
+            self.records[number].files.sync_rows()
+        self._unsynced.clear()
+        self._journal.sync()
+        self._synced_at = time.monotonic()
+
+    def _sync_if_due(self) -> None:
+        if self._unsynced and time.monotonic() - self._synced_at >= _SYNC_EVERY_S:
+            self._sync()
+
+    def _carry_out(self, action: Any, lanes: Lanes) -> str:
+        if isinstance(action, StartTrial):
+            self._start(action, lanes)
+        elif isinstance(action, CountRow):
+            self._count(action, lanes)
+        elif isinstance(action, PauseTrial):
+            self._save_state(action.trial, action.row_number, lanes)
+            self._end_in_lane(action.trial, lanes)
+            self._write_facts(action.trial)
+        elif isinstance(action, EndTrial):
+            self._end(action, lanes)
+        elif isinstance(action, EndExperiment):
+            if action.is_failure:
+                for lane in lanes.lanes:
+                    lane.kill()
+            return action.reason
+        return ""
+
+    def _start(self, start: StartTrial, lanes: Lanes) -> None:
+        trial = self.controller.trials[start.trial]
+        if trial.cpus > self._plan.cpus and start.trial not in self._told_alone:
+            if not self._told_alone:
+                _LOGGER.warning(
+                    "Trial %s asks for %g CPUs, and there are %g: such trials run alone.",
+                    trial.trial_id,
+                    trial.cpus,
+                    self._plan.cpus,
+                )
+            self._told_alone.add(start.trial)
+        saves = [
+            self._save_order(ref.trial, ref.row_number)
+            for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.row_number)
+            if ref.trial == start.trial
+            and ref.row_number <= start.row_number
+            and start.base_row < ref.row_number
+            and not self._is_at_work_on(ref, lanes)
+        ]
+        lanes[start.lane].begin(start, saves=saves)
+        self._write_facts(start.trial)
+        name = "on_trial_start" if start.cause == "new" else "on_trial_restore"
+        self._tell(name, start.trial)
+
+    def _is_at_work_on(self, ref: CheckpointRef, lanes: Lanes) -> bool:
+        return any(lane.is_saving(ref.trial, ref.row_number) for lane in lanes.lanes)
+
+    def _count(self, action: CountRow, lanes: Lanes) -> None:
+        number, row_number = action.trial, action.row_number
+        record = self.records[number]
+        lane = lanes.of_trial(number)
+        if lane is not None:
+            lane.count(row_number)
+        if action.save:
+            self.records.note_score(number, row_number, action.row)
+            self._save_state(number, row_number, lanes)
+        else:
+            record.files.forget_pending(row_number)
+            self._save_for_repairs(number, row_number, lane)
+        self._tell("on_trial_result", number, result=dict(action.row))
+        self._progress.row(self.controller, number)
+
+    def _save_for_repairs(self, number: int, row_number: int, lane: Lane | None) -> None:
+        interval_s = self._loop.recovery_interval_s
+        record = self.records[number]
+        now = time.monotonic()
+        if record.last_saved_at == 0.0:
+            record.last_saved_at = now
+        if lane is None or interval_s is None or not self._spec.saves:
+            return
+        if now - record.last_saved_at >= interval_s and lane.is_resting:
+            lane.save(self._save_order(number, row_number, is_recovery=True))
+
+    def _save_order(self, number: int, row_number: int, *, is_recovery: bool = False) -> Save:
+        name = checkpoint_folder_name(row_number, is_recovery=is_recovery)
+        return Save(row_number, name, self.records[number].files.pending(row_number))
+
+    def _save_state(self, number: int, row_number: int, lanes: Lanes) -> None:
+        """Commits the state of a row: what was reported with it, or what the process saves."""
+        ref = CheckpointRef(number, row_number)
+        if ref not in self.controller.unfinished_saves or self._is_at_work_on(ref, lanes):
+            return
+        if self._adopt(ref):
+            return
+        lane = lanes.of_trial(number)
+        if lane is not None and lane.holds(number):
+            lane.save(self._save_order(number, row_number))
+
+    def _adopt(self, ref: CheckpointRef) -> bool:
+        """Commits a checkpoint that is whole on the disk; returns whether there is one."""
+        files = self.records[ref.trial].files
+        name = checkpoint_folder_name(ref.row_number)
+        found = digest_of(files.pending(ref.row_number))
+        if found is None and (found := digest_of(files.checkpoint(name))) is None:
+            return False
+        self._commit(ref.trial, ref.row_number, name, found)
+        return True
+
+    def _commit(self, number: int, row_number: int, name: str, digest: str) -> None:
+        record = self.records[number]
+        if record.files.pending(row_number).is_dir():
+            record.files.commit(row_number, name)
+        saved = SavedCheckpoint(row_number, name, digest)
+        self.records.add(number, saved)
+        if saved.is_recovery:  # when it is taken follows the clock: decisions know nothing of it
+            entry = CommittedEntry(number, row_number, name, digest)
+            self._write(Step((entry,), ()))
+        else:
+            event = CheckpointCommitted(CheckpointRef(number, row_number), name, digest)
+            step = self.controller.take(event)
+            self._write(step)
+            self._steps.append(Step((), step.actions))
+        self.records.remove_unneeded(number)
+        if not saved.is_recovery:
+            self._tell("on_trial_save", number)
+            if self._callbacks.listens_to("on_checkpoint"):
+                checkpoint = Checkpoint(record.files.checkpoint(name))
+                self._tell("on_checkpoint", number, checkpoint=checkpoint)
+
+    def _end_in_lane(self, number: int, lanes: Lanes) -> None:
+        for lane in lanes.lanes:
+            lane.end(number)
+
+    def _end(self, action: EndTrial, lanes: Lanes) -> None:
+        number = action.trial
+        if action.save:
+            self._save_state(number, action.row_number, lanes)
+        self._end_in_lane(number, lanes)
+        trial = self.controller.trials[number]
+        record = self.records[number]
+        record.digests.clear()
+        self._write_facts(number)
+        has_failed = action.status is TrialStatus.ERROR
+        if has_failed:
+            record.files.write_error(trial.error or action.reason)
+            if self._first_error is None:
+                self._first_error = self._errors.get(number) or TrialError(trial.error or "")
+        self._errors.pop(number, None)
+        self._tell("on_trial_error" if has_failed else "on_trial_complete", number)
+        self._progress.ended(self.controller, number)
+
+    def _write_facts(self, number: int) -> None:
+        trial, record = self.controller.trials[number], self.records[number]
+        record.files.create()
+        record.files.write_facts(
+            {
+                "number": number,
+                "name": record.name,
+                "params": trial.params,
+                "config": printable_config(self.controller.config_of(number)),
+                "seed": trial.seed,
+                "status": trial.status.value,
+                "stop_reason": trial.stop_reason,
+                "error": trial.error,
+                "num_failures": trial.num_failures,
+                "exploits": [
+                    {
+                        "row": clone.row_number,
+                        "donor": clone.source.trial,
+                        "donor_row": clone.source.row_number,
+                        "changes": dict(clone.changes),
+                    }
+                    for clone in trial.clones
+                ],
+            }
+        )
+
+    # ---- after a restore
+
+    def _make_states_again(self, lanes: Lanes) -> None:
+        """Commits what decisions asked for and a kill prevented, of trials that hold no lane."""
+        for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.trial):
+            if self._adopt(ref):
+                continue
+            trial = self.controller.trials[ref.trial]
+            if trial.lane is not None and self._is_past_of(ref):
+                continue  # made again when its process is started
+            if not self._spec.saves:
+                _LOGGER.warning(
+                    "The checkpoint of trial %05d after report %d is gone and cannot be made again "
+                    "by a function that is over.",
+                    ref.trial,
+                    ref.row_number,
+                )
+                continue
+            self._make_state_again(ref, lanes)
+
+    def _make_state_again(self, ref: CheckpointRef, lanes: Lanes) -> None:
+        """Before anything else runs, so that the first lane is free."""
+        lane = lanes[0]
+        order = self._save_order(ref.trial, ref.row_number)
+        lane.begin(self.controller.start_for(ref), saves=[order], then_end=True)
+        while True:
+            lane.pump()
+            if lane.is_free:
+                return
+            lanes.wait(_LOOK_EVERY_S)
+            for happening in lanes.happenings():
+                if isinstance(happening, Over):
+                    raise TrialError(
+                        f"The state of trial {ref.trial:05d} after report {ref.row_number} could "
+                        f"not be made again: {happening.error}"
+                    )
+                if isinstance(happening, StateSaved):
+                    row_number, name = happening.row_number, happening.name
+                    self._commit(ref.trial, row_number, name, happening.digest)
+                elif isinstance(happening, RowMadeAgain):
+                    self._compare(happening)
+
+    def _is_past_of(self, ref: CheckpointRef) -> bool:
+        clones = self.controller.trials[ref.trial].clones
+        return not clones or clones[-1].row_number < ref.row_number
+
+    # ---- the end
+
+    def _tell_asked(self) -> None:
+        self._progress.say("Ending in order; Ctrl-C again ends at once.")
+
+    def _end_in_order(self, lanes: Lanes) -> None:
+        """Ctrl-C: what is nearly done is taken, what rests is saved; nothing new is begun.
+
+        Raises:
+            KeyboardInterrupt: always.
+        """
+        until = time.monotonic() + _FINISHING_S
+        while time.monotonic() < until:
+            for lane in lanes.lanes:
+                self._save_at_rest(lane)
+            lanes.pump(may_make_rows=False)
+            if not any(lane.has_asked for lane in lanes.lanes):
+                break
+            lanes.wait(min(_LOOK_EVERY_S, max(0.0, until - time.monotonic())))
+            for happening in lanes.happenings():
+                self._take(happening, lanes)
+        raise KeyboardInterrupt(
+            f"The experiment was ended in order. Go on with tune.Tuner.restore({str(self.folder)!r}"
+            ", trainable).fit()"
+        )
+
+    def _save_at_rest(self, lane: Lane) -> None:
+        trial, row_number = lane.trial, lane.counted
+        if trial is None or not (lane.is_resting and self._spec.saves and row_number):
+            return
+        if all(saved.row_number != row_number for saved in self.records[trial].saved):
+            lane.save(self._save_order(trial, row_number, is_recovery=True))
+
+    def _finish(self) -> None:
+        lanes, self._lanes = self._lanes, None
+        try:
+            if lanes is not None:
+                lanes.stop()
+            if self._is_writing and self._journal is not None:
+                self._sync()
+                self.write_summary()
+        finally:
+            if self._journal is not None:
+                self._journal.close()
+            self._progress.end(self.controller, elapsed_s=self.elapsed_s)
+        self._tell_all("on_experiment_end")
+
+    def write_summary(self) -> None:
+        """Adds to `experiment.json` how far the experiment is, for people."""
+        statuses = [trial.status.value for trial in self.controller.trials]
+        counts = {status: statuses.count(status) for status in sorted(set(statuses))}
+        facts = {"elapsed_s": self.elapsed_s, "trials": counts}
+        update_experiment_file(self.folder, facts)
+
+    # ---- telling
+
+    def views(self) -> list[TrialView]:
+        """What callbacks see of all trials."""
+        for trial in self.controller.trials[len(self._views) :]:
+            number, record = trial.number, self.records[trial.number]
+            self._views.append(
+                TrialView(
+                    trial,
+                    config=functools.partial(self.controller.config_of, number),
+                    path=record.files.path,
+                    name=record.name,
+                    newest=functools.partial(self.records.newest_path, number),
+                )
+            )
+        return self._views
+
+    def _tell(self, name: str, number: int, **more: Any) -> None:
+        if self._callbacks.listens_to(name):
+            views = self.views()
+            self._callbacks.call(
+                name, iteration=self._iteration, trials=views, trial=views[number], **more
+            )
+
+    def _tell_all(self, name: str) -> None:
+        if self._callbacks.listens_to(name):
+            self._callbacks.call(name, iteration=self._iteration, trials=self.views())
+
+    def _tell_progress(self) -> None:
+        self._progress.show(self.controller, elapsed_s=self.elapsed_s)
+        awaited = self.controller.awaited
+        if awaited is not None:
+            self._progress.awaits(awaited, after_s=_TELL_AWAITED_AFTER_S)
+
+
+def is_for_repairs(entry: Entry) -> bool:
+    """Whether it is a checkpoint that only shortens repairs."""
+    return isinstance(entry, CommittedEntry) and not entry.name.isdecimal()
+
+
+def jsonable_entry(entry: Entry) -> dict[str, Any]:
+    """An entry as the journal holds it."""
+    return entry.to_plain()
+
+
+def printable_config(config: Any) -> Any:
+    """A config as JSON for people: what JSON lacks becomes text."""
+    if hasattr(config, "given_settings"):
+        config = config.given_settings()
+    return jsonable(config)
+
+
+def update_experiment_file(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Changes entries of `experiment.json`, which decides nothing."""
+    write_json(folder / EXPERIMENT_FILE, {**read_experiment_file(folder), **facts})
+
+
+def read_experiment_file(folder: Path) -> dict[str, Any]:
+    """What `experiment.json` says; empty if it is not there or damaged."""
+    try:
+        found = json.loads((folder / EXPERIMENT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,220 @@
+"""The journal's content: what an experiment is rebuilt from, as plain data.
+
+There are *causes*, which the controller is fed again when an experiment is restored (`ReportEntry`,
+`OverEntry`, `CommittedEntry`, `TimeEntry`, `AmendEntry`), and *consequences*, which it works out
+again and which are compared with what was recorded (`SuggestEntry`, `StartEntry`, `DecideEntry`,
+`EndEntry`). Where the two differ, the recorded one wins.
+
+`to_plain()` gives a dict of numbers, strings, lists and dicts for one line of JSON, and
+`entry_from_plain()` reads it. Lengths, checksums and files are the business of the one that writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from trainer.errors import JournalError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry; `kind` is its name in the journal, `must_sync` whether it is synced at once."""
+
+    kind: ClassVar[str] = ""
+    must_sync: ClassVar[bool] = True
+    is_cause: ClassVar[bool] = False
+
+    def to_plain(self) -> dict[str, Any]:
+        """The entry as plain data, its kind under "event"; defaults are left out."""
+        plain: dict[str, Any] = {"event": self.kind}
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            default = each.default
+            if each.default_factory is not dataclasses.MISSING:
+                default = each.default_factory()
+            if default is dataclasses.MISSING or value != default:
+                plain[each.name] = value
+        return plain
+
+
+@dataclass(frozen=True)
+class SuggestEntry(Entry):
+    """Trial `trial` exists; `params` as `SearchSpace.encode()` gives them."""
+
+    trial: int
+    params: Mapping[str, Any]
+    cpus: float = 1.0
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    kind: ClassVar[str] = "suggest"
+
+
+@dataclass(frozen=True)
+class StartEntry(Entry):
+    """A trial took a lane. With cause "repaired" it is a note for people and no event."""
+
+    trial: int
+    lane: int
+    turn: int
+    cause: Literal["new", "resumed", "retry", "clone", "repaired"]
+    kind: ClassVar[str] = "start"
+    must_sync: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class ReportEntry(Entry):
+    """A row was decided on; `view` holds the entries of the row that decisions look at."""
+
+    trial: int
+    row_number: int
+    view: Mapping[str, Any]
+    digest: str = ""
+    saving: Literal["none", "possible", "given"] = "possible"
+    is_done: bool = False
+    wants_checkpoint: bool = False
+    kind: ClassVar[str] = "report"
+    must_sync: ClassVar[bool] = False
+    is_cause: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class OverEntry(Entry):
+    """A trial ended by itself, after its last row."""
+
+    trial: int
+    how: Literal["returned", "failed", "lost"]
+    error: str | None = None
+    kind: ClassVar[str] = "over"
+    is_cause: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class DecideEntry(Entry):
+    """A decision other than to continue.
+
+    Attributes:
+        trial: the trial that it is about; -1 for the whole experiment.
+        action: "stop", "pause", "resume", "clone", "retry" or "stop-all".
+        reason: in words.
+        by: who decided: "trial": the row said `done`, or the function returned; "criterion": a stop
+            criterion; "scheduler"; "experiment": the end of all, or a limit of failures.
+        is_early: the trial was not allowed to come to its end; searchers learn of it.
+        donor: trial whose checkpoint a clone goes on from.
+        donor_row: the row of that checkpoint.
+        params: encoded params of the clone, all of them.
+        moment: what it was decided upon: "row", "over", "no-more", "idle", "end 00003" …
+        num_more: decisions of the same moment that follow.
+    """
+
+    trial: int
+    action: Literal["stop", "pause", "resume", "clone", "retry", "stop-all"]
+    reason: str = ""
+    by: Literal["trial", "criterion", "scheduler", "experiment"] = "scheduler"
+    is_early: bool = False
+    donor: int | None = None
+    donor_row: int | None = None
+    params: Mapping[str, Any] | None = None
+    moment: str = ""
+    num_more: int = 0
+    kind: ClassVar[str] = "decide"
+
+
+@dataclass(frozen=True)
+class CommittedEntry(Entry):
+    """A checkpoint is complete on disk."""
+
+    trial: int
+    row_number: int
+    name: str
+    digest: str = ""
+    kind: ClassVar[str] = "checkpoint"
+    is_cause: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class EndEntry(Entry):
+    """A trial is over."""
+
+    trial: int
+    status: Literal["TERMINATED", "ERROR"]
+    reason: str
+    error: str | None = None
+    kind: ClassVar[str] = "end"
+
+
+@dataclass(frozen=True)
+class TimeEntry(Entry):
+    """The time budget was used up."""
+
+    elapsed_s: float
+    kind: ClassVar[str] = "time"
+    is_cause: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class AmendEntry(Entry):
+    """What `restore` changed; see `Amendment` in `controller.py`.
+
+    Attributes:
+        num_samples: the new number of samples; None: unchanged.
+        has_new_stop: the stop criteria were replaced.
+        resumed: trials that go on from their newest checkpoint.
+        restarted: trials that begin anew.
+    """
+
+    num_samples: int | None = None
+    has_new_stop: bool = False
+    resumed: tuple[int, ...] = ()
+    restarted: tuple[int, ...] = ()
+    kind: ClassVar[str] = "amend"
+    is_cause: ClassVar[bool] = True
+
+
+_KINDS: Mapping[str, type[Entry]] = {
+    each.kind: each
+    for each in (
+        SuggestEntry,
+        StartEntry,
+        ReportEntry,
+        OverEntry,
+        DecideEntry,
+        CommittedEntry,
+        EndEntry,
+        TimeEntry,
+        AmendEntry,
+    )
+}
+
+
+def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
+    """Reads what `Entry.to_plain()` gave.
+
+    Raises:
+        JournalError: the kind is unknown, or fields are missing or unknown.
+    """
+    fields = dict(plain)
+    name = fields.pop("event", None)
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise JournalError(
+            f"The journal has an event {name!r}, which this version does not know; expected one "
+            f"of {', '.join(_KINDS)}. It was written by a newer version: restore with that one."
+        )
+    known = {each.name for each in dataclasses.fields(kind)}
+    try:
+        if unknown := set(fields) - known:
+            raise TypeError(f"unknown fields {sorted(unknown)}")
+        entry = kind(**fields)
+    except TypeError as error:
+        raise JournalError(
+            f"The journal has an event {name!r} that cannot be read: {error}. It is damaged or was "
+            "written by another version; restore with the version that wrote it."
+        ) from error
+    tuples = {
+        each.name: tuple(getattr(entry, each.name))
+        for each in dataclasses.fields(kind)
+        if isinstance(getattr(entry, each.name), list)
+    }
+    return dataclasses.replace(entry, **tuples) if tuples else entry

@@ -1,0 +1,172 @@
+"""The journal as a file: one writer, whole lines, a checksum in each, a torn end forgiven.
+
+    {"length": 57, "crc32": "89abcdef", "entry": {"event": "report", …}}
+
+Length and CRC-32 are of the entry's text. A last line that is not whole was being written when the
+process or the machine stopped: nothing had been done about it, so it is dropped. Damage before the
+last line is an error that names the line; nothing is guessed and nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from checkpoints import FileSystem
+from trainer.errors import JournalError
+
+_LOGGER = logging.getLogger(__name__)
+
+JOURNAL_FILE: Final = "journal.jsonl"
+_LINE: Final = re.compile(rb'\{"length": (\d+), "crc32": "([0-9a-f]{8})", "entry": (.*)\}\n?', re.S)
+_ADVICE: Final = (
+    "Nothing was changed. Bring the file back from a copy, or begin a new experiment under another "
+    "name; the trials' results and checkpoints are whole and can be read one by one."
+)
+
+
+class JournalFile:
+    """The journal of one experiment, open for appending.
+
+    Life: `read()` once, which drops a torn end; then `append()`, and `sync()` before anything is
+    done that follows from what was appended.
+
+    Args:
+        path: the file; made by the first `append`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._is_synced = True
+
+    def read(self) -> list[dict[str, Any]]:
+        """All entries; a torn last line is cut off the file.
+
+        Raises:
+            JournalError: a line before the last is damaged; the file cannot be read.
+        """
+        entries, size = read_journal(self._path)
+        if self._path.exists() and size < self._path.stat().st_size:
+            os.truncate(self._path, size)
+        return entries
+
+    def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Writes entries behind all others, or nothing of them.
+
+        Raises:
+            JournalError: the disk is full, or the file cannot be written.
+        """
+        data = b"".join(line_of(entry) for entry in entries)
+        if not data:
+            return
+        try:
+            descriptor = self._open()
+            before = os.lseek(descriptor, 0, os.SEEK_END)
+            try:
+                _write_all(descriptor, data)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, before)
+                raise
+        except OSError as error:
+            raise self._refused(error) from error
+        self._is_synced = False
+
+    def sync(self) -> None:
+        """Waits until what was appended is on the disk.
+
+        Raises:
+            JournalError: the disk refuses.
+        """
+        if self._is_synced or self._descriptor is None:
+            return
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._refused(error) from error
+        self._is_synced = True
+
+    def close(self) -> None:
+        """Closes the file. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            is_new = not self._path.exists()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(self._path, flags, 0o644)
+            if is_new:
+                FileSystem().sync_directory(self._path.parent)
+        return self._descriptor
+
+    def _refused(self, error: OSError) -> JournalError:
+        return JournalError(
+            f"The journal {self._path} cannot be written: {error}. What is not in it is not done, "
+            "so the experiment stops here; nothing that was decided is lost. Make room or "
+            "permissions for it, then go on with tune.Tuner.restore()."
+        )
+
+
+def line_of(entry: Mapping[str, Any]) -> bytes:
+    """The line of an entry."""
+    text = json.dumps(entry).encode()
+    return b'{"length": %d, "crc32": "%08x", "entry": %s}\n' % (len(text), zlib.crc32(text), text)
+
+
+def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """All whole entries of a journal, and the bytes that they take; nothing is changed.
+
+    Raises:
+        JournalError: a line before the last is damaged; the file cannot be read.
+    """
+    try:
+        data = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise JournalError(f"The journal {path} cannot be read: {error}. {_ADVICE}") from error
+    lines = data.splitlines(keepends=True)
+    entries, size = [], 0
+    for number, line in enumerate(lines, start=1):
+        entry = _entry_of(line)
+        if entry is None:
+            if number < len(lines):
+                raise JournalError(
+                    f"Line {number} of the journal {path} is damaged: its checksum does not fit. "
+                    f"{_ADVICE}"
+                )
+            _LOGGER.warning(
+                "The last line of the journal %s was not written to its end, as happens when a "
+                "process is killed. It is dropped: nothing had followed from it.",
+                path,
+            )
+            break
+        entries.append(entry)
+        size += len(line)
+    return entries, size
+
+
+def _entry_of(line: bytes) -> dict[str, Any] | None:
+    """The entry of a whole line; None if it is not as it was written."""
+    found = _LINE.fullmatch(line)
+    if found is None or not line.endswith(b"\n"):
+        return None
+    length, checksum, text = found.groups()
+    if len(text) != int(length) or zlib.crc32(text) != int(checksum, 16):
+        return None
+    entry: dict[str, Any] = json.loads(text)
+    return entry
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

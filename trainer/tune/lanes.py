@@ -1,0 +1,725 @@
+"""Lanes: where trials run. Each does what it is told, one thing after the other, and is repaired.
+
+    lane.begin(start)       start a trial's process        -> Started, then a RowMade per row …
+    lane.count(row)         so many rows are decided       -> further rows are made
+    lane.save(row, name)    the state of that row          -> StateSaved
+    lane.end()              stop the trial, free the lane
+
+What a lane has to tell comes as *happenings*, in order. A process that dies is started again from
+the newest checkpoint that counts; the rows that it makes again are compared and dropped, and what
+it was told to do is done then. Only a process that dies again and again in one place is given up.
+Nothing here decides about trials.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+
+from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
+from trainer.runtime.restart_policy import RestartPolicy
+from trainer.runtime.worker_pool import WorkerPool
+from trainer.runtime.worker_slot import WorkerSlot
+from trainer.tune.events import StartTrial
+from trainer.tune.trainables import TrainableSpec
+from trainer.tune.trial_files import checkpoint_folder_name
+from trainer.tune.trial_servant import STOP_GRACE_S, Made, TrialBootstrap, TrialServant
+
+_LOGGER = logging.getLogger(__name__)
+
+_CLOSE_GRACE_S: Final = 1.0
+_TRIES_TO_START: Final = 3
+_STALLS: Final = 3
+_PRELOADED: Final = ("trainer.tune.trial_servant", "trainer.algorithms.algorithm")
+
+
+# ---- what a lane tells
+
+
+@dataclass(frozen=True)
+class RowMade:
+    """A trial made a row that it had not made before."""
+
+    start: StartTrial
+    row_number: int
+    made: Made
+
+
+@dataclass(frozen=True)
+class RowMadeAgain:
+    """After a repair: to be compared with what counts, and dropped."""
+
+    start: StartTrial
+    row_number: int
+    made: Made
+
+
+@dataclass(frozen=True)
+class Over:
+    """A trial ended by itself."""
+
+    start: StartTrial
+    how: Literal["returned", "failed", "lost"]
+    error: str | None = None
+    cause: BaseException | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class StateSaved:
+    """The state of a row is complete on the disk, in its pending folder."""
+
+    start: StartTrial
+    row_number: int
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A trial's process was lost and is started again."""
+
+    start: StartTrial
+    why: str
+
+
+Happening = RowMade | RowMadeAgain | Over | StateSaved | Repaired
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a process begins.
+
+    Attributes:
+        checkpoint: the folder; None is the beginning.
+        row_number: rows made by then.
+        is_clone: it is another trial's checkpoint.
+    """
+
+    checkpoint: Path | None
+    row_number: int
+    is_clone: bool = False
+
+
+class Bootstraps(Protocol):
+    """What a lane must know to start a process; the experiment answers."""
+
+    def is_ready(self, start: StartTrial) -> bool:
+        """Whether the checkpoint that it begins with is committed."""
+
+    def origin(self, start: StartTrial, *, at_most: int) -> Origin:
+        """Where it begins: the newest state of at most so many rows."""
+
+    def boot(self, start: StartTrial, origin: Origin) -> TrialBootstrap:
+        """What makes the process."""
+
+    def packed(self, boot: TrialBootstrap) -> bytes:
+        """The same as bytes."""
+
+
+class LocalPlace:
+    """Stands for a worker process in this process: calls run when they are looked at.
+
+    The global generators are exchanged with the trial's, so that trials cannot disturb each other
+    or the caller.
+    """
+
+    def __init__(self) -> None:
+        self.servant: TrialServant | None = None
+        self.call: Callable[[], Any] | None = None
+        self._generators: tuple[Any, Any] | None = None
+
+    pid = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a trial."""
+        return self.servant is not None or self.call is not None
+
+    def begin(self, boot: TrialBootstrap) -> None:
+        """Makes the trial when it is looked at."""
+
+        def make() -> dict[str, Any]:
+            self.servant = boot(None)
+            return self.servant.report()
+
+        self.servant, self.call, self._generators = None, make, None
+
+    def submit(
+        self,
+        method: str,
+        arguments: Sequence[object],
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+    ) -> None:
+        """Calls a method of the servant when it is looked at."""
+        del stall_limit_s, limited_by
+        self.call = lambda: getattr(self.servant, method)(*arguments)
+
+    def take(self) -> Outcome:
+        """Makes the call now; returns how it ended."""
+        call, self.call = self.call, None
+        assert call is not None  # noqa: S101 - the lane takes only what it asked
+        before = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
+        try:
+            if self._generators is not None:
+                random.setstate(self._generators[0])
+                np.random.set_state(self._generators[1])  # noqa: NPY002
+            return Success(call())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - of the user's code; told as one
+            return Failed(describe_failure(error, _context_of(self.servant)))
+        finally:
+            self._generators = random.getstate(), np.random.get_state()  # noqa: NPY002
+            random.setstate(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+
+    def tell_to_end(self) -> None:
+        """Nothing is under way between two looks: a row that was asked for is not begun."""
+        if self.servant is not None:
+            self.call = lambda: Made(row=None)
+
+    def stop(self, grace_s: float) -> None:
+        """Ends the trial."""
+        del grace_s
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the trial, which cannot be forced here."""
+        self.call = None
+        servant, self.servant = self.servant, None
+        if servant is not None and not servant.stop():
+            _LOGGER.warning(
+                "A function trainable went on for %g s after it was stopped; its thread is left "
+                "alone. In processes of their own such functions are ended.",
+                STOP_GRACE_S,
+            )
+
+
+def _context_of(servant: TrialServant | None) -> dict[str, Any]:
+    return {} if servant is None else servant.failure_context()
+
+
+# ---- deaths
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How many deaths without a new row a trial survives.
+
+    A kill from outside does not hit the same place; code that crashes does.
+
+    Attributes:
+        crashes: deaths that its own code may have caused.
+        kills: SIGKILL and SIGTERM that the kernel did not send for lack of memory.
+    """
+
+    crashes: int = 3
+    kills: int = 10
+
+
+def patience_with(spec: TrainableSpec) -> Patience:
+    """How many deaths trials survive: an algorithm is exact however often it is killed."""
+    if spec.algorithm is not None:
+        return Patience(crashes=3, kills=100)
+    return Patience(crashes=10 if spec.kind == "function" else 3, kills=10)
+
+
+class Deaths:
+    """Decides when a process that dies again and again is given up. Pure.
+
+    Args:
+        patience: how many deaths are too many.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._num_crashes = self._num_kills = self._num_stalls = 0
+
+    def row_made(self) -> None:
+        """There was progress."""
+        self._num_crashes = self._num_kills = self._num_stalls = 0
+
+    def add(self, lost: Lost, *, row_number: int, was_starting: bool) -> str:
+        """Notes a death; returns why it is the last, or "".
+
+        Args:
+            lost: how it ended.
+            row_number: the row that was being made.
+            was_starting: before there was anything to make rows.
+        """
+        is_stall = lost.stalled_s is not None
+        self._num_stalls += is_stall
+        self._num_kills += lost.was_killed
+        self._num_crashes += not (is_stall or lost.was_killed)
+        where = "while the trial was set up" if was_starting else f"at report {row_number}"
+        most_crashes = _TRIES_TO_START if was_starting else self._patience.crashes
+        if self._num_stalls >= _STALLS:
+            return f"its process hung {self._num_stalls} times {where}: {lost.describe()}"
+        if self._num_crashes >= most_crashes:
+            return f"its process died {self._num_crashes} times {where}: {lost.describe()}"
+        if self._num_kills >= self._patience.kills:
+            return f"its process died {self._num_kills} times {where}: {lost.describe()}"
+        return ""
+
+    def back_off_s(self) -> float:
+        """Seconds to wait before the next start: none at first, then growing."""
+        num_deaths = self._num_crashes + self._num_kills + self._num_stalls
+        return RestartPolicy().back_off_s(num_deaths)
+
+
+# ---- one lane
+
+
+@dataclass(frozen=True)
+class Save:
+    """The state of a row that is to be saved.
+
+    Attributes:
+        row_number: of the row.
+        name: of the checkpoint that it will be.
+        folder: where its files go.
+    """
+
+    row_number: int
+    name: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    start: StartTrial
+    saves: tuple[Save, ...]
+    then_end: bool
+
+
+@dataclass
+class _Running:
+    """A trial in its lane.
+
+    Attributes:
+        start: what it was started with.
+        made: rows that the process has made.
+        told: rows that were told as new; what is made up to here is made again.
+        counted: rows that were decided.
+        is_over: nothing more is made.
+    """
+
+    start: StartTrial
+    made: int
+    told: int
+    counted: int
+    is_over: bool = False
+
+
+class Lane:
+    """One place for one trial at a time.
+
+    Attributes:
+        number: of the lane.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        place: WorkerSlot | LocalPlace,
+        bootstraps: Bootstraps,
+        happenings: deque[Happening],
+        *,
+        trial_timeout_s: float | None = None,
+        patience: Patience = Patience(),
+        reuses_process: bool = False,
+    ) -> None:
+        self.number = number
+        self.place = place
+        self._bootstraps = bootstraps
+        self._happenings = happenings
+        self._timeout_s = trial_timeout_s
+        self._patience = patience
+        self._reuses_process = reuses_process
+        self._run_ahead = 0
+        self._running: _Running | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._saves: deque[Save] = deque()
+        self._asked: Literal["", "start", "row", "save", "stop"] = ""
+        self._must_end_by: float | None = None
+        self._is_ending = False
+        self._restart_at: float | None = None
+        self._deaths = Deaths(patience)
+
+    # ---- what it is told
+
+    def begin(
+        self, start: StartTrial, *, saves: Sequence[Save] = (), then_end: bool = False
+    ) -> None:
+        """Starts a trial as soon as the one before is gone.
+
+        Args:
+            start: what to start.
+            saves: states to be saved when its rows have been made again.
+            then_end: it is started for them alone.
+        """
+        self._waiting.append(_Waiting(start, tuple(saves), then_end))
+        if self._running is not None:
+            self._is_ending = True
+
+    def run_ahead(self, number: int) -> None:
+        """From now on, so many rows may be made that are not decided."""
+        self._run_ahead = number
+
+    def count(self, row_number: int) -> None:
+        """So many rows of the trial are decided."""
+        if self._running is not None:
+            self._running.counted = max(self._running.counted, row_number)
+
+    def save(self, save: Save) -> None:
+        """Saves the state of a row, before anything further is made; once per row."""
+        others = [entry for entry in self._saves if entry.row_number != save.row_number]
+        self._saves = deque([*others, save])
+
+    def end(self, trial: int) -> None:
+        """Ends a trial when everything is saved that is to be."""
+        running = self._running
+        if running is None or running.start.trial != trial or self._is_ending:
+            waiting = [entry for entry in self._waiting if entry.start.trial != trial]
+            self._waiting = deque(waiting)
+            return
+        self._is_ending = True
+        if self._asked in ("row", "start") and not self._saves:
+            self._must_end_by = time.monotonic() + STOP_GRACE_S
+            self.place.tell_to_end()
+
+    def kill(self) -> None:
+        """Ends the process at once and forgets everything."""
+        self.place.kill()
+        self._forget()
+        self._waiting.clear()
+
+    # ---- what it is doing
+
+    @property
+    def trial(self) -> int | None:
+        """The trial that runs or is about to; None if the lane is free."""
+        if self._running is not None:
+            return self._running.start.trial
+        return self._waiting[0].start.trial if self._waiting else None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is no trial."""
+        return self._running is None and not self._waiting
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether an answer is awaited."""
+        return bool(self._asked)
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether all that was made is decided, so that a state saved now counts."""
+        running = self._running
+        return (
+            running is not None
+            and not (self._asked or self._saves or self._is_ending or running.is_over)
+            and self._restart_at is None
+            and running.made == running.counted
+        )
+
+    def holds(self, trial: int) -> bool:
+        """Whether this trial runs here and does not end."""
+        running = self._running
+        return running is not None and running.start.trial == trial and not self._is_ending
+
+    def is_saving(self, trial: int, row_number: int) -> bool:
+        """Whether the state of that row is to be saved here already, to be kept."""
+        running = self._running
+        saves = list(self._saves) if running is not None and running.start.trial == trial else []
+        for waiting in self._waiting:
+            saves += waiting.saves if waiting.start.trial == trial else ()
+        name = checkpoint_folder_name(row_number)
+        return any(save.name == name for save in saves)
+
+    @property
+    def counted(self) -> int:
+        """Rows of the running trial that are decided."""
+        return 0 if self._running is None else self._running.counted
+
+    def next_moment(self) -> float | None:
+        """When it wants to be pumped again, by the monotonic clock; None: when it is told so."""
+        moments = [at for at in (self._must_end_by, self._restart_at) if at is not None]
+        return min(moments, default=None)
+
+    # ---- going on
+
+    def pump(self, *, may_make_rows: bool = True) -> None:
+        """Asks for whatever comes next, if nothing is under way."""
+        if self._must_end_by is not None and time.monotonic() >= self._must_end_by:
+            self._must_end_by = None
+            self.place.kill()
+            self._asked = ""
+        if self._asked:
+            return
+        running = self._running
+        if running is None:
+            if may_make_rows and self._waiting and self._is_ready():
+                self._start(self._waiting.popleft())
+        elif self._restart_at is not None:
+            if may_make_rows and time.monotonic() >= self._restart_at:
+                self._restart_at = None
+                self._start_process(running)
+        elif self._saves:
+            self._save_next(running)
+        elif self._is_ending:
+            self._end_next(may_begin=may_make_rows)
+        elif not running.is_over and may_make_rows and running.made < self._wanted(running):
+            self._ask("row", "make_row")
+
+    def _is_ready(self) -> bool:
+        return self._bootstraps.is_ready(self._waiting[0].start)
+
+    def _wanted(self, running: _Running) -> int:
+        return max(running.told, running.counted + 1 + self._run_ahead)
+
+    def _start(self, waiting: _Waiting) -> None:
+        number = waiting.start.row_number
+        self._deaths = Deaths(self._patience)
+        self._running = _Running(waiting.start, made=0, told=number, counted=number)
+        self._saves.extend(waiting.saves)
+        self._is_ending = waiting.then_end
+        self._start_process(self._running)
+
+    def _start_process(self, running: _Running) -> None:
+        at_most = self._saves[0].row_number if self._saves else running.counted
+        origin = self._bootstraps.origin(running.start, at_most=at_most)
+        boot = self._bootstraps.boot(running.start, origin)
+        running.made = origin.row_number
+        self._asked = "start"
+        if isinstance(self.place, LocalPlace):
+            self.place.kill()
+            self.place.begin(boot)
+            return
+        if self._reuses_process and self.place.is_running and origin.checkpoint is None:
+            self.place.submit("reset", (boot,))
+            return
+        self.place.start(
+            self._bootstraps.packed(boot),
+            stall_limit_s=self._timeout_s,
+            limited_by="trial_timeout_s",
+        )
+
+    def _save_next(self, running: _Running) -> None:
+        save = self._saves[0]
+        if running.made < save.row_number:
+            self._ask("row", "make_row")
+        elif running.made > save.row_number:
+            self.place.kill()
+            self._start_process(running)
+        else:
+            self._ask("save", "save", str(save.folder))
+
+    def _end_next(self, *, may_begin: bool) -> None:
+        running = self._running
+        has_failed = running is not None and running.is_over
+        if self.place.is_running and (has_failed or not self._reuses_process):
+            self._ask("stop", "stop")
+        else:
+            self._forget()
+            self.pump(may_make_rows=may_begin)
+
+    def _ask(self, kind: Literal["row", "save", "stop"], method: str, *arguments: object) -> None:
+        self._asked = kind
+        limit_s = STOP_GRACE_S + _CLOSE_GRACE_S if kind == "stop" else self._timeout_s
+        name = "" if kind == "stop" else "trial_timeout_s"
+        self.place.submit(method, arguments, stall_limit_s=limit_s, limited_by=name)
+
+    def _forget(self) -> None:
+        self._running = None
+        self._saves.clear()
+        self._asked, self._is_ending = "", False
+        self._must_end_by = self._restart_at = None
+
+    # ---- answers
+
+    def answered(self, outcome: Outcome) -> None:
+        """Takes what came of the thing that was asked."""
+        asked, self._asked = self._asked, ""
+        self._must_end_by = None
+        running = self._running
+        if running is None:
+            return
+        if isinstance(outcome, Lost):
+            self._lost(outcome, running, asked)
+        elif asked == "stop":
+            if isinstance(outcome, Failed):
+                _LOGGER.warning("Trial %05d: cleaning up %s", running.start.trial, _text(outcome))
+            self.place.stop(_CLOSE_GRACE_S)
+            self._forget()
+        elif isinstance(outcome, Failed):
+            self._failed(outcome, running, asked)
+        elif asked == "row":
+            self._row_made(outcome.value, running)
+        elif asked == "save":
+            save = self._saves.popleft()
+            self._tell(StateSaved(running.start, save.row_number, save.name, outcome.value))
+
+    def _row_made(self, made: Made, running: _Running) -> None:
+        if made.is_over:
+            running.is_over = True
+            self._tell(Over(running.start, "returned"))
+            return
+        if made.row is None:
+            return  # it was told to end
+        running.made += 1
+        if running.made <= running.told:
+            self._tell(RowMadeAgain(running.start, running.made, made))
+            return
+        self._deaths.row_made()
+        running.told = running.made
+        self._tell(RowMade(running.start, running.made, made))
+
+    def _failed(self, failed: Failed, running: _Running, asked: str) -> None:
+        running.is_over = True
+        if asked == "save" or self._saves:
+            _LOGGER.error(
+                "Trial %05d: its state after report %d could not be saved. %s",
+                running.start.trial,
+                self._saves[0].row_number if self._saves else running.made,
+                _text(failed),
+            )
+            self._saves.clear()
+        if asked == "start":
+            self.place.kill()  # there is nothing to be cleaned up
+        cause = failed.failure.unpack_error()
+        self._tell(Over(running.start, "failed", _text(failed), cause))
+
+    def _lost(self, lost: Lost, running: _Running, asked: str) -> None:
+        if asked == "stop" or (self._is_ending and not self._saves):
+            self._forget()
+            return
+        row_number = running.made + 1
+        why = self._deaths.add(
+            lost,
+            row_number=row_number,
+            was_starting=asked == "start",
+        )
+        if why:
+            running.is_over = True
+            self._saves.clear()
+            self._tell(Over(running.start, "lost", f"The trial was given up: {why}."))
+            return
+        self._tell(Repaired(running.start, lost.describe()))
+        self._restart_at = time.monotonic() + self._deaths.back_off_s()
+
+    def _tell(self, happening: Happening) -> None:
+        self._happenings.append(happening)
+
+
+def _text(failed: Failed) -> str:
+    failure = failed.failure
+    return f"{failure.type_name}: {failure.message}\n{failure.traceback_text}".rstrip()
+
+
+# ---- all lanes
+
+
+class Lanes:
+    """All lanes of an experiment.
+
+    Args:
+        number: how many.
+        bootstraps: what starts processes.
+        in_process: run trials in this process.
+        settings: for each `Lane`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        bootstraps: Bootstraps,
+        *,
+        in_process: bool,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self._happenings: deque[Happening] = deque()
+        self._pool: WorkerPool | None = None
+        if in_process:
+            places: list[Any] = [LocalPlace() for _ in range(number)]
+        else:
+            names = [f"the process of lane {index}" for index in range(number)]
+            self._pool = WorkerPool(names, preload_modules=_PRELOADED)
+            places = [self._pool.slots[index] for index in range(1, number + 1)]
+        self.lanes = [
+            Lane(index, place, bootstraps, self._happenings, **settings)
+            for index, place in enumerate(places)
+        ]
+
+    def __getitem__(self, number: int) -> Lane:
+        return self.lanes[number]
+
+    def of_trial(self, trial: int) -> Lane | None:
+        """The lane of a trial; None if it has none."""
+        return next((lane for lane in self.lanes if lane.trial == trial), None)
+
+    def pump(self, *, may_make_rows: bool = True) -> None:
+        """Lets every lane go on."""
+        for lane in self.lanes:
+            lane.pump(may_make_rows=may_make_rows)
+
+    def happenings(self) -> list[Happening]:
+        """What there is to tell; empties it."""
+        found = list(self._happenings)
+        self._happenings.clear()
+        return found
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything will come without being told more."""
+        return any(lane.has_asked or lane.next_moment() is not None for lane in self.lanes)
+
+    def wait(self, timeout_s: float, *, prefer: int | None = None) -> None:
+        """Waits until something has happened, or it is time to pump a lane.
+
+        Args:
+            timeout_s: how long at most.
+            prefer: in this process, the trial whose turn it is.
+        """
+        asked = [lane for lane in self.lanes if lane.has_asked]
+        moments = [at for lane in self.lanes if (at := lane.next_moment()) is not None]
+        if moments:
+            timeout_s = min(timeout_s, max(0.0, min(moments) - time.monotonic()))
+        if self._pool is None:
+            self._run_one(asked, prefer, timeout_s)
+            return
+        if not self._pool.pending():
+            if moments:
+                time.sleep(timeout_s)
+            return
+        found = self._pool.outcome_within(timeout_s)
+        while found is not None:  # and all others that have answered meanwhile
+            index, outcome = found
+            self.lanes[index - 1].answered(outcome)
+            if not self._pool.pending():
+                return
+            found = self._pool.outcome_within(0.0)
+
+    def _run_one(self, asked: Sequence[Lane], prefer: int | None, timeout_s: float) -> None:
+        if not asked:
+            time.sleep(timeout_s)
+            return
+        lane = next((lane for lane in asked if lane.trial == prefer), asked[0])
+        assert isinstance(lane.place, LocalPlace)  # noqa: S101 - made in the constructor
+        lane.answered(lane.place.take())
+
+    def stop(self) -> None:
+        """Ends all processes. Idempotent."""
+        for lane in self.lanes:
+            lane.kill()
+        if self._pool is not None:
+            self._pool.stop(grace_s=_CLOSE_GRACE_S)

@@ -1,0 +1,146 @@
+"""Searchers and schedulers by name, and names of Ray Tune that are known and not offered."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from checkpoints.arguments import shown
+from trainer.config.settings import nearest
+from trainer.errors import TuneError
+from trainer.tune.optuna_search import OptunaSearch
+from trainer.tune.population_based_training import (
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
+)
+from trainer.tune.scheduling import SCHEDULERS, TrialScheduler
+from trainer.tune.searchers import BasicVariantGenerator, Searcher
+
+_Made = TypeVar("_Made")
+
+_PBT: Final = "Use PopulationBasedTraining, which needs no model of the metric."
+_ASHA: Final = "Use ASHAScheduler, or HyperBandScheduler with OptunaSearch."
+_OPTUNA: Final = 'Use OptunaSearch (`pip install "local-trainer[tune]"`).'
+_ONE_MACHINE: Final = "Trials run in processes of this machine; leave it out."
+
+NOT_OFFERED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "PB2": _PBT,
+        "HyperBandForBOHB": _ASHA,
+        "TuneBOHB": _ASHA,
+        "BOHB": _ASHA,
+        "Repeater": "Make the seed a parameter, `seed=tune.grid_search([0, 1, 2])`, and average.",
+        "ResourceChangingScheduler": "What a trial asks for is fixed: tune.with_resources().",
+        "DistributeResources": "What a trial asks for is fixed: tune.with_resources().",
+        "AxSearch": _OPTUNA,
+        "BayesOptSearch": _OPTUNA,
+        "HyperOptSearch": _OPTUNA,
+        "HEBOSearch": _OPTUNA,
+        "NevergradSearch": _OPTUNA,
+        "ZOOptSearch": _OPTUNA,
+        "BlendSearch": _OPTUNA,
+        "CFO": _OPTUNA,
+        "SkOptSearch": _OPTUNA,
+        "SigOptSearch": _OPTUNA,
+        "DragonflySearch": _OPTUNA,
+        "checkpoint_dir": (
+            "Save into a folder of your own and report it: "
+            "tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))."
+        ),
+        "save_checkpoint": "Write tune.report(metrics, checkpoint=...).",
+        "load_checkpoint": "Write tune.get_checkpoint().",
+        "get_trial_id": "Write tune.get_context().get_trial_id().",
+        "get_trial_name": "Write tune.get_context().get_trial_name().",
+        "get_trial_dir": "Write tune.get_context().get_trial_dir().",
+        "get_trial_resources": "Write tune.get_context().get_trial_resources().",
+        "is_session_enabled": "tune.get_context().get_trial_id() is None outside of a trial.",
+        "wait_for_gpu": "Networks run in NumPy, on CPUs; leave it out.",
+        "with_parameters_ref": _ONE_MACHINE,
+        "Syncer": _ONE_MACHINE,
+        "SyncClient": _ONE_MACHINE,
+        "ExperimentScheduler": _ONE_MACHINE,
+    }
+)
+"""Names of `ray.tune` that users may write, and what to do instead."""
+
+_SCHEDULERS: Final[Mapping[str, type[TrialScheduler]]] = {
+    **SCHEDULERS,
+    "pbt": PopulationBasedTraining,
+    "pbt_replay": PopulationBasedTrainingReplay,
+}
+_SEARCHERS: Final[Mapping[str, type[Searcher]]] = {
+    "random": BasicVariantGenerator,
+    "variant_generator": BasicVariantGenerator,
+    "optuna": OptunaSearch,
+}
+_OTHER_NAMES: Final[Mapping[str, str]] = {
+    "pb2": "PB2",
+    "hb_bohb": "HyperBandForBOHB",
+    "resource_changing": "ResourceChangingScheduler",
+    "ax": "AxSearch",
+    "bayesopt": "BayesOptSearch",
+    "bohb": "TuneBOHB",
+    "hyperopt": "HyperOptSearch",
+    "hebo": "HEBOSearch",
+    "nevergrad": "NevergradSearch",
+    "zoopt": "ZOOptSearch",
+    "blendsearch": "BlendSearch",
+    "cfo": "CFO",
+    "skopt": "SkOptSearch",
+    "sigopt": "SigOptSearch",
+    "dragonfly": "DragonflySearch",
+}
+
+
+def not_offered(name: str) -> str | None:
+    """What to tell who wants a name of Ray Tune that is not offered; None: it is unknown."""
+    advice = NOT_OFFERED.get(name)
+    return None if advice is None else f"{name} of Ray Tune is not offered. {advice}"
+
+
+def create_scheduler(scheduler: str, **arguments: Any) -> TrialScheduler:
+    """A scheduler by name, such as "asha", with its arguments.
+
+    Raises:
+        TuneError: the name or an argument is unknown; names the nearest one.
+    """
+    return _created("create_scheduler", scheduler, _SCHEDULERS, arguments)
+
+
+def create_searcher(search_alg: str, **arguments: Any) -> Searcher:
+    """A searcher by name, such as "optuna", with its arguments.
+
+    Raises:
+        TuneError: the name or an argument is unknown; names the nearest one.
+        ImportError: it needs a package that is not installed.
+    """
+    return _created("create_searcher", search_alg, _SEARCHERS, arguments)
+
+
+def _created(
+    creator: str,
+    name: str,
+    known: Mapping[str, Callable[..., _Made]],
+    arguments: Mapping[str, Any],
+) -> _Made:
+    made = known.get(name.lower()) if isinstance(name, str) else None
+    if made is None:
+        refusal = not_offered(_OTHER_NAMES.get(str(name).lower(), str(name)))
+        near = nearest(str(name), known)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise TuneError(
+            f"{creator}({shown(name)}): "
+            + (refusal or f"expected one of {', '.join(map(repr, known))}.{hint}")
+        )
+    names = [each for each in inspect.signature(made).parameters if each != "self"]
+    unknown = sorted(arguments.keys() - set(names))
+    if unknown:
+        near = nearest(unknown[0], names)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise TuneError(
+            f"{creator}({name!r}, {unknown[0]}={shown(arguments[unknown[0]])}): there is no such "
+            f"argument; expected some of {', '.join(names)}.{hint}"
+        )
+    return made(**arguments)

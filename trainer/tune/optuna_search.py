@@ -1,0 +1,410 @@
+"""OptunaSearch: Optuna's samplers suggest, and repeat themselves after a restore.
+
+A sampler of Optuna keeps a generator that advances, so a restored one would suggest otherwise. Here
+every suggestion is asked of a study in memory that holds all trials so far, running ones included,
+with a sampler whose generators are seeded by the number of the suggestion. What a sampler writes
+into the attributes of trials and study goes into the journal with the suggestion. A restored study
+is given the same trials and attributes, so it suggests the same.
+
+Optuna is an extra, `pip install "local-trainer[tune]"`. Its pruners and storages are not used:
+schedulers stop trials, and the journal is the store. Trials that a scheduler stopped early are told
+as PRUNED with their rows as intermediate values, failed ones as FAIL.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+
+from callbacks.optional_import import optional_module
+from checkpoints.arguments import shown
+from trainer.errors import TuneError
+from trainer.tune.events import Trial
+from trainer.tune.positions import Kind, seed_at
+from trainer.tune.rows import Row, number_at
+from trainer.tune.search_space import Choice, Domain, Normal, Range, SampleFrom
+from trainer.tune.searchers import (
+    HowOver,
+    SearchContext,
+    Searcher,
+    Suggestion,
+    refuse_dependent_samples,
+)
+
+_NUM_STARTUP_TRIALS: Final = 10
+_SEEDED_PER_SUGGESTION: Final = ("RandomSampler", "TPESampler", "NSGAIISampler", "NSGAIIISampler")
+_SEEDED_ONCE: Final = ("GridSampler", "QMCSampler")
+_REFUSED: Final = {
+    "BruteForceSampler": "it ends the study by itself, which only Study.optimize allows; write "
+    "grid_search([...]) for each parameter and leave search_alg out",
+    "PartialFixedSampler": "leave the fixed parameters out of the space and write constants",
+}
+_STUDY: Final = "experiment"
+
+
+class OptunaSearch(Searcher):
+    """Suggestions of one of Optuna's samplers.
+
+    Args:
+        space: a dict of Optuna's distributions by path, or a function `fn(trial) -> dict | None`
+            that calls `trial.suggest_…` by path and may return constants; None: the domains of
+            `param_space`.
+        metric: path into the rows, or a list of them; None: that of `TuneConfig`.
+        mode: "min" or "max", or a list of them; None: that of `TuneConfig`.
+        points_to_evaluate: configs that are tried first.
+        sampler: a sampler, or a function `make_sampler(seed)`; None: TPE, which looks at all
+            parameters together and counts running trials as bad ones. Samplers whose object
+            remembers more than Optuna stores make the experiment inexact.
+        seed: of the suggestions; None: that of the experiment.
+        evaluated_rewards: the metrics of `points_to_evaluate`, which are then known and not tried.
+        study_name: refused, as `storage` is: the journal is the store.
+
+    Raises:
+        ImportError: Optuna is not installed.
+        TuneError: arguments are wrong.
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | Callable[[Any], Mapping[str, Any] | None] | None = None,
+        metric: str | list[str] | None = None,
+        mode: str | list[str] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        sampler: Any = None,
+        seed: int | None = None,
+        evaluated_rewards: Sequence[Any] | None = None,
+        *,
+        study_name: str | None = None,
+        storage: Any = None,
+    ) -> None:
+        super().__init__(metric, mode)
+        if study_name is not None or storage is not None:
+            raise TuneError(
+                f"OptunaSearch(study_name={study_name!r}, storage={shown(storage)}): the journal "
+                "of the experiment is the store, and what another program does to a study could "
+                "not be repeated. Leave both out; `ResultGrid.to_optuna()` gives a study."
+            )
+        if evaluated_rewards is not None and len(evaluated_rewards) != len(
+            points_to_evaluate or ()
+        ):
+            raise TuneError(
+                f"OptunaSearch(evaluated_rewards=…) has {len(evaluated_rewards)} values and "
+                f"points_to_evaluate {len(points_to_evaluate or ())}; expected one for each point."
+            )
+        self._space, self._points = space, list(points_to_evaluate or ())
+        self._rewards = None if evaluated_rewards is None else list(evaluated_rewards)
+        self._seed = seed
+        self._sampler = self._checked_sampler(sampler)  # imports Optuna: told now if it is absent
+
+    @property
+    def _optuna(self) -> Any:
+        # No attribute: a searcher is copied, and modules cannot be.
+        return optional_module("optuna", user="OptunaSearch", extra="tune")
+
+    def _checked_sampler(self, sampler: Any) -> Any:
+        """What makes samplers: a function of the user, or an instance that is copied."""
+        samplers = self._optuna.samplers
+        if sampler is None or not isinstance(sampler, samplers.BaseSampler):
+            is_factory = callable(sampler) and not isinstance(sampler, type)
+            if sampler is not None and not is_factory:
+                raise TuneError(
+                    f"OptunaSearch(sampler={shown(sampler)}): expected a sampler of Optuna, such "
+                    "as TPESampler(), or a function make_sampler(seed)."
+                )
+            return sampler
+        name = type(sampler).__name__
+        if name in _REFUSED:
+            raise TuneError(f"OptunaSearch(sampler={name}()) is not offered: {_REFUSED[name]}.")
+        is_known = type(sampler).__module__.startswith("optuna.")
+        if not is_known or name not in (*_SEEDED_PER_SUGGESTION, *_SEEDED_ONCE):
+            self.inexact_reason = (
+                f"{name} may remember more than Optuna stores; give a function make_sampler(seed)"
+            )
+        return copy.deepcopy(sampler)
+
+    # ---- the study
+
+    def begin(self, context: SearchContext) -> None:
+        """Makes the study.
+
+        Raises:
+            TuneError: there is no metric, or the space cannot be searched by Optuna.
+        """
+        super().begin(context)
+        if self.metric is None or self.mode is None:
+            raise TuneError(
+                "OptunaSearch compares trials and has no metric or mode. Give "
+                "TuneConfig(metric='env_runners/episode_return_mean', mode='max')."
+            )
+        self._root_seed = context.seed if self._seed is None else self._seed
+        self._metrics = [self.metric] if isinstance(self.metric, str) else list(self.metric)
+        modes = [self.mode] if isinstance(self.mode, str) else list(self.mode)
+        self.keys = tuple(self._metrics)
+        self._by_run = self._space if callable(self._space) else None
+        self._distributions = self._found_distributions(context)
+        direction = self._optuna.study.StudyDirection
+        self._storage = self._optuna.storages.InMemoryStorage()
+        directions = [direction.MINIMIZE if mode == "min" else direction.MAXIMIZE for mode in modes]
+        logging, verbosity = self._optuna.logging, self._optuna.logging.get_verbosity()
+        logging.set_verbosity(logging.WARNING)  # a line for each study that nobody asked for
+        try:
+            self._study_id = self._storage.create_new_study(directions, _STUDY)
+        finally:
+            logging.set_verbosity(verbosity)
+        self._study = self._optuna.load_study(study_name=_STUDY, storage=self._storage)
+        self._study.sampler = self._new_sampler(0)
+        self._num_known = 0
+        self._flat_points = [self._labels(self._flat_of(point)) for point in self._points]
+        if self._rewards is not None:
+            self._add_known_points(self._rewards)
+
+    def _flat_of(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        if self._space is None:
+            return self.context.space.flat_point(point)
+        return dict(point)
+
+    def _found_distributions(self, context: SearchContext) -> dict[str, Any]:
+        if self._by_run is not None:
+            return {}
+        if isinstance(self._space, Mapping):
+            base = self._optuna.distributions.BaseDistribution
+            wrong = {path: each for path, each in self._space.items() if not isinstance(each, base)}
+            if wrong:
+                path, each = next(iter(wrong.items()))
+                raise TuneError(
+                    f"OptunaSearch(space={{{path!r}: {shown(each)}}}): expected Optuna's "
+                    "distributions by path. Domains of tune belong into param_space."
+                )
+            return dict(self._space)
+        if not context.space.parameters:
+            raise TuneError(
+                "OptunaSearch has nothing to search: param_space has no uniform(), choice() …, and "
+                "no space was given. Write domains into param_space."
+            )
+        drawn_by_us = refuse_dependent_samples(context.space, "OptunaSearch")
+        return {
+            path: self._distribution(path, domain)
+            for path, domain in context.space.parameters.items()
+            if path not in drawn_by_us
+        }
+
+    def _distribution(self, path: str, domain: Domain) -> Any:
+        kinds = self._optuna.distributions
+        if isinstance(domain, Choice):
+            return kinds.CategoricalDistribution(_labels_of(domain))
+        if isinstance(domain, Range) and domain.is_int:
+            step = 1 if domain.q is None or domain.is_log else int(domain.q)
+            bounds = (int(domain.lower), int(domain.largest))
+            return kinds.IntDistribution(*bounds, log=domain.is_log, step=step)
+        if isinstance(domain, Range):
+            spacing = None if domain.is_log else domain.q
+            return kinds.FloatDistribution(
+                domain.lower, domain.upper, log=domain.is_log, step=spacing
+            )
+        what = "normally distributed" if isinstance(domain, Normal) else f"a {type(domain)}"
+        raise TuneError(
+            f"{path}={domain!r} is {what}, which Optuna's samplers cannot draw. Write "
+            "uniform(lower, upper), or leave search_alg out."
+        )
+
+    def _new_sampler(self, number: int) -> Any:
+        """The sampler for one suggestion, seeded by its number."""
+        seed = seed_at(self._root_seed, Kind.SUGGEST, number, crc32(b"sampler"))
+        fixed = seed_at(self._root_seed, Kind.SUGGEST, 0, crc32(b"sampler"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
+            if self._sampler is None:
+                return self._optuna.samplers.TPESampler(
+                    seed=seed,
+                    n_startup_trials=_NUM_STARTUP_TRIALS,
+                    multivariate=True,
+                    constant_liar=True,
+                )
+            if not isinstance(self._sampler, self._optuna.samplers.BaseSampler):
+                return self._sampler(seed)
+            if self.inexact_reason is not None:
+                return self._sampler
+            sampler = copy.deepcopy(self._sampler)
+        # A new seed each time would shuffle the grid anew, and points would come twice.
+        _seed_generators(sampler, fixed if type(sampler).__name__ in _SEEDED_ONCE else seed)
+        return sampler
+
+    # ---- suggesting
+
+    def next_suggestion(self, number: int) -> Suggestion | str | None:
+        """Asks the study for trial `number`."""
+        index = number + self._num_known
+        before = dict(self._storage.get_study_system_attrs(self._study_id))
+        self._study.sampler = self._new_sampler(number)
+        if self._rewards is None and number < len(self._flat_points):
+            self._study.enqueue_trial(self._flat_points[number])
+        if self._by_run is None:
+            asked = self._study.ask(fixed_distributions=self._distributions)
+            constants: Mapping[str, Any] = {}
+        else:
+            asked = self._study.ask()
+            constants = self._by_run(asked) or {}
+        frozen = self._storage.get_all_trials(self._study_id, deepcopy=False)[index]
+        after = self._storage.get_study_system_attrs(self._study_id)
+        attributes: dict[str, Any] = {
+            "params": dict(frozen.params),
+            "system": dict(frozen.system_attrs),
+            "study": {key: value for key, value in after.items() if before.get(key) != value},
+        }
+        if self._by_run is not None:
+            to_json = self._optuna.distributions.distribution_to_json
+            attributes["distributions"] = {
+                path: to_json(each) for path, each in frozen.distributions.items()
+            }
+        params = {**self._values(frozen.params), **constants}
+        drawn = self.context.space.draw(params, self.context.rng_of(number))
+        return Suggestion(drawn, json.loads(json.dumps(attributes)))
+
+    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
+        """Puts the recorded suggestion into the study instead of asking again."""
+        attributes = recorded.attributes
+        distributions = self._distributions
+        if "distributions" in attributes:
+            from_json = self._optuna.distributions.json_to_distribution
+            distributions = {
+                path: from_json(each) for path, each in attributes["distributions"].items()
+            }
+        for key, value in attributes["study"].items():
+            self._storage.set_study_system_attr(self._study_id, key, value)
+        self._study.add_trial(
+            self._optuna.trial.create_trial(
+                state=self._optuna.trial.TrialState.RUNNING,
+                params=dict(attributes["params"]),
+                distributions=distributions,
+                system_attrs=dict(attributes["system"]),
+            )
+        )
+        return recorded
+
+    def _values(self, labels: Mapping[str, Any]) -> dict[str, Any]:
+        """What Optuna's params stand for in the space."""
+        values = {}
+        for path, label in labels.items():
+            domain = self.context.space.parameters.get(path)
+            if isinstance(domain, Choice) and self._space is None:
+                values[path] = domain.values[_labels_of(domain).index(label)]
+            elif isinstance(domain, Range) and self._space is None:
+                values[path] = domain.nearest_value(label)
+            else:
+                values[path] = label
+        return values
+
+    def _labels(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Optuna's params for values of the space."""
+        labels = {}
+        for path, value in values.items():
+            domain = self.context.space.parameters.get(path)
+            if isinstance(domain, SampleFrom):
+                continue
+            if isinstance(domain, Choice) and self._space is None:
+                index = domain.index(value)
+                labels[path] = _labels_of(domain)[index or 0]
+            else:
+                labels[path] = value.item() if isinstance(value, np.generic) else value
+        return labels
+
+    def _add_known_points(self, rewards: Sequence[Any]) -> None:
+        for labels, reward in zip(self._flat_points, rewards, strict=True):
+            missing = sorted(self._distributions.keys() - labels.keys())
+            if missing or self._by_run is not None:
+                raise TuneError(
+                    f"OptunaSearch(evaluated_rewards=…): the point {labels} has no {missing}; "
+                    "expected complete points and a space that is not a function."
+                )
+            self._study.add_trial(
+                self._optuna.trial.create_trial(
+                    params=labels,
+                    distributions=self._distributions,
+                    values=[float(each) for each in np.atleast_1d(reward)],
+                )
+            )
+            self._num_known += 1
+
+    # ---- results
+
+    def on_row(self, trial: Trial, row: Row) -> None:
+        """Tells the row as an intermediate value."""
+        if len(self._metrics) == 1:
+            value = number_at(row, self._metrics[0])
+            trial_id = self._id_of(trial)
+            self._storage.set_trial_intermediate_value(trial_id, trial.num_rows, value)
+
+    def on_over(self, trial: Trial, row: Row | None, how: HowOver) -> None:
+        """Tells how the trial ended; a trial that is taken up again is told once."""
+        state = self._optuna.trial.TrialState
+        index = trial.number + self._num_known
+        frozen = self._storage.get_all_trials(self._study_id, deepcopy=False)[index]
+        if frozen.state.is_finished():
+            return
+        values = [number_at(row or {}, each) for each in self._metrics]
+        is_number = all(not math.isnan(each) for each in values)
+        if row is not None and len(self._metrics) == 1:
+            self.on_row(trial, row)
+        # Samplers may look at the trial when it is told; theirs is seeded by its number, too.
+        sampler = self._new_sampler(trial.number)
+        if type(sampler).__name__ == "GridSampler":
+            # It would end the study when its grid is used up, which only Study.optimize allows.
+            sampler = self._optuna.samplers.RandomSampler(seed=0)
+        self._study.sampler = sampler
+        if how == "pruned" and len(self._metrics) == 1:
+            self._study.tell(index, state=state.PRUNED)
+        elif how == "failed" or not is_number:
+            self._study.tell(index, state=state.FAIL)
+        else:
+            self._study.tell(index, values)
+
+    def _id_of(self, trial: Trial) -> int:
+        index = trial.number + self._num_known
+        return int(self._storage.get_trial_id_from_study_id_trial_number(self._study_id, index))
+
+    def to_study(self) -> Any:
+        """The study with all trials so far, for Optuna's plots and its dashboard; a copy."""
+        study = self._optuna.create_study(directions=self._study.directions)
+        study.add_trials(self._study.trials)
+        return study
+
+    def describe(self) -> dict[str, Any]:
+        """Its arguments."""
+        return {
+            "type": "OptunaSearch",
+            "metric": self.metric,
+            "mode": self.mode,
+            "sampler": "TPESampler" if self._sampler is None else _type_name(self._sampler),
+            "seed": self._seed,
+            "points_to_evaluate": [repr(point) for point in self._points],
+        }
+
+
+def _type_name(sampler: Any) -> str:
+    return getattr(sampler, "__qualname__", type(sampler).__name__)
+
+
+def _labels_of(domain: Choice) -> tuple[Any, ...]:
+    """What stands for the choices in Optuna, which takes plain scalars and compares them by ==."""
+    is_plain = all(each is None or type(each) in (bool, int, float, str) for each in domain.values)
+    if is_plain and len(set(domain.values)) == len(domain.values):
+        return domain.values
+    return tuple(f"{index}: {shown(each)}" for index, each in enumerate(domain.values))
+
+
+def _seed_generators(sampler: Any, seed: int) -> None:
+    """Seeds every generator in a sampler and in the samplers that it is made of."""
+    for name, value in vars(sampler).items():
+        if isinstance(getattr(value, "rng", None), np.random.RandomState):
+            value.rng.seed(seed)
+        elif name == "_seed":
+            setattr(sampler, name, seed)
+        elif name.endswith("_sampler") and hasattr(value, "sample_relative"):
+            _seed_generators(value, seed)

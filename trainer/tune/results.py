@@ -1,0 +1,410 @@
+"""What an experiment gave: a grid of results, one per trial, in the order of their numbers."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from callbacks.optional_import import optional_module
+from callbacks.ready_made.result_files import leaves
+from trainer.errors import TrialError, TuneError
+from trainer.tune.checkpoint import Checkpoint
+from trainer.tune.events import Trial, TrialStatus
+from trainer.tune.output import shown_value, table_text
+from trainer.tune.rows import MISSING, Mode, Row, number_at, value_at
+from trainer.tune.search_space import SearchSpace
+from trainer.tune.trial_files import (
+    SavedCheckpoint,
+    TrialFiles,
+    checkpoint_folder_name,
+    read_trial_facts,
+)
+
+_SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one trial gave.
+
+    Attributes:
+        number: of the trial.
+        config: what the trainable was given; also of trials that failed before their first row.
+        params: the values that were searched, by path.
+        status: "RUNNING", "PAUSED", "TERMINATED" or "ERROR".
+        stop_reason: why it ended, in words; None while it has not.
+        error: why it failed; None if it did not.
+        num_failures: errors that it survived, and the last one.
+        path: its folder.
+        saved: the checkpoints that count, by row.
+    """
+
+    number: int
+    config: Any
+    params: Mapping[str, Any]
+    status: str
+    stop_reason: str | None
+    error: TrialError | None
+    num_failures: int
+    path: str
+    saved: tuple[SavedCheckpoint, ...] = ()
+
+    @classmethod
+    def from_path(cls, path: str | Path) -> Result:
+        """The result of a trial's folder; its config is as `trial.json` prints it.
+
+        Raises:
+            TuneError: it is no trial's folder.
+        """
+        folder = Path(path).expanduser().resolve()
+        facts = read_trial_facts(folder)
+        files = TrialFiles(folder)
+        names = [entry.name for entry in files.checkpoints.glob("[0-9]*") if entry.is_dir()]
+        error = facts.get("error")
+        return cls(
+            number=int(facts.get("number", -1)),
+            config=facts.get("config"),
+            params=facts.get("params") or {},
+            status=str(facts.get("status")),
+            stop_reason=facts.get("stop_reason"),
+            error=None if error is None else TrialError(str(error)),
+            num_failures=int(facts.get("num_failures") or 0),
+            path=str(folder),
+            saved=tuple(SavedCheckpoint(int(name), name, "") for name in sorted(names)),
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows that count, in order."""
+        return list(TrialFiles(Path(self.path)).rows())
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """The last row, with the config in it; None before the first."""
+        last = TrialFiles(Path(self.path)).last_row()
+        return None if last is None else {**last, "config": self.config}
+
+    @property
+    def metrics_dataframe(self) -> Any:
+        """All rows as a pandas DataFrame, one column per path.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        pandas = optional_module("pandas", user="Result.metrics_dataframe", extra="pandas")
+        return pandas.DataFrame([dict(leaves(row)) for row in self.rows()])
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest one; see `best_checkpoints` for others."""
+        return self._checkpoint(self.saved[-1]) if self.saved else None
+
+    @property
+    def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
+        """All that were kept, each with its row, oldest first."""
+        rows = self.rows()
+        return [
+            (self._checkpoint(saved), rows[saved.row_number - 1])
+            for saved in self.saved
+            if saved.row_number <= len(rows)
+        ]
+
+    def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
+        """The one whose row is best; of equals the newer. None if no row has the metric.
+
+        Raises:
+            TuneError: `mode` is neither "min" nor "max".
+        """
+        sign = _sign(mode)
+        scored = [
+            (sign * number_at(row, metric), index)
+            for index, (_, row) in enumerate(self.best_checkpoints)
+        ]
+        scored = [entry for entry in scored if not math.isnan(entry[0])]
+        return self.best_checkpoints[max(scored)[1]][0] if scored else None
+
+    def _checkpoint(self, saved: SavedCheckpoint) -> Checkpoint:
+        return Checkpoint(TrialFiles(Path(self.path)).checkpoint(saved.name))
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{path}={shown_value(value)}" for path, value in self.params.items())
+        return f"Result(number={self.number}, status={self.status}, {params})"
+
+
+class ResultGrid(Sequence[Result]):
+    """The results of an experiment, by number of the trial.
+
+    Args:
+        results: one per trial.
+        folder: of the experiment.
+        metric: of `TuneConfig`.
+        mode: of `TuneConfig`.
+        seed: of the experiment.
+        num_lanes: trials that ran at the same time at most.
+        inexact_reasons: why the experiment is no function of what was written; empty if it is.
+        space: that was searched, for `to_optuna`.
+        stop_reason: why the experiment ended.
+    """
+
+    def __init__(
+        self,
+        results: Sequence[Result],
+        *,
+        folder: Path,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        seed: int = 0,
+        num_lanes: int = 1,
+        inexact_reasons: Sequence[str] = (),
+        space: SearchSpace | None = None,
+        stop_reason: str = "",
+    ) -> None:
+        self._results = tuple(results)
+        self._metric, self._mode = metric, mode
+        self._space = space
+        self.experiment_path = str(folder)
+        self.seed = seed
+        self.num_lanes = num_lanes
+        self.inexact_reasons = tuple(inexact_reasons)
+        self.stop_reason = stop_reason
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._results[index]
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self._results)
+
+    def __repr__(self) -> str:
+        return f"<ResultGrid of {len(self)} trials in {self.experiment_path}>"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the same would have come of it, whatever was killed and however fast it ran."""
+        return not self.inexact_reasons
+
+    @property
+    def errors(self) -> list[TrialError]:
+        """Of the trials that failed."""
+        return [result.error for result in self._results if result.error is not None]
+
+    @property
+    def num_errors(self) -> int:
+        """Trials that failed."""
+        return len(self.errors)
+
+    @property
+    def num_terminated(self) -> int:
+        """Trials that came to an end without an error."""
+        return sum(result.status == TrialStatus.TERMINATED.value for result in self._results)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The last row of each trial, flat, with its number, status and parameters."""
+        found = []
+        for result in self._results:
+            last = TrialFiles(Path(result.path)).last_row() or {}
+            params = {f"config/{path}": value for path, value in result.params.items()}
+            head = {"number": result.number, "status": result.status}
+            found.append({**head, **dict(leaves(last)), **params})
+        return found
+
+    def table(self, columns: Sequence[str] | None = None) -> str:
+        """A table of the trials as text.
+
+        Args:
+            columns: paths into the last row, or parameters; None: parameters and the metric.
+        """
+        names = list(columns or [])
+        if columns is None:
+            names = list(dict.fromkeys(path for each in self._results for path in each.params))
+            names += ["training_iteration", *([self._metric] if self._metric else [])]
+        lines = []
+        for result in self._results:
+            row = TrialFiles(Path(result.path)).last_row() or {}
+            cells = [_cell(result, row, name) for name in names]
+            lines.append([f"{result.number:05d}", result.status, *cells])
+        return table_text(["trial", "status", *names], lines)
+
+    def get_dataframe(
+        self, filter_metric: str | None = None, filter_mode: Mode | None = None
+    ) -> Any:
+        """A pandas DataFrame with a row per trial.
+
+        Args:
+            filter_metric: take the row with the best value of it, instead of the last.
+            filter_mode: "min" or "max".
+
+        Raises:
+            ImportError: pandas is not installed; `rows()` needs nothing.
+        """
+        pandas = optional_module("pandas", user="ResultGrid.get_dataframe", extra="pandas")
+        if filter_metric is None:
+            return pandas.DataFrame(self.rows())
+        sign, found = _sign(filter_mode), []
+        for result, last in zip(self._results, self.rows(), strict=True):
+            scored = [
+                (sign * value, -index, row)
+                for index, row in enumerate(result.rows())
+                if not math.isnan(value := number_at(row, filter_metric))
+            ]
+            best = max(scored, key=lambda entry: entry[:2])[2] if scored else {}
+            found.append({**last, **dict(leaves(best))})
+        return pandas.DataFrame(found)
+
+    def get_best_result(
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> Result:
+        """The trial with the best value of the metric; of equals the smaller number.
+
+        Args:
+            metric: path into the rows; None: that of `TuneConfig`.
+            mode: "min" or "max"; None: that of `TuneConfig`.
+            scope: "last" row, best of "all", mean of all ("avg") or of the newest ("last-5-avg",
+                "last-10-avg").
+            filter_nan_and_inf: leave out values that are not finite; NaN never wins.
+
+        Raises:
+            TuneError: no metric or mode is known, no trial has it, or `scope` is something else.
+        """
+        metric, mode = metric or self._metric, mode or self._mode
+        if metric is None or mode is None:
+            raise TuneError(
+                f"get_best_result(metric={metric!r}, mode={mode!r}): expected both, here or in "
+                'TuneConfig, such as metric="loss", mode="min".'
+            )
+        sign = _sign(mode)
+        if scope not in _SCOPES:
+            raise TuneError(f"scope={scope!r}: expected one of {', '.join(_SCOPES)}.")
+        scored = []
+        for result in self._results:
+            value = _scoped(result, metric, sign, scope)
+            is_finite = math.isfinite(value) or (not filter_nan_and_inf and not math.isnan(value))
+            if is_finite:
+                scored.append((sign * value, -result.number, result))
+        if not scored:
+            raise self._no_best(metric)
+        return max(scored, key=lambda entry: entry[:2])[2]
+
+    def _no_best(self, metric: str) -> TuneError:
+        keys: set[str] = set()
+        have = []
+        for result in self._results:
+            last = TrialFiles(Path(result.path)).last_row() or {}
+            keys |= {path for path, _ in leaves(last)}
+            if value_at(last, metric) is not MISSING:
+                have.append(f"{result.number:05d}")
+        near = difflib.get_close_matches(metric, keys, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        what = (
+            f"Trials {', '.join(have[:10])} have it, but no finite number."
+            if have
+            else f"None of the {len(self)} trials has it in its last row.{hint}"
+        )
+        return TuneError(f"No trial is the best by {metric!r}. {what}")
+
+    def to_optuna(self) -> Any:
+        """An Optuna study of the trials, for its plots and its dashboard.
+
+        Raises:
+            ImportError: Optuna is not installed.
+        """
+        optuna = optional_module("optuna", user="ResultGrid.to_optuna", extra="tune")
+        direction = "minimize" if self._mode == "min" else "maximize"
+        study = optuna.create_study(direction=direction)
+        for result in self._results:
+            study.add_trial(self._optuna_trial(optuna, result))
+        return study
+
+    def _optuna_trial(self, optuna: Any, result: Result) -> Any:
+        rows = result.rows()
+        values = {
+            index: value
+            for index, row in enumerate(rows, 1)
+            if self._metric and not math.isnan(value := number_at(row, self._metric))
+        }
+        states = optuna.trial.TrialState
+        state = states.COMPLETE if values else states.FAIL
+        if result.error is not None:
+            state = states.FAIL
+        elif values and result.stop_reason and "Scheduler" in result.stop_reason:
+            state = states.PRUNED
+        params = {
+            path: value
+            for path, value in result.params.items()
+            if value is None or isinstance(value, bool | int | float | str)
+        }
+        categorical = optuna.distributions.CategoricalDistribution
+        seen = {
+            path: list(dict.fromkeys(r.params[path] for r in self._results if path in r.params))
+            for path in params
+        }
+        return optuna.trial.create_trial(
+            state=state,
+            params=params,
+            distributions={path: categorical(seen[path]) for path in params},
+            value=values[max(values)] if values and state is states.COMPLETE else None,
+            intermediate_values=values,
+            user_attrs={"number": result.number},
+        )
+
+
+def result_of(trial: Trial, config: Any, path: Path, saved: Sequence[SavedCheckpoint]) -> Result:
+    """The result of a trial.
+
+    Args:
+        trial: the controller's record.
+        config: of the trial.
+        path: its folder.
+        saved: its checkpoints that count; those for repairs alone are left out.
+    """
+    error = trial.error if trial.status is TrialStatus.ERROR else None
+    return Result(
+        number=trial.number,
+        config=config,
+        params=dict(trial.params),
+        status=trial.status.value,
+        stop_reason=trial.stop_reason,
+        error=None if error is None else TrialError(error),
+        num_failures=trial.num_failures,
+        path=str(path),
+        saved=tuple(
+            entry for entry in saved if entry.name == checkpoint_folder_name(entry.row_number)
+        ),
+    )
+
+
+def _sign(mode: Mode | None) -> float:
+    if mode not in ("min", "max"):
+        raise TuneError(f'mode={mode!r}: expected "min" or "max".')
+    return 1.0 if mode == "max" else -1.0
+
+
+def _scoped(result: Result, metric: str, sign: float, scope: str) -> float:
+    if scope == "last":
+        last: Row | None = TrialFiles(Path(result.path)).last_row()
+        return math.nan if last is None else number_at(last, metric)
+    values = [number_at(row, metric) for row in result.rows()]
+    values = [value for value in values if not math.isnan(value)]
+    if not values:
+        return math.nan
+    if scope == "all":
+        return max(values, key=lambda value: sign * value)
+    if scope != "avg":
+        values = values[-int(scope.split("-")[1]) :]
+    return math.fsum(values) / len(values)
+
+
+def _cell(result: Result, row: Row, name: str) -> str:
+    if name in result.params:
+        return shown_value(result.params[name])
+    value = value_at(row, name)
+    return "" if value is MISSING else shown_value(value)

@@ -1,0 +1,99 @@
+"""Reading values out of rows by key: plain keys, paths with slashes, and RLlib's old keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from trainer.metrics import ResultDict
+from trainer.metrics.options import nearest
+from trainer.old_names import OLD_NAMES
+
+Row = Mapping[str, Any]
+"""What a trial reported: a nested dict of plain values."""
+
+Mode = Literal["min", "max"]
+"""Whether a metric is better when it is small or when it is large."""
+
+MISSING: Final = object()
+"""What `value_at` gives where a row has no such key."""
+
+
+def value_at(row: Row, key: str) -> Any:
+    """The value of a key such as "loss" or "env_runners/episode_return_mean", or `MISSING`."""
+    if key in row:
+        return row[key]
+    value: Any = row
+    for part in key.split("/"):
+        if not isinstance(value, Mapping) or part not in value:
+            break
+        value = value[part]
+    else:
+        return value
+    if key.split("/")[0] in OLD_NAMES.result_keys:
+        return ResultDict(row).get(key, MISSING)
+    return MISSING
+
+
+def number_at(row: Row, key: str) -> float:
+    """The value of a key as a float; NaN where it is missing or no number."""
+    value = value_at(row, key)
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        return float(value)
+    return math.nan
+
+
+def score_at(row: Row, metric: str, mode: Mode) -> float:
+    """The metric, turned so that more is better; NaN, which ranks last, where it is missing."""
+    value = number_at(row, metric)
+    return -value if mode == "min" else value
+
+
+def ranking_key(score: float, number: int) -> tuple[bool, float, int]:
+    """Sorts trials from best to worst: NaN last, then by score, then the smaller number first."""
+    if math.isnan(score):
+        return (True, 0.0, number)
+    return (False, -score, number)
+
+
+def view_of(row: Row, keys: Iterable[str]) -> dict[str, Any]:
+    """Only what decisions look at, flat, for the journal; keys that are missing are left out."""
+    view = {}
+    for key in keys:
+        value = value_at(row, key)
+        if value is None or isinstance(value, bool | int | float | str):
+            view[key] = value
+        elif isinstance(value, np.generic):
+            view[key] = value.item()
+    return view
+
+
+class AppearingKeys:
+    """Notices keys that appear in none of the first rows of an experiment: misspelt ones."""
+
+    NUM_ROWS: Final = 5
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        """Begins to look for keys."""
+        self._unseen = set(keys)
+        self._num_rows = 0
+
+    def look(self, row: Row) -> str | None:
+        """A sentence about keys that were in none of the rows, after the last that may lack them.
+
+        Gives None while all is well.
+        """
+        if not self._unseen:
+            return None
+        self._unseen = {key for key in self._unseen if value_at(row, key) is MISSING}
+        self._num_rows += 1
+        if not self._unseen or self._num_rows < self.NUM_ROWS:
+            return None
+        known = ResultDict(row).flat() if any(isinstance(v, Mapping) for v in row.values()) else row
+        lines = [
+            f"{key!r} is in none of them.{nearest(key, known)}" for key in sorted(self._unseen)
+        ]
+        return f"After {self._num_rows} rows, {' '.join(lines)}"

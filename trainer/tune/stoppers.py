@@ -1,0 +1,400 @@
+"""Stop criteria: of single trials and of the whole experiment, over rows in the decided order.
+
+The criteria are those of Ray Tune, with two directions for numbers, and errors for keys that never
+appear. What a stopper remembers is rebuilt by showing it the same rows again (`Controller.replay`).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from checkpoints.arguments import shown
+from trainer.errors import TuneError
+from trainer.tune.rows import AppearingKeys, Mode, Row, number_at
+
+_Part = TypeVar("_Part")
+
+_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": lambda value, bound: value >= bound,
+    "<=": lambda value, bound: value <= bound,
+}
+
+
+class Stopper:
+    """Decides when trials end, and when the experiment does; users subclass it.
+
+    Attributes:
+        keys: of the rows that it looks at; None: it may look at anything, so whole rows are read
+            again when an experiment is restored.
+        is_of_trial: what it says of a trial never depends on other trials.
+        is_exact: it follows from the rows alone, and from no clock.
+    """
+
+    keys: tuple[str, ...] | None = None
+    is_of_trial = False
+    is_exact = True
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        """Whether the trial ends with this row."""
+        raise NotImplementedError
+
+    def stop_all(self) -> bool:
+        """Whether all trials end now; asked after every row."""
+        return False
+
+    def reason(self) -> str:
+        """What is told as the reason of a stop."""
+        return type(self).__name__
+
+
+class NoopStopper(Stopper):
+    """Never stops."""
+
+    keys = ()
+    is_of_trial = True
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        """False."""
+        return False
+
+
+class FunctionStopper(Stopper):
+    """Stops a trial when `function(trial_id, result)` is true."""
+
+    def __init__(self, function: Callable[[str, Row], bool]) -> None:
+        """Checks that it is a function of two arguments.
+
+        Raises:
+            TuneError: it cannot be called with a trial's id and a row.
+        """
+        try:
+            inspect.signature(function).bind("00000", {})
+        except (TypeError, ValueError) as error:
+            raise TuneError(
+                f"stop={shown(function)} cannot be called as function(trial_id, result): {error}. "
+                "Give it these two arguments."
+            ) from error
+        self._function = function
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        """What the function says."""
+        return bool(self._function(trial_id, result))
+
+    def reason(self) -> str:
+        """The name of the function."""
+        return f"{getattr(self._function, '__name__', type(self._function).__name__)}()"
+
+
+class MaximumIterationStopper(Stopper):
+    """Stops a trial at `training_iteration >= max_iter`; rows made again do not count twice."""
+
+    keys = ("training_iteration",)
+    is_of_trial = True
+
+    def __init__(self, max_iter: int) -> None:
+        self._max_iter = max_iter
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        """Whether the iteration is reached."""
+        return number_at(result, "training_iteration") >= self._max_iter
+
+    def reason(self) -> str:
+        """The bound."""
+        return f"training_iteration >= {self._max_iter}"
+
+
+class TrialPlateauStopper(Stopper):
+    """Stops a trial whose metric has not changed for some rows.
+
+    Args:
+        metric: path into the row.
+        std: the standard deviation of the newest rows at which it counts as a plateau.
+        num_results: rows that are looked at.
+        grace_period: rows of a trial before it may be stopped.
+        metric_threshold: stops only beyond it: with mode "min" at metrics ≤ it, with "max" ≥ it.
+        mode: "min" or "max", needed with a threshold.
+
+    Rows in which the metric is missing or NaN make no plateau.
+    """
+
+    is_of_trial = True
+
+    def __init__(
+        self,
+        metric: str,
+        std: float = 0.01,
+        num_results: int = 4,
+        grace_period: int = 4,
+        metric_threshold: float | None = None,
+        mode: Mode | None = None,
+    ) -> None:
+        if metric_threshold is not None and mode not in ("min", "max"):
+            raise TuneError(
+                f"TrialPlateauStopper(metric_threshold={metric_threshold!r}, mode={mode!r}): a "
+                "threshold needs a direction; expected mode='min' or mode='max'."
+            )
+        self.keys = (metric,)
+        self._metric, self._std, self._num_results = metric, std, num_results
+        self._grace_period, self._threshold, self._mode = grace_period, metric_threshold, mode
+        self._num_rows: dict[str, int] = {}
+        self._newest: dict[str, deque[float]] = {}
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        """Whether the newest rows of the trial are a plateau."""
+        value = number_at(result, self._metric)
+        newest = self._newest.setdefault(trial_id, deque(maxlen=self._num_results))
+        newest.append(value)
+        self._num_rows[trial_id] = self._num_rows.get(trial_id, 0) + 1
+        if self._num_rows[trial_id] < self._grace_period or len(newest) < self._num_results:
+            return False
+        if self._threshold is not None:
+            is_beyond = (
+                value <= self._threshold if self._mode == "min" else value >= self._threshold
+            )
+            if not is_beyond:
+                return False
+        return bool(np.std(newest) < self._std) if all(map(math.isfinite, newest)) else False
+
+    def reason(self) -> str:
+        """The metric."""
+        return f"plateau of {self._metric}"
+
+
+class ExperimentPlateauStopper(Stopper):
+    """Ends the experiment when the best values of all rows have not changed for some time.
+
+    Args:
+        metric: path into the row.
+        std: the standard deviation of the best values at which it counts as a plateau.
+        top: how many best values are looked at.
+        mode: which values are the best.
+        patience: rows for which the plateau must last.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        std: float = 0.001,
+        top: int = 10,
+        mode: Mode = "min",
+        patience: int = 0,
+    ) -> None:
+        if mode not in ("min", "max") or top < 2 or patience < 0 or std < 0:
+            raise TuneError(
+                f"ExperimentPlateauStopper({metric!r}, std={std!r}, top={top!r}, mode={mode!r}, "
+                f"patience={patience!r}): expected mode 'min' or 'max', top ≥ 2, patience ≥ 0 and "
+                "std ≥ 0."
+            )
+        self.keys = (metric,)
+        self._metric, self._std, self._top, self._mode = metric, std, top, mode
+        self._patience, self._num_calm = patience, 0
+        self._best: list[float] = []
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        """Whether the plateau has lasted."""
+        value = number_at(result, self._metric)
+        if not math.isnan(value):
+            best = sorted([*self._best, value], reverse=self._mode == "max")
+            self._best = best[: self._top]
+        if len(self._best) == self._top and float(np.std(self._best)) <= self._std:
+            self._num_calm += 1
+        else:
+            self._num_calm = 0
+        return self.stop_all()
+
+    def stop_all(self) -> bool:
+        """Whether the plateau has lasted."""
+        return self._num_calm > self._patience
+
+    def reason(self) -> str:
+        """The metric."""
+        return f"plateau of {self._metric} over all trials"
+
+
+class TimeoutStopper(Stopper):
+    """Ends the experiment after a running time, counted over restores; makes it inexact.
+
+    Args:
+        timeout: seconds, or a `datetime.timedelta`.
+    """
+
+    keys = ()
+    is_exact = False
+
+    def __init__(self, timeout: Any) -> None:
+        seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise TuneError(
+                f"TimeoutStopper({shown(timeout)}): expected seconds > 0 or a datetime.timedelta."
+            )
+        self.deadline_s = float(seconds)
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        """False: the clock is looked at elsewhere (`Controller.deadline_s`)."""
+        return False
+
+
+class CombinedStopper(Stopper):
+    """Stops when any of some stoppers does."""
+
+    def __init__(self, *stoppers: Stopper) -> None:
+        self.stoppers = stoppers
+        self.is_of_trial = all(each.is_of_trial for each in stoppers)
+        self.is_exact = all(each.is_exact for each in stoppers)
+        keys = [each.keys for each in stoppers]
+        self.keys = None if None in keys else tuple(key for each in keys for key in each or ())
+        self._newest: Stopper | None = None
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        """Whether any says so; all are asked, because they count rows."""
+        saying = [each for each in self.stoppers if each(trial_id, result)]
+        self._newest = saying[0] if saying else None
+        return bool(saying)
+
+    def stop_all(self) -> bool:
+        """Whether any says so."""
+        ending = [each for each in self.stoppers if each.stop_all()]
+        self._newest = ending[0] if ending else self._newest
+        return bool(ending)
+
+    def reason(self) -> str:
+        """The reason of the one that stopped last."""
+        return "CombinedStopper" if self._newest is None else self._newest.reason()
+
+
+class _Bounds(Stopper):
+    """`stop={"training_iteration": 20, "loss": ("<=", 0.1)}`: at any of the bounds."""
+
+    is_of_trial = True
+
+    def __init__(self, bounds: Mapping[str, Any]) -> None:
+        self._bounds: list[tuple[str, str, float]] = []
+        for key, written in bounds.items():
+            sign, bound = written if isinstance(written, tuple | list) else (">=", written)
+            is_number = isinstance(bound, int | float | np.number) and bound == bound
+            if not isinstance(key, str) or sign not in _OPERATORS or not is_number:
+                raise TuneError(
+                    f"stop={{{key!r}: {written!r}}}: expected a key of the rows and a number, at "
+                    "which a trial stops if it is reached or passed, or a pair such as "
+                    "('<=', 0.1) for what shall become small."
+                )
+            self._bounds.append((key, sign, bound))
+        self.keys = tuple(key for key, _, _ in self._bounds)
+        self._reached = ""
+
+    def __call__(self, trial_id: str, result: Row) -> bool:
+        for key, sign, bound in self._bounds:
+            if _OPERATORS[sign](number_at(result, key), bound):
+                self._reached = f"{key} {sign} {bound}"
+                return True
+        return False
+
+    def reason(self) -> str:
+        return self._reached
+
+
+class StopCriteria:
+    """All that `RunConfig.stop` and a time budget say, as one thing to ask.
+
+    Args:
+        stop: a dict of bounds, a function `(trial_id, result) -> bool`, a `Stopper`, a list of
+            these, or None.
+        time_budget_s: seconds of running time for the experiment.
+
+    Attributes:
+        keys: of the rows that it looks at; None: any.
+        deadline_s: running time at which the experiment ends; None: never.
+
+    Raises:
+        TuneError: it is something else.
+    """
+
+    def __init__(self, stop: Any = None, *, time_budget_s: float | None = None) -> None:
+        given = stop if isinstance(stop, list | tuple) else [] if stop is None else [stop]
+        self._stoppers = [unused(_as_stopper(each)) for each in given]
+        keys = [each.keys for each in self._stoppers]
+        self.keys = None if None in keys else tuple(key for each in keys for key in each or ())
+        bounds = [each for each in self._stoppers if isinstance(each, _Bounds)]
+        self._appearing = AppearingKeys(key for each in bounds for key in each.keys or ())
+        times = [*_timeouts(self._stoppers), *([time_budget_s] if time_budget_s else [])]
+        self.deadline_s: float | None = min(times, default=None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would ever stop a trial."""
+        return not self._stoppers and self.deadline_s is None
+
+    @property
+    def is_of_trial(self) -> bool:
+        """Whether no trial's end depends on another trial."""
+        return all(each.is_of_trial for each in self._stoppers)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no clock decides."""
+        return self.deadline_s is None and all(each.is_exact for each in self._stoppers)
+
+    def describe(self) -> list[Any]:
+        """Plain data for the journal's header and for comparing."""
+        return [
+            [[key, sign, bound] for key, sign, bound in each._bounds]
+            if isinstance(each, _Bounds)
+            else each.reason()
+            for each in self._stoppers
+        ]
+
+    def stops_trial(self, trial_id: str, row: Row) -> str | None:
+        """Why the trial ends with this row; None: it goes on. Every criterion sees the row.
+
+        Raises:
+            TuneError: a key of a dict is in none of the first rows.
+        """
+        problem = self._appearing.look(row)
+        if problem is not None:
+            raise TuneError(
+                f"A stop criterion would never be met. {problem} Correct the keys of `stop`."
+            )
+        reasons = [each.reason() for each in self._stoppers if each(trial_id, row)]
+        return reasons[0] if reasons else None
+
+    def stops_all(self) -> str | None:
+        """Why all trials end now; None: they go on."""
+        return next((each.reason() for each in self._stoppers if each.stop_all()), None)
+
+
+def unused(part: _Part) -> _Part:
+    """A copy of what a user gave, so that it stays as it is and can be given again."""
+    try:
+        return copy.deepcopy(part)
+    except Exception:  # noqa: BLE001 - a class of a user that cannot be copied serves once
+        return part
+
+
+def _as_stopper(given: Any) -> Stopper:
+    if isinstance(given, Stopper):
+        return given
+    if isinstance(given, Mapping):
+        return _Bounds(given)
+    if callable(given) and not isinstance(given, type):
+        return FunctionStopper(given)
+    raise TuneError(
+        f"stop={shown(given)} is a {type(given).__name__}; expected a dict such as "
+        "{'training_iteration': 20}, a function (trial_id, result) -> bool, a Stopper, or a list."
+    )
+
+
+def _timeouts(stoppers: Sequence[Stopper]) -> list[float]:
+    found = []
+    for each in stoppers:
+        if isinstance(each, TimeoutStopper):
+            found.append(each.deadline_s)
+        elif isinstance(each, CombinedStopper):
+            found += _timeouts(each.stoppers)
+    return found

@@ -1,0 +1,302 @@
+"""The files of trials: rows, checkpoints, and what `trial.json` says for people and tools.
+
+    trials/00003/
+        trial.json              number, config (printable), params, seed, status, reason, clones
+        results.jsonl           line k is row k
+        checkpoints/000020/     the state after row 20
+        checkpoints/.pending-000021/    reported with a row that does not count yet
+        stdout.txt  error.txt
+
+The journal says which rows and checkpoints count; what is here beyond it was under way when a
+process ended, and is dropped or made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from callbacks.ready_made.result_files import jsonable
+from checkpoints import FileSystem
+from trainer.errors import JournalError, TuneError
+from trainer.tune.checkpoint import digest_of
+from trainer.tune.trial_servant import pending_name
+
+ROWS_FILE: Final = "results.jsonl"
+TRIAL_FILE: Final = "trial.json"
+ERROR_FILE: Final = "error.txt"
+_CHECKPOINTS: Final = "checkpoints"
+_TAIL_BYTES: Final = 2**16
+_NOT_FINITE: Final = "_not_finite"
+"""Paths of values that JSON cannot hold, with the values as text."""
+
+_RECOVERY: Final = "recovery-"
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """A checkpoint that counts.
+
+    Attributes:
+        row_number: the row whose state it is.
+        name: of its folder.
+        digest: of its files.
+    """
+
+    row_number: int
+    name: str
+    digest: str
+
+    @property
+    def is_recovery(self) -> bool:
+        """Whether nobody asked for it: it only shortens repairs."""
+        return self.name.startswith(_RECOVERY)
+
+
+def checkpoint_folder_name(row_number: int, *, is_recovery: bool = False) -> str:
+    """The name of a checkpoint's folder."""
+    return f"{_RECOVERY if is_recovery else ''}{row_number:06d}"
+
+
+class TrialFiles:
+    """The folder of one trial.
+
+    Args:
+        path: the folder; made by `create`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._rows_file = path / ROWS_FILE
+
+    def create(self) -> None:
+        """Makes the folder."""
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    # ---- rows
+
+    def append_row(self, row: Mapping[str, Any]) -> None:
+        """Writes the next row.
+
+        Raises:
+            JournalError: the disk is full, or the file cannot be written.
+        """
+        try:
+            before = self._rows_file.stat().st_size if self._rows_file.exists() else 0
+            try:
+                with self._rows_file.open("ab") as file:
+                    file.write(_line_of_row(row))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.truncate(self._rows_file, before)
+                raise
+        except OSError as error:
+            raise _refused(self._rows_file, error) from error
+
+    def sync_rows(self) -> None:
+        """Waits until the rows are on the disk.
+
+        Raises:
+            JournalError: the disk refuses.
+        """
+        try:
+            with self._rows_file.open("rb") as file:
+                os.fsync(file.fileno())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _refused(self._rows_file, error) from error
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """All whole rows, in order."""
+        if not self._rows_file.exists():
+            return
+        with self._rows_file.open("rb") as file:
+            for line in file:
+                row = _row_of_line(line)
+                if row is None:
+                    return
+                yield row
+
+    def last_row(self) -> dict[str, Any] | None:
+        """The newest whole row; None if there is none. Reads the end of the file only."""
+        if not self._rows_file.exists():
+            return None
+        with self._rows_file.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            tail_bytes = _TAIL_BYTES
+            while True:
+                file.seek(max(0, size - tail_bytes))
+                lines = file.read().splitlines(keepends=True)
+                whole = lines if tail_bytes >= size else lines[1:]
+                found = [row for line in whole[-2:] if (row := _row_of_line(line)) is not None]
+                if found or tail_bytes >= size:
+                    return found[-1] if found else None
+                tail_bytes *= 8
+
+    def keep_rows(self, num_rows: int) -> int:
+        """Drops the rows behind the first ones, and a torn line; returns how many there are."""
+        if not self._rows_file.exists():
+            return 0
+        size, number = 0, 0
+        with self._rows_file.open("rb") as file:
+            for line in file:
+                if number == num_rows or _row_of_line(line) is None:
+                    break
+                size += len(line)
+                number += 1
+        if size < self._rows_file.stat().st_size:
+            os.truncate(self._rows_file, size)
+        return number
+
+    # ---- checkpoints
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / _CHECKPOINTS
+
+    def checkpoint(self, name: str) -> Path:
+        """The folder of one checkpoint."""
+        return self.checkpoints / name
+
+    def pending(self, row_number: int) -> Path:
+        """Where a checkpoint is made until it counts."""
+        return self.checkpoints / pending_name(row_number)
+
+    def commit(self, row_number: int, name: str) -> None:
+        """Gives what was made for a row its own name; it is on the disk by then."""
+        target = self.checkpoint(name)
+        if target.exists():
+            shutil.rmtree(target)
+        try:
+            self.pending(row_number).rename(target)
+            FileSystem().sync_directory(self.checkpoints)
+        except OSError as error:
+            raise _refused(target, error) from error
+
+    def forget_pending(self, row_number: int) -> None:
+        """Drops a checkpoint whose row does not count."""
+        shutil.rmtree(self.pending(row_number), ignore_errors=True)
+
+    def remove(self, name: str) -> None:
+        """Removes a checkpoint."""
+        shutil.rmtree(self.checkpoint(name), ignore_errors=True)
+
+    def sweep(self, known: Iterable[str], pending_rows: Iterable[int]) -> None:
+        """Removes checkpoints that the journal does not know.
+
+        Args:
+            known: names that stay.
+            pending_rows: rows whose pending checkpoints stay.
+        """
+        stay = {*known, *(pending_name(row) for row in pending_rows)}
+        if self.checkpoints.is_dir():
+            for path in self.checkpoints.iterdir():
+                if path.name not in stay and path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def is_whole(self, saved: SavedCheckpoint) -> bool:
+        """Whether a checkpoint's files are as they were committed."""
+        return digest_of(self.checkpoint(saved.name)) == saved.digest
+
+    # ---- what it says
+
+    def write_facts(self, facts: Mapping[str, Any]) -> None:
+        """Writes `trial.json`; what was there is replaced at once."""
+        try:
+            write_json(self.path / TRIAL_FILE, facts)
+        except OSError as error:
+            raise _refused(self.path / TRIAL_FILE, error) from error
+
+    def read_facts(self) -> dict[str, Any]:
+        """What `trial.json` says; empty if it is not there or damaged: it decides nothing."""
+        try:
+            found = json.loads((self.path / TRIAL_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write_error(self, text: str) -> None:
+        """Writes `error.txt`."""
+        with contextlib.suppress(OSError):  # the journal has it, too
+            (self.path / ERROR_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def canonical_digest(value: Mapping[str, Any]) -> str:
+    """A short digest of plain values: equal values give equal ones, NaN included."""
+    text = json.dumps(value, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes a file of JSON, whole or not at all; a power failure may bring the old one back."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(jsonable(value), indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_trial_facts(folder: Path) -> dict[str, Any]:
+    """What `trial.json` of a folder says.
+
+    Raises:
+        TuneError: it is no trial's folder.
+    """
+    facts = TrialFiles(folder).read_facts()
+    if not facts:
+        raise TuneError(
+            f"{folder} is no trial's folder: there is no {TRIAL_FILE} that can be read. Give a "
+            "folder such as runs/NAME/trials/00003."
+        )
+    return facts
+
+
+def _line_of_row(row: Mapping[str, Any]) -> bytes:
+    odd = [(path, repr(value)) for path, value in _not_finite(row, ())]
+    plain = jsonable(row)
+    if odd:
+        plain[_NOT_FINITE] = odd
+    return json.dumps(plain, allow_nan=False).encode() + b"\n"
+
+
+def _row_of_line(line: bytes) -> dict[str, Any] | None:
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict):
+        return None
+    for path, text in row.pop(_NOT_FINITE, ()):
+        place: Any = row
+        for part in path[:-1]:
+            place = place[part]
+        place[path[-1]] = float(text)
+    return row
+
+
+def _not_finite(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], float]]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _not_finite(entry, (*path, key))
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _not_finite(entry, (*path, index))
+
+
+def _refused(path: Path, error: OSError) -> JournalError:
+    return JournalError(
+        f"{path} cannot be written: {error}. The experiment stops here, and nothing that was "
+        "decided is lost. Make room or permissions for it, then go on with tune.Tuner.restore()."
+    )

@@ -1,0 +1,480 @@
+"""What the tuner knows of each trial's files, and how its process is started.
+
+The controller decides, the lanes work; this is where both find the trial's folder, the checkpoints
+that count, and the rows that a repair must make again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from callbacks import PackingError
+from callbacks.packing import pack_object
+from trainer.envs import packed_registrations
+from trainer.errors import TuneError
+from trainer.metrics import comparable
+from trainer.tune.controller import Controller
+from trainer.tune.events import CheckpointRef, StartTrial, Trial
+from trainer.tune.journal_entries import (
+    AmendEntry,
+    CommittedEntry,
+    EndEntry,
+    Entry,
+    ReportEntry,
+)
+from trainer.tune.lanes import Origin
+from trainer.tune.rows import score_at
+from trainer.tune.session import TuneContext
+from trainer.tune.trainables import TrainableSpec
+from trainer.tune.trial_files import (
+    SavedCheckpoint,
+    TrialFiles,
+    canonical_digest,
+    checkpoint_folder_name,
+)
+from trainer.tune.trial_servant import TrialBootstrap
+
+_LOGGER = logging.getLogger(__name__)
+_TRIALS: Final = "trials"
+_CLOCKS: Final = ("node_ip", "_timestamp", "_runtime")
+
+
+def row_digest(row: Mapping[str, Any]) -> str:
+    """A digest of a row without what no two runs share, such as times and process ids."""
+    return canonical_digest(comparable(row, also_drop=_CLOCKS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSettings:
+    """How trials run; nothing of it is looked at by decisions.
+
+    Attributes:
+        experiment_name: the name of the folder.
+        experiment_seed: for the global generators; None leaves them alone.
+        in_process: run in the tuner's process.
+        log_to_file: names of the files for what is printed (stdout, stderr); None: none.
+        changes_directory: work in the trial's folder.
+        num_to_keep: regular checkpoints per trial; None keeps all.
+        score_attribute: which are kept; None keeps the newest.
+        score_order: whether large or small scores are good.
+        name_of: gives a trial's name; None: its number.
+        folder_of: gives the name of a trial's folder; None: its number.
+    """
+
+    experiment_name: str
+    experiment_seed: int | None = None
+    in_process: bool = False
+    log_to_file: tuple[str, str] | None = None
+    changes_directory: bool = False
+    num_to_keep: int | None = None
+    score_attribute: str | None = None
+    score_order: str = "max"
+    name_of: Any = None
+    folder_of: Any = None
+
+
+@dataclass
+class TrialRecord:
+    """What is known of one trial's files.
+
+    Attributes:
+        files: its folder.
+        name: what it is called.
+        saved: checkpoints that count, by row.
+        digests: of rows that may have to be made again, by their number.
+        num_written: rows in the file.
+        last_saved_at: by the monotonic clock; for recovery checkpoints.
+        time_total_s: seconds of work so far.
+        scores: of rows with a regular checkpoint.
+        has_told_difference: rows that were made again were others.
+    """
+
+    files: TrialFiles
+    name: str
+    saved: list[SavedCheckpoint] = field(default_factory=list)
+    digests: dict[int, str] = field(default_factory=dict)
+    num_written: int = 0
+    last_saved_at: float = 0.0
+    time_total_s: float = 0.0
+    scores: dict[int, float] = field(default_factory=dict)
+    has_told_difference: bool = False
+
+    @property
+    def newest(self) -> SavedCheckpoint | None:
+        """The newest checkpoint that somebody asked for."""
+        regular = [saved for saved in self.saved if not saved.is_recovery]
+        return regular[-1] if regular else None
+
+
+class TrialRecords:
+    """All trials' files of an experiment; answers what lanes must know to start processes.
+
+    Args:
+        folder: of the experiment.
+        controller: whose trials they are.
+        spec: what is tuned.
+        settings: how trials run.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        controller: Controller,
+        spec: TrainableSpec,
+        settings: ProcessSettings,
+    ) -> None:
+        self._folder = folder / _TRIALS
+        self._controller = controller
+        self._spec = spec
+        self._settings = settings
+        self._records: dict[int, TrialRecord] = {}
+        self._folders: dict[int, str] = {}
+        self._taken: set[str] = set()
+        self._packed: bytes | None = None
+        self._registrations = b""
+
+    # ---- records
+
+    def __getitem__(self, number: int) -> TrialRecord:
+        if number not in self._records:
+            self._records[number] = self._made(self._controller.trials[number])
+        return self._records[number]
+
+    def _made(self, trial: Trial) -> TrialRecord:
+        settings = self._settings
+        name = trial.trial_id if settings.name_of is None else str(settings.name_of(trial))
+        folder = self._folders.get(trial.number)
+        if folder is None:
+            own = settings.folder_of
+            folder = trial.trial_id if own is None else str(own(trial))
+            if folder in self._taken or Path(folder).name != folder or folder in (".", ".."):
+                raise TuneError(
+                    f"trial_dirname_creator gave {folder!r} for trial {trial.number}; expected a "
+                    "plain folder name that no other trial has."
+                )
+        self._taken.add(folder)
+        return TrialRecord(TrialFiles(self._folder / folder), name)
+
+    def files_of(self, number: int) -> TrialFiles:
+        """The folder of a trial that the controller may not know yet."""
+        return TrialFiles(self._folder / self._folders.get(number, f"{number:05d}"))
+
+    def newest_path(self, number: int) -> Path | None:
+        """The newest checkpoint that somebody asked for; None if there is none."""
+        record = self[number]
+        newest = record.newest
+        return None if newest is None else record.files.checkpoint(newest.name)
+
+    def find_folders(self) -> None:
+        """Learns which folder belongs to which trial, for names of the user's own."""
+        if not self._folder.is_dir():
+            return
+        for path in self._folder.iterdir():
+            number = TrialFiles(path).read_facts().get("number")
+            if isinstance(number, int):
+                self._folders[number] = path.name
+
+    def read(self, entries: Iterable[Entry], *, may_change: bool) -> None:
+        """Learns from the journal what rows and checkpoints there are, after the replay.
+
+        Args:
+            entries: of the journal.
+            may_change: cut rows off that do not count, and look whether checkpoints are whole.
+        """
+        num_rows: dict[int, int] = {}
+        for entry in entries:
+            if isinstance(entry, ReportEntry):
+                num_rows[entry.trial] = entry.row_number
+                self[entry.trial].digests[entry.row_number] = entry.digest
+            elif isinstance(entry, CommittedEntry):  # those for repairs included
+                saved = SavedCheckpoint(entry.row_number, entry.name, entry.digest)
+                self._add(self[entry.trial], saved)
+            elif isinstance(entry, EndEntry):
+                self[entry.trial].digests.clear()
+            elif isinstance(entry, AmendEntry):
+                for number in entry.restarted:
+                    self._records.pop(number, None)
+                    num_rows.pop(number, None)
+        for trial in self._controller.trials:
+            record = self[trial.number]
+            present = [s for s in record.saved if record.files.checkpoint(s.name).is_dir()]
+            record.saved = present
+            if not may_change:
+                continue
+            record.num_written = record.files.keep_rows(num_rows.get(trial.number, 0))
+            if record.num_written < num_rows.get(trial.number, 0):
+                _LOGGER.warning(
+                    "%s lacks rows %d to %d, which were reported. A trial that goes on makes them "
+                    "again; of one that is over they are lost, and its decisions stay.",
+                    record.files.path,
+                    record.num_written + 1,
+                    num_rows[trial.number],
+                )
+            if not trial.status.is_over:
+                self._drop_damaged(record)
+
+    def _drop_damaged(self, record: TrialRecord) -> None:
+        while record.saved and not record.files.is_whole(record.saved[-1]):
+            damaged = record.saved.pop()
+            _LOGGER.warning(
+                "%s is damaged and not used; the trial goes on from an older state and makes the "
+                "rows in between again.",
+                record.files.checkpoint(damaged.name),
+            )
+
+    def reset(self, number: int) -> None:
+        """Forgets all rows and checkpoints of a trial that begins anew."""
+        record = self[number]
+        for saved in record.saved:
+            record.files.remove(saved.name)
+        record.files.keep_rows(0)
+        record.saved, record.digests, record.num_written = [], {}, 0
+        record.scores.clear()
+
+    # ---- rows
+
+    def note_made(self, number: int, row_number: int, row: Mapping[str, Any]) -> str:
+        """Keeps the digest of a new row, and returns it."""
+        digest = self[number].digests[row_number] = row_digest(row)
+        return digest
+
+    def write_row(self, number: int, row_number: int, row: Mapping[str, Any]) -> None:
+        """Writes a row that counts, unless it is there.
+
+        Raises:
+            JournalError: the disk is full, or the file cannot be written.
+        """
+        record = self[number]
+        if row_number <= record.num_written:
+            return
+        record.files.append_row(row)
+        record.num_written = row_number
+        record.time_total_s = float(row.get("time_total_s") or 0.0)
+
+    def check_made_again(self, number: int, row_number: int, row: Mapping[str, Any]) -> bool:
+        """Compares a row with what counts; tells a difference once per trial.
+
+        Returns:
+            whether they are the same.
+        """
+        record = self[number]
+        expected = record.digests.get(row_number)
+        if row_number == record.num_written + 1:
+            self.write_row(number, row_number, row)  # the file was cut
+        if expected in (None, "", row_digest(row)):
+            return True
+        if not record.has_told_difference:
+            record.has_told_difference = True
+            _LOGGER.warning(
+                "Trial %05d: row %d was made again after a repair and is another one%s. The first "
+                "one counts. Report checkpoints and go on from them, and take random numbers from "
+                "tune.get_context().rng() or NumPy's global generator, so that rows repeat.",
+                number,
+                row_number,
+                self._different_keys(record, row_number, row),
+            )
+        return False
+
+    def _different_keys(self, record: TrialRecord, row_number: int, row: Mapping[str, Any]) -> str:
+        before = next(
+            (row for index, row in enumerate(record.files.rows(), 1) if index == row_number), None
+        )
+        if before is None:
+            return ""
+        old, new = (comparable(found, also_drop=_CLOCKS) for found in (before, row))
+        keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        return f" (differs: {', '.join(keys[:5])})"
+
+    # ---- checkpoints
+
+    def has_state(self, ref: CheckpointRef) -> bool:
+        """Whether the state of a row is committed."""
+        saved = self[ref.trial].saved
+        name = checkpoint_folder_name(ref.row_number)
+        return any(entry.name == name for entry in saved)
+
+    def add(self, number: int, saved: SavedCheckpoint) -> None:
+        """Notes a checkpoint that counts from now on."""
+        record = self[number]
+        self._add(record, saved)
+        record.last_saved_at = time.monotonic()
+        for row_number in [row for row in record.digests if row <= saved.row_number]:
+            del record.digests[row_number]
+
+    def _add(self, record: TrialRecord, saved: SavedCheckpoint) -> None:
+        others = [entry for entry in record.saved if entry.name != saved.name]
+        record.saved = sorted([*others, saved], key=lambda entry: entry.row_number)
+
+    def note_score(self, number: int, row_number: int, row: Mapping[str, Any]) -> None:
+        """Keeps what decides whether the checkpoint of a row stays."""
+        attribute = self._settings.score_attribute
+        if attribute is not None:
+            mode: Any = self._settings.score_order
+            self[number].scores[row_number] = score_at(row, attribute, mode)
+
+    def remove_unneeded(self, number: int) -> None:
+        """Removes checkpoints beyond `num_to_keep` that no decision and no repair needs."""
+        record = self[number]
+        regular = [saved for saved in record.saved if not saved.is_recovery]
+        stay = {record.saved[-1].name} if record.saved else set()
+        stay |= {
+            saved.name
+            for saved in record.saved
+            if CheckpointRef(number, saved.row_number) in self._controller.pinned
+        }
+        num_to_keep = self._settings.num_to_keep
+        if num_to_keep is None:
+            stay |= {saved.name for saved in regular}
+        else:
+            ranked = sorted(regular, key=lambda saved: self._rank(record, saved))
+            stay |= {saved.name for saved in ranked[-num_to_keep:]}
+        for saved in [saved for saved in record.saved if saved.name not in stay]:
+            record.files.remove(saved.name)
+            record.saved.remove(saved)
+
+    def _rank(self, record: TrialRecord, saved: SavedCheckpoint) -> tuple[float, int]:
+        if self._settings.score_attribute is None:
+            return 0.0, saved.row_number
+        score = record.scores.get(saved.row_number, math.nan)
+        return (-math.inf if math.isnan(score) else score), saved.row_number
+
+    def read_scores(self) -> None:
+        """Learns the scores of checkpoints from the rows, after a restore."""
+        if self._settings.score_attribute is None:
+            return
+        for number, record in self._records.items():
+            rows = {saved.row_number for saved in record.saved}
+            for index, row in enumerate(record.files.rows(), 1):
+                if index in rows:
+                    self.note_score(number, index, row)
+
+    def sweep(self) -> None:
+        """Removes what the journal does not know, after a restore."""
+        wanted = self._controller.unfinished_saves
+        for number, record in self._records.items():
+            rows = [ref.row_number for ref in wanted if ref.trial == number]
+            names = [saved.name for saved in record.saved]
+            # What has its name already, and not its line in the journal, is adopted.
+            record.files.sweep([*names, *map(checkpoint_folder_name, rows)], rows)
+
+    # ---- processes
+
+    def is_ready(self, start: StartTrial) -> bool:
+        """Whether the checkpoint that it begins with is committed."""
+        return start.start_from is None or self.has_state(start.start_from)
+
+    def origin(self, start: StartTrial, *, at_most: int) -> Origin:
+        """Where a process begins: the newest state of at most so many rows, since the last exploit.
+
+        Args:
+            start: what is started.
+            at_most: rows.
+
+        Raises:
+            TuneError: the checkpoint to go on from is gone.
+        """
+        record = self[start.trial]
+        at_most = min(at_most, max(record.num_written, start.base_row))
+        own = [saved for saved in record.saved if start.base_row < saved.row_number <= at_most]
+        if own:
+            return Origin(record.files.checkpoint(own[-1].name), own[-1].row_number)
+        source = start.start_from
+        if source is None:
+            return Origin(None, 0)
+        donor = self[source.trial]
+        if not self.has_state(source):
+            raise TuneError(
+                f"The checkpoint of trial {source.trial} after report {source.row_number} is gone, "
+                f"from which trial {start.trial} is to go on. It was removed or damaged from "
+                "outside; bring it back from a copy."
+            )
+        path = donor.files.checkpoint(checkpoint_folder_name(source.row_number))
+        return Origin(path, start.base_row, is_clone=source.trial != start.trial)
+
+    def boot(self, start: StartTrial, origin: Origin) -> TrialBootstrap:
+        """What makes the process.
+
+        Raises:
+            TuneError: the trainable or the config cannot travel; names the place.
+        """
+        settings, record = self._settings, self[start.trial]
+        trial = self._controller.trials[start.trial]
+        record.files.create()
+        if self._packed is None and not settings.in_process:
+            self._packed = _packed(self._spec, "the trainable")
+            self._registrations = packed_registrations()
+        context = TuneContext(
+            trial_number=start.trial,
+            seed=start.seed,
+            trial_id=trial.trial_id,
+            trial_name=record.name,
+            trial_dir=str(record.files.path),
+            experiment_name=settings.experiment_name,
+            resources={"CPU": trial.cpus},
+        )
+        output = None
+        if settings.log_to_file is not None and not settings.in_process:
+            output = tuple(record.files.path / name for name in settings.log_to_file)
+        return TrialBootstrap(
+            trainable=self._spec if self._packed is None else self._packed,
+            config=start.config if self._packed is None else _packed(start.config, "config"),
+            context=context,
+            checkpoint=origin.checkpoint,
+            row_number=origin.row_number,
+            new_seed=start.seed if origin.is_clone else None,
+            experiment_tag=_tag(trial),
+            experiment_seed=settings.experiment_seed,
+            output=output,  # type: ignore[arg-type]  # mypy loses the length of the tuple
+            changes_directory=settings.changes_directory,
+            registrations=self._registrations,
+            is_own_process=not settings.in_process,
+            time_total_s=record.time_total_s,
+        )
+
+    def packed(self, boot: TrialBootstrap) -> bytes:
+        """The same as bytes."""
+        return pack_object(boot, name="the trial's bootstrap")
+
+
+def _packed(thing: object, name: str) -> bytes:
+    try:
+        return pack_object(thing, name=name)
+    except PackingError as error:
+        raise TuneError(f"A trial runs in a process of its own, and {error}") from error
+
+
+def check_packs(spec: TrainableSpec, config: Any) -> None:
+    """Raises before the start what would keep a trial from travelling to its process.
+
+    Raises:
+        TuneError: names the place.
+    """
+    _packed(spec, "the trainable")
+    _packed(config, "config")
+
+
+def _tag(trial: Trial) -> str:
+    params = ",".join(f"{path}={value}" for path, value in trial.params.items())
+    return f"{trial.number}_{params}" if params else str(trial.number)
+
+
+def usable_cpus() -> int:
+    """Logical CPUs that this process may use: by affinity and by the container's limit."""
+    try:
+        number = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        number = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        if quota != "max":
+            number = min(number, max(1, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass
+    return number
