@@ -3,8 +3,6 @@
 The chain makes the objects a spec describes, finds out once who listens to what, fires events, and
 collects and restores the state of the objects. Which events exist and when they fire is not decided
 here.
-
-The state of one callback object, by the default or as its class says itself.
 """
 
 from __future__ import annotations
@@ -40,6 +38,8 @@ from checkpoints.arguments import checked_methods, require_keys
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
 # ---- object state
+#
+# The state of one callback object, by the default or as its class says itself.
 
 
 def has_own_state(cls: type) -> bool:

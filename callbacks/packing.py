@@ -9,12 +9,6 @@ What travels by value, so that the other process need not be able to import it:
 
 Unpacking runs code of the user. These bytes are for our own worker processes, never for
 checkpoints.
-
-Finding the part of an object that cannot be packed, and saying where it is.
-The search starts when packing has failed already, so it may be slow: it packs part after part and
-follows the first one that fails, until no part of the part fails.
-
-Whether another process can import a module by its name.
 """
 
 from __future__ import annotations
@@ -41,6 +35,10 @@ from callbacks.errors import PackingError
 from callbacks.spec import CallbackSpec, name_of, with_article
 
 # ---- culprit
+#
+# Finding the part of an object that cannot be packed, and saying where it is. The search starts
+# when packing has failed already, so it may be slow: it packs part after part and follows the
+# first one that fails, until no part of the part fails.
 
 _MAX_STEPS: Final = 100
 
@@ -255,6 +253,8 @@ def _items(values: Any, label: str) -> Iterator[_Part]:
 
 
 # ---- importable
+#
+# Whether another process can import a module by its name.
 
 _LOADED_IN_WORKERS: Final = frozenset(
     {"callbacks", "checkpoints", "trainer", "cloudpickle", "gymnasium", "numpy"}

@@ -1,15 +1,5 @@
 """What the user configured as callbacks: normalised, checked, ready to be sent and made.
 
-CallbackSpec: what the user configured, normalised and checked; it can be packed and sent.
-A spec holds no callback objects of its own making: it says how to make them. `callbacks.chain`
-makes them.
-
-What can be wrong with one configured callback, as sentences.
-Each says what was given, what was expected and what to write instead. Pure checks of classes and
-callables: no object is made and no user code is called, so that a configuration can be checked in
-any process at any time. An object made by a factory is checked by `object_problems` when the chain
-makes it.
-
 Which of an event's arguments a callable takes, and a version that can be fired with all.
 Rules:
     * A callable without `**kwargs` gets just the arguments it names.
@@ -17,10 +7,6 @@ Rules:
     * A callable that needs something the event does not have cannot be configured.
 
 This is done once, when callbacks are configured or a chain is built, never while an event fires.
-
-How callbacks are called in messages: short names that a user recognises in their own code.
-
-How one entry of a configuration becomes a callback object.
 """
 
 from __future__ import annotations
@@ -229,6 +215,8 @@ def _naming_and_adding(
 
 
 # ---- naming
+#
+# How callbacks are called in messages: short names that a user recognises in their own code.
 
 
 def name_of(thing: Any) -> str:
@@ -274,6 +262,11 @@ def _without_locals(qualified_name: str) -> str:
 
 
 # ---- problems
+#
+# What can be wrong with one configured callback, as sentences. Each says what was given, what was
+# expected and what to write instead. Pure checks of classes and callables: no object is made and
+# no user code is called, so that a configuration can be checked in any process at any time. An
+# object made by a factory is checked by `object_problems` when the chain makes it.
 
 _UNCHECKED = object()
 
@@ -484,6 +477,10 @@ def _listed_names(names: Sequence[str]) -> str:
 
 
 # ---- spec
+#
+# CallbackSpec: what the user configured, normalised and checked; it can be packed and sent. A
+# spec holds no callback objects of its own making: it says how to make them. `callbacks.chain`
+# makes them.
 
 Function = Callable[..., object]
 
@@ -575,6 +572,8 @@ def _position(index: int, given: Any) -> str:
 
 
 # ---- making
+#
+# How one entry of a configuration becomes a callback object.
 
 
 def new_object(entry: Any, where: str) -> Any:

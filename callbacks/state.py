@@ -4,8 +4,6 @@
 tuple, dict, set, frozenset, NumPy arrays and NumPy scalars without object dtype. Subclasses
 (OrderedDict, an enum) are not plain: they would come back as something else. Nothing here writes
 files or logs.
-
-Which saved callback state belongs to which callback object, decided by class and order.
 """
 
 from __future__ import annotations
@@ -136,6 +134,8 @@ def _array_copy(value: Any, path: str) -> Any:
 
 
 # ---- state matching
+#
+# Which saved callback state belongs to which callback object, decided by class and order.
 
 _MAIN = "__main__."
 

@@ -1,23 +1,4 @@
-"""Large arrays: in files of their own, read in pieces or mapped; and shown live by what is saved.
-
-Large arrays in files of their own: raw memory and nothing else, read in pieces or mapped.
-Each file is checked as the component's own file is: a regular file of the size and SHA-256 that the
-manifest names, and of the size that its dtype and shape ask for. So memory is taken only on the
-word of bytes that are there. Filling and hashing go together, piece by piece: the file is read
-once, and never whole in memory beside its array.
-
-An array that is given out has memory of its own, unless the caller wants maps. A map takes no
-memory, but shows the file: if somebody cuts the file short later, touching the map ends the
-process (SIGBUS). So nothing that goes on living is made of maps; restoring never uses them.
-
-States so large that they must not be in memory twice.
-Saving: `get_state()` gives out arrays of its own, which stay as they are whatever the object does
-next. Whoever writes them to a file before anything can change them does not need that, and a copy
-of a large replay buffer may not fit into memory.
-
-Restoring: an object that keeps its arrays in memory of its own shape lets the reader fill that
-memory itself, and undoes a restore that fails without having been copied before.
-"""
+"""Large arrays: in files of their own, read in pieces or mapped; shown live by what is saved."""
 
 from __future__ import annotations
 
@@ -38,6 +19,16 @@ from checkpoints.file_system import ANY, CHANGED, FEW, StreamedHash, opened_regu
 from checkpoints.manifest import FileEntry
 
 # ---- array files
+#
+# Large arrays in files of their own: raw memory and nothing else, read in pieces or mapped. Each
+# file is checked as the component's own file is: a regular file of the size and SHA-256 that the
+# manifest names, and of the size that its dtype and shape ask for. So memory is taken only on the
+# word of bytes that are there. Filling and hashing go together, piece by piece: the file is read
+# once, and never whole in memory beside its array.
+#
+# An array that is given out has memory of its own, unless the caller wants maps. A map takes no
+# memory, but shows the file: if somebody cuts the file short later, touching the map ends the
+# process (SIGBUS). So nothing that goes on living is made of maps; restoring never uses them.
 
 
 class NewArray(Protocol):
@@ -162,6 +153,14 @@ def check_digest(path: Path, entry: FileEntry, digest: str) -> None:
 
 
 # ---- live arrays
+#
+# States so large that they must not be in memory twice. Saving: `get_state()` gives out arrays of
+# its own, which stay as they are whatever the object does next. Whoever writes them to a file
+# before anything can change them does not need that, and a copy of a large replay buffer may not
+# fit into memory.
+#
+# Restoring: an object that keeps its arrays in memory of its own shape lets the reader fill that
+# memory itself, and undoes a restore that fails without having been copied before.
 
 _State = TypeVar("_State")
 _ARE_SHOWN: Final = ContextVar("_ARE_SHOWN", default=False)

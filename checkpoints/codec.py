@@ -18,25 +18,6 @@ order in which the tree names them, so that a big array is never copied into a m
 there into a bigger one. In a checkpoint, large arrays lie in files of their own instead
 (`encode_split`), and the tree has their numbers. Containers that msgpack lacks are lists that start
 with a marker. This module knows nothing of files, names of components or hashes.
-
-The numbers that encoder and decoder must agree on; the layout is drawn in `checkpoints.codec`.
-These never change: a new meaning gets a new tag, a new layout gets another magic.
-
-Why a value is not plain data, and what to save instead. Used by the codec only.
-A refusal is raised at the value, collects the path on its way out, and becomes one `StateError`.
-
-Reading one msgpack message that may come from a hostile file.
-ormsgpack up to 1.12 makes room for as many items as an array says it has before it sees them, never
-frees what it had built when it then fails, and all releases ignore what follows a message. So
-the sizes are added up first, in Python, and ormsgpack only sees messages that are complete.
-
-From a plain-data value to a tree that ormsgpack writes natively, and the memory of its arrays.
-Types are compared exactly, in Python, before ormsgpack sees anything: its releases differ in what
-they take for something else (enums, UUIDs, bytearrays, subclasses), and a checkpoint must not.
-
-From the bytes of a tree and the memory of its arrays back to the value, trusting neither.
-Sizes are compared before anything is allocated, dtypes with objects are refused, and nothing in the
-bytes can name a class or a function.
 """
 
 from __future__ import annotations
@@ -61,6 +42,9 @@ from checkpoints.array_format import Array, copied
 from checkpoints.errors import CheckpointCorruptError, StateError
 
 # ---- wire
+#
+# The numbers that encoder and decoder must agree on; the layout is drawn in `checkpoints.codec`.
+# These never change: a new meaning gets a new tag, a new layout gets another magic.
 
 MAGIC: Final = b"LTstate\x01"
 """The first eight bytes; the last of them counts layouts."""
@@ -101,6 +85,9 @@ def most_of_one_hash(keys: Collection[Any]) -> int:
 
 
 # ---- refusals
+#
+# Why a value is not plain data, and what to save instead. Used by the codec only. A refusal is
+# raised at the value, collects the path on its way out, and becomes one `StateError`.
 
 _PLAIN: Final = (
     "Checkpoints hold plain data only: None, bool, int, float, complex, str, bytes, list, tuple, "
@@ -185,6 +172,11 @@ def _advice_for(value: Any) -> str:
 
 
 # ---- messages
+#
+# Reading one msgpack message that may come from a hostile file. ormsgpack up to 1.12 makes room
+# for as many items as an array says it has before it sees them, never frees what it had built
+# when it then fails, and all releases ignore what follows a message. So the sizes are added up
+# first, in Python, and ormsgpack only sees messages that are complete.
 
 
 class ExtEntry:
@@ -281,6 +273,11 @@ _ITEMS_PER_LENGTH: Final = {0xDC: 1, 0xDD: 1, 0xDE: 2, 0xDF: 2}
 
 
 # ---- encoding
+#
+# From a plain-data value to a tree that ormsgpack writes natively, and the memory of its arrays.
+# Types are compared exactly, in Python, before ormsgpack sees anything: its releases differ in
+# what they take for something else (enums, UUIDs, bytearrays, subclasses), and a checkpoint must
+# not.
 
 _MIN_INT: Final = -(2**63)
 _MAX_INT: Final = 2**64 - 1
@@ -456,6 +453,10 @@ def _short(key: Any) -> str:
 
 
 # ---- decoding
+#
+# From the bytes of a tree and the memory of its arrays back to the value, trusting neither. Sizes
+# are compared before anything is allocated, dtypes with objects are refused, and nothing in the
+# bytes can name a class or a function.
 
 
 class LoadArray(Protocol):

@@ -1,16 +1,4 @@
-"""Objects with state and the parts they consist of, as flat components by path.
-
-Paths that lead into a checkpoint: `<checkpoint>/learner/rl_module` is a component of it.
-
-What objects were made with, saved beside their state, so that `from_checkpoint` needs no more.
-One component, `constructors`, holds it for the object and for each of its parts: path ("" for the
-object itself) → `class` (dotted name; shown, or compared with the names of classes that are there:
-nothing is imported because a checkpoint names it), `args`, `kwargs` and `left_out`: names of
-arguments that are no plain data, which the caller has to give.
-
-What is wrong with an object that is to be saved, before anything is asked of it or written.
-Each of these would give a checkpoint that is complete and verified, and that brings nothing back.
-"""
+"""Objects with state and the parts they consist of, as flat components by path."""
 
 from __future__ import annotations
 
@@ -156,6 +144,8 @@ def failed_component(error: BaseException) -> str | None:
 
 
 # ---- inside
+#
+# Paths that lead into a checkpoint: `<checkpoint>/learner/rl_module` is a component of it.
 
 
 def checkpoint_and_component(path: PathLike) -> tuple[Path, str | None]:
@@ -212,6 +202,12 @@ def has_component(checkpoint: Path, name: str) -> bool:
 
 
 # ---- constructors
+#
+# What objects were made with, saved beside their state, so that `from_checkpoint` needs no more.
+# One component, `constructors`, holds it for the object and for each of its parts: path ("" for
+# the object itself) → `class` (dotted name; shown, or compared with the names of classes that are
+# there: nothing is imported because a checkpoint names it), `args`, `kwargs` and `left_out`:
+# names of arguments that are no plain data, which the caller has to give.
 
 CONSTRUCTORS: Final = "constructors"
 """The component; no part of the state of any object."""
@@ -363,6 +359,10 @@ def _is_plain(value: Any) -> bool:
 
 
 # ---- tree checks
+#
+# What is wrong with an object that is to be saved, before anything is asked of it or written.
+# Each of these would give a checkpoint that is complete and verified, and that brings nothing
+# back.
 
 _METHODS: Final = ("get_state", "set_state")
 

@@ -29,11 +29,6 @@ after its own N is in place. So at every moment one of T, an O or an N is comple
 Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`, `*.<number>.array`),
 one by one. What somebody else put into a checkpoint's directory, such as notes, is in the new one
 afterwards; a crash before that leaves it in O, and the next save brings it back.
-
-Which checkpoints of a directory to keep: the last n, the best k, and always the newest.
-The decision is read from the manifests each time, so it survives restarts and needs no file of its
-own. Call `apply_retention` after the new checkpoint has been written: the newest is verified before
-anything older goes. Directories that are not complete checkpoints of ours are never touched.
 """
 
 from __future__ import annotations
@@ -353,6 +348,12 @@ def _holds_our_manifest(target: Path) -> bool:
 
 
 # ---- retention
+#
+# Which checkpoints of a directory to keep: the last n, the best k, and always the newest. The
+# decision is read from the manifests each time, so it survives restarts and needs no file of its
+# own. Call `apply_retention` after the new checkpoint has been written: the newest is verified
+# before anything older goes. Directories that are not complete checkpoints of ours are never
+# touched.
 
 _MAX_LOOKS: Final = 20
 

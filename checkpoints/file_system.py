@@ -2,8 +2,6 @@
 
 A crash test gives the writer a `FileSystem` whose n-th operation fails or ends the process; nothing
 else in the package writes, renames or removes. Reading lives here too, as one strict function.
-
-SHA-256 of what is read or written in pieces, computed beside the reading or writing.
 """
 
 from __future__ import annotations
@@ -169,6 +167,8 @@ def unreadable(path: Path, error: OSError) -> CheckpointUnreadableError:
 
 
 # ---- hashing
+#
+# SHA-256 of what is read or written in pieces, computed beside the reading or writing.
 
 _SMALL_BYTES: Final = 2**20
 """Below, starting a thread takes longer than hashing."""

@@ -8,20 +8,6 @@ Saving to `runs/ckpt` may leave behind, next to it, directories called
 
 `checkpoints.directory` explains when; this module makes and understands the names, and tells those
 that somebody works in from those that a dead process left.
-
-A lock on a directory; the operating system takes it back when its process ends, however it ends.
-It is `flock` on the directory itself: nothing is written for it, it moves along when the directory
-is renamed, and it is seen by all processes of the machine, those in other containers included. The
-number of a process says less: after a restart another one may have it, in containers it often is
-the same one again, and a process in another container is not seen at all.
-
-Where the file system or the system has no such locks (some network file systems), `is_real` is
-false and nobody is kept away.
-
-Finding checkpoints: at a path, or in a directory of them. Only looks, never changes anything.
-Others may save, replace and remove while we look. What is concluded from several looks, such as
-"nothing is there, and no copy beside it", counts only if nothing was renamed between them; else it
-is looked again.
 """
 
 from __future__ import annotations
@@ -56,6 +42,16 @@ from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
 # ---- leftovers
 
 # ---- directory lock
+#
+# A lock on a directory; the operating system takes it back when its process ends, however it
+# ends. It is `flock` on the directory itself: nothing is written for it, it moves along when the
+# directory is renamed, and it is seen by all processes of the machine, those in other containers
+# included. The number of a process says less: after a restart another one may have it, in
+# containers it often is the same one again, and a process in another container is not seen at
+# all.
+#
+# Where the file system or the system has no such locks (some network file systems), `is_real` is
+# false and nobody is kept away.
 
 if sys.platform != "win32":
     import fcntl
@@ -230,6 +226,11 @@ def _is_alive(pid: int) -> bool:
 
 
 # ---- listing
+#
+# Finding checkpoints: at a path, or in a directory of them. Only looks, never changes anything.
+# Others may save, replace and remove while we look. What is concluded from several looks, such as
+# "nothing is there, and no copy beside it", counts only if nothing was renamed between them; else
+# it is looked again.
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20

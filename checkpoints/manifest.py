@@ -3,8 +3,6 @@
 A directory without a manifest is not a checkpoint. The manifest names every file with size and
 SHA-256, and carries a checksum over itself, so that each bit of a checkpoint is covered. It is
 strict JSON: numbers that are not finite are written as null.
-
-Which versions wrote a checkpoint, which run here, and where they differ.
 """
 
 from __future__ import annotations
@@ -357,6 +355,8 @@ def _checksum(fields: Mapping[str, Any]) -> str:
 
 
 # ---- versions
+#
+# Which versions wrote a checkpoint, which run here, and where they differ.
 
 
 def current_versions() -> dict[str, str]:

@@ -57,19 +57,19 @@ trainer.actors.registry: trainer.runtime.actor_address trainer.runtime.actor_reg
 trainer.actors.start: trainer.runtime.actor_start
 trainer.algorithms.checkpointing: trainer.algorithms.model_difference
     trainer.algorithms.restored_config
-trainer.algorithms.dqn.algorithm: trainer.algorithms.dqn.config
-trainer.algorithms.dqn.learner: trainer.algorithms.dqn.loss
+trainer.algorithms.dqn.dqn: trainer.algorithms.dqn.config
+trainer.algorithms.dqn.dqn: trainer.algorithms.dqn.loss
 trainer.algorithms.evaluations: trainer.algorithms.algorithm_evaluation
-trainer.algorithms.off_policy: trainer.algorithms.off_policy.algorithm
-    trainer.algorithms.off_policy.config
+trainer.algorithms.on_and_off_policy: trainer.algorithms.on_and_off_policy.algorithm
+    trainer.algorithms.on_and_off_policy.config
 trainer.algorithms.onnx_export: trainer.algorithms.onnx_graph trainer.modules.acting_layers
-trainer.algorithms.pg.algorithm: trainer.algorithms.pg.config trainer.algorithms.pg.postprocessing
-trainer.algorithms.pg.learner: trainer.algorithms.pg.loss
-trainer.algorithms.ppo.algorithm: trainer.algorithms.ppo.config
+trainer.algorithms.pg.pg: trainer.algorithms.pg.config trainer.algorithms.pg.postprocessing
+trainer.algorithms.pg.pg: trainer.algorithms.pg.loss
+trainer.algorithms.ppo.ppo: trainer.algorithms.ppo.config
     trainer.algorithms.ppo.postprocessing
-trainer.algorithms.ppo.learner: trainer.algorithms.ppo.loss
-trainer.algorithms.sac.algorithm: trainer.algorithms.sac.config
-trainer.algorithms.sac.learner: trainer.algorithms.sac.loss trainer.algorithms.sac.target_critics
+trainer.algorithms.ppo.ppo: trainer.algorithms.ppo.loss
+trainer.algorithms.sac.sac: trainer.algorithms.sac.config
+trainer.algorithms.sac.sac: trainer.algorithms.sac.loss trainer.algorithms.sac.target_critics
 trainer.algorithms.training_iteration: trainer.algorithms.counters
     trainer.algorithms.iteration_result trainer.algorithms.run_clock
 trainer.cli.checkpoint_commands: trainer.cli.checkpoint_paths trainer.cli.comparing
@@ -112,7 +112,7 @@ trainer.episodes.conversion: trainer.episodes.other_rewards
 trainer.episodes.episode_columns: trainer.episodes.alignment trainer.episodes.episode_returns
     trainer.episodes.given_data
 trainer.episodes.episode_state: trainer.episodes.parts
-trainer.episodes.growing_episode: trainer.episodes.stopwatch
+trainer.episodes.single_agent_episode: trainer.episodes.stopwatch
 trainer.episodes.lookback_buffer: trainer.episodes.indexing trainer.episodes.overwriting
 trainer.evaluation.evaluator: trainer.evaluation.collecting trainer.evaluation.evaluation_function
     trainer.evaluation.same_spaces trainer.evaluation.state_shape trainer.evaluation.subject
@@ -133,7 +133,7 @@ trainer.learners.learner: trainer.learners.episode_learner trainer.learners.repl
 trainer.metrics.episode_statistics: trainer.metrics.task_statistics
 trainer.metrics.keys: trainer.metrics.result_key
 trainer.metrics.logger: trainer.metrics.block_timer trainer.metrics.statistic_table
-trainer.metrics.options: trainer.metrics.paths
+trainer.metrics.keys: trainer.metrics.paths
 trainer.metrics.result: trainer.metrics.comparable trainer.metrics.summary
 trainer.metrics.statistic: trainer.metrics.exact_sum trainer.metrics.kept_values
     trainer.metrics.moments trainer.metrics.values_by_index

@@ -1,19 +1,4 @@
-"""Directories of runs: the checkpoint to go on from, and paths that follow a copied run.
-
-Which checkpoint is meant by the directory of a run: the newest that is whole.
-
-Paths inside saved code, which follow the checkpoint when its project is copied or moved.
-Objects that write files, such as callbacks, are pickled with absolute paths. If the checkpoint is
-found elsewhere than it was saved, those paths are of another run, whose files are not ours to
-replace or remove. So an object that owns a path asks `moved_path` for it while it is unpickled:
-
-    def __setstate__(self, state):
-        self.__dict__.update(state, path=moved_path(state["path"]))
-
-The manifest says where a checkpoint with code was saved (`SAVED_AT`). What the two places have in
-common at their end is what was copied along: `/a/proj/saves/000005` that is found as
-`/b/copy/saves/000005` takes all of `/a/proj` to `/b/copy`.
-"""
+"""Directories of runs: the checkpoint to go on from, and paths that follow a copied run."""
 
 from __future__ import annotations
 
@@ -31,6 +16,8 @@ from checkpoints.manifest import MANIFEST_FILE
 from checkpoints.reader import verify
 
 # ---- run directories
+#
+# Which checkpoint is meant by the directory of a run: the newest that is whole.
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -80,6 +67,19 @@ def newest_whole(directory: Path) -> Path | None:
 
 
 # ---- moved paths
+#
+# Paths inside saved code, which follow the checkpoint when its project is copied or moved.
+# Objects that write files, such as callbacks, are pickled with absolute paths. If the checkpoint
+# is found elsewhere than it was saved, those paths are of another run, whose files are not ours
+# to replace or remove. So an object that owns a path asks `moved_path` for it while it is
+# unpickled:
+#
+#     def __setstate__(self, state):
+#         self.__dict__.update(state, path=moved_path(state["path"]))
+#
+# The manifest says where a checkpoint with code was saved (`SAVED_AT`). What the two places have
+# in common at their end is what was copied along: `/a/proj/saves/000005` that is found as
+# `/b/copy/saves/000005` takes all of `/a/proj` to `/b/copy`.
 
 SAVED_AT: Final = "saved_at"
 """The key of the manifest's metadata; only checkpoints with code have it."""

@@ -1,13 +1,4 @@
-"""Writing a checkpoint: encode everything, write every file, put the directory into place.
-
-Saving while the object goes on: what is written is a copy, and a thread of its own writes it.
-The thread runs our code alone: what came from the user (`get_state`, events, functions to call) is
-asked before it begins or called after it has ended, in the thread that saves. It is no daemon, so
-the end of the program waits for it. A process that is killed leaves what a killed blocking save
-leaves: the previous checkpoint, whole (`checkpoints.directory`).
-
-Writing one file for others to read: it appears whole or not at all.
-"""
+"""Writing a checkpoint: encode everything, write every file, put the directory into place."""
 
 from __future__ import annotations
 
@@ -236,6 +227,12 @@ class _FileWriter:
 
 
 # ---- background
+#
+# Saving while the object goes on: what is written is a copy, and a thread of its own writes it.
+# The thread runs our code alone: what came from the user (`get_state`, events, functions to call)
+# is asked before it begins or called after it has ended, in the thread that saves. It is no
+# daemon, so the end of the program waits for it. A process that is killed leaves what a killed
+# blocking save leaves: the previous checkpoint, whole (`checkpoints.directory`).
 
 _LOGGER: Final = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 1.0
@@ -374,6 +371,8 @@ class BackgroundSave:
 
 
 # ---- whole file
+#
+# Writing one file for others to read: it appears whole or not at all.
 
 
 def write_whole_file(

@@ -39,11 +39,11 @@ from checkpoints import Checkpointable, CheckpointError, latest_checkpoint  # no
 from trainer import actors  # noqa: E402
 from trainer import rllib_names as rllib_names  # noqa: E402
 from trainer.algorithms.algorithm import Algorithm  # noqa: E402
+from trainer.algorithms.building import get_trainable_cls  # noqa: E402
 from trainer.algorithms.dqn import DQN, DQNConfig  # noqa: E402
 from trainer.algorithms.onnx_export import export_onnx  # noqa: E402
 from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
 from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
-from trainer.algorithms.registry import get_trainable_cls  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
 from trainer.algorithms.trained_policy import TrainedPolicy  # noqa: E402
 from trainer.config import AlgorithmConfig  # noqa: E402

@@ -2,16 +2,6 @@
 
 It writes, lists and removes; what to keep is decided by those who use it. Only directories that are
 named as this file names them are ever counted or removed: what a user saves beside them stays.
-
-Which directories an algorithm keeps checkpoints in, so that all others keep away from them.
-Two runs in one directory would replace and remove each other's checkpoints, and neither would know.
-The claim is a lock that the operating system takes back when the process ends, however it ends; it
-ends earlier when the algorithm is stopped, or when nobody holds it any more; then another one, such
-as one that was restored from its checkpoints, can go on there.
-
-Which algorithm of this process writes to which path, so that a second one keeps away from it.
-A file tells who wrote to it last, but not whether that run is over. Within one process it can be
-known: it is over when its algorithm was stopped, or when nobody holds it any more.
 """
 
 from __future__ import annotations
@@ -40,6 +30,12 @@ from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve
 from checkpoints.run_directories import moved_path
 
 # ---- directory claims
+#
+# Which directories an algorithm keeps checkpoints in, so that all others keep away from them. Two
+# runs in one directory would replace and remove each other's checkpoints, and neither would know.
+# The claim is a lock that the operating system takes back when the process ends, however it ends;
+# it ends earlier when the algorithm is stopped, or when nobody holds it any more; then another
+# one, such as one that was restored from its checkpoints, can go on there.
 
 
 class _Claim:
@@ -294,6 +290,10 @@ class CheckpointDirectory:
 
 
 # ---- path claims
+#
+# Which algorithm of this process writes to which path, so that a second one keeps away from it. A
+# file tells who wrote to it last, but not whether that run is over. Within one process it can be
+# known: it is over when its algorithm was stopped, or when nobody holds it any more.
 
 # Global because the files are; weak, so that it keeps no algorithm alive.
 _WRITERS: Final[WeakValueDictionary[Path, AlgorithmView]] = WeakValueDictionary()

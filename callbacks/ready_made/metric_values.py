@@ -3,11 +3,6 @@
 A metric may be absent for good reasons: no episode has ended yet, or this iteration had no
 evaluation. It may also be absent because nobody logs it, and then whoever waits for it would wait
 for ever. `WatchedMetric` tells the two apart. Nothing here changes a result.
-
-Checks of what users give to ready-made callbacks, as sentences: all problems at once.
-
-What ready-made callbacks count in results when something failed that did not end the run.
-All callbacks of a kind count together, under `fault_tolerance`.
 """
 
 from __future__ import annotations
@@ -208,6 +203,8 @@ def _described(value: Any) -> str:
 
 
 # ---- choices
+#
+# Checks of what users give to ready-made callbacks, as sentences: all problems at once.
 
 
 def raise_if_any(user: str, problems: Collection[str]) -> None:
@@ -275,6 +272,9 @@ def _or_none(none: str) -> str:
 
 
 # ---- fault counts
+#
+# What ready-made callbacks count in results when something failed that did not end the run. All
+# callbacks of a kind count together, under `fault_tolerance`.
 
 NUM_FAILED_SAVES: Final = "num_failed_saves_lifetime"
 """Checkpoints that could not be saved."""

@@ -1,11 +1,4 @@
-"""One line per iteration, for people who watch: how far, how fast, how good, how long still.
-
-`ProgressPrinter`: one line per iteration, for people who watch.
-
-One line per iteration: how far, how fast, how good, how long still.
-
-Writing lines for people to read, so that nothing that reads them can disturb a run.
-"""
+"""One line per iteration, for people who watch: how far, how fast, how good, how long still."""
 
 from __future__ import annotations
 
@@ -23,6 +16,8 @@ from callbacks.ready_made.stopping import COUNTS, EarlyStopping, StopCriteria
 from callbacks.views import AlgorithmView
 
 # ---- progress lines
+#
+# One line per iteration: how far, how fast, how good, how long still.
 
 _NOT_YET = "–"
 
@@ -95,6 +90,8 @@ def duration(seconds: float) -> str:
 
 
 # ---- line output
+#
+# Writing lines for people to read, so that nothing that reads them can disturb a run.
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -158,6 +155,8 @@ class LineOutput:
 
 
 # ---- progress printer
+#
+# `ProgressPrinter`: one line per iteration, for people who watch.
 
 
 class ProgressPrinter(RLlibCallback):

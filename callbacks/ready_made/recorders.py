@@ -2,29 +2,6 @@
 
 EpisodeRecorder: chosen episodes as files of plain arrays, written by the runner that plays them.
 What is in a file is said in `callbacks.ready_made.recorders`, which also loads it.
-
-VideoRecorder: chosen episodes as videos, written by gymnasium's own `save_video`.
-gymnasium's wrapper `RecordVideo` is not used: it names files by how often an env was reset, which
-a repaired run does not repeat.
-
-The files of recorded episodes in one directory, as one env runner writes them.
-What is in a file is the business of the recorder. A file is there whole or not at all; trouble with
-the disk is told, and never stops training.
-
-Which episodes a recorder records: a function of the episode's id, never of a counter.
-So a repaired, resumed or differently distributed run records the same episodes.
-
-One episode as an `.npz` file: plain arrays by name, the same bytes for the same episode.
-    id            the id of the episode, a string
-    seed          what `env.reset(seed=...)` was given, int64; missing if unknown
-    observations  [T + 1, ...]; of dicts and tuples one array per leaf: `observations/camera`
-    actions       [T, ...], as the module gave them; of dicts and tuples likewise
-    rewards       float64, [T]
-    terminated    bool: the env reached a final state
-    truncated     bool: a limit ended the episode
-    extra/NAME    [T, ...]: an extra output of the module, if wanted
-
-`load_episode` needs nothing but NumPy; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -53,6 +30,10 @@ from checkpoints.arguments import checked_arguments
 from checkpoints.run_directories import moved_path
 
 # ---- recording files
+#
+# The files of recorded episodes in one directory, as one env runner writes them. What is in a
+# file is the business of the recorder. A file is there whole or not at all; trouble with the disk
+# is told, and never stops training.
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +141,9 @@ class RecordingFiles:
 
 
 # ---- episode choice
+#
+# Which episodes a recorder records: a function of the episode's id, never of a counter. So a
+# repaired, resumed or differently distributed run records the same episodes.
 
 
 @dataclass(frozen=True)
@@ -203,6 +187,18 @@ class EpisodeChoice:
 
 
 # ---- episode file
+#
+# One episode as an `.npz` file: plain arrays by name, the same bytes for the same episode.
+#     id            the id of the episode, a string
+#     seed          what `env.reset(seed=...)` was given, int64; missing if unknown
+#     observations  [T + 1, ...]; of dicts and tuples one array per leaf: `observations/camera`
+#     actions       [T, ...], as the module gave them; of dicts and tuples likewise
+#     rewards       float64, [T]
+#     terminated    bool: the env reached a final state
+#     truncated     bool: a limit ended the episode
+#     extra/NAME    [T, ...]: an extra output of the module, if wanted
+#
+# `load_episode` needs nothing but NumPy; nothing is pickled.
 
 Array = npt.NDArray[Any]
 
@@ -473,6 +469,10 @@ def recording_name(episode: EpisodeView, env_runner: EnvRunnerView) -> str:
 
 
 # ---- video recorder
+#
+# VideoRecorder: chosen episodes as videos, written by gymnasium's own `save_video`. gymnasium's
+# wrapper `RecordVideo` is not used: it names files by how often an env was reset, which a
+# repaired run does not repeat.
 
 Frame = npt.NDArray[np.uint8]
 

@@ -1,20 +1,4 @@
-"""Results files with one row per iteration, CSV or JSON: appended to, cut back, repaired.
-
-A file with one row per line and iteration: appended to, cut back, repaired, never half written.
-What a row looks like is the business of `jsonl_results` and `csv_results`.
-
-Why a kill at any moment does no harm: a row is appended in one piece, so that only the last line
-can be torn, and a torn line is noticed the next time the file is opened. Everything else is written
-to a file beside it, which then takes its name.
-
-A results file as a table whose columns may grow; knows nothing of callbacks.
-
-A results file with one JSON object per line; knows nothing of callbacks.
-
-The values of a result as files can hold them: copies, JSON, the cells of a table.
-Pure functions. NaN and infinities become null (JSON) or an empty cell (CSV): neither format has
-them, and readers stumble over `NaN`.
-"""
+"""Results files with one row per iteration, CSV or JSON: appended to, cut back, repaired."""
 
 from __future__ import annotations
 
@@ -36,6 +20,13 @@ import numpy as np
 from checkpoints.run_directories import moved_path
 
 # ---- line file
+#
+# A file with one row per line and iteration: appended to, cut back, repaired, never half written.
+# What a row looks like is the business of `jsonl_results` and `csv_results`.
+#
+# Why a kill at any moment does no harm: a row is appended in one piece, so that only the last
+# line can be torn, and a torn line is noticed the next time the file is opened. Everything else
+# is written to a file beside it, which then takes its name.
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -297,6 +288,10 @@ def free_name(path: Path, word: str = "") -> Path:
 
 
 # ---- result values
+#
+# The values of a result as files can hold them: copies, JSON, the cells of a table. Pure
+# functions. NaN and infinities become null (JSON) or an empty cell (CSV): neither format has
+# them, and readers stumble over `NaN`.
 
 MAX_ELEMENTS_PER_CELL: Final = 1000
 MAX_CHARACTERS_PER_CELL: Final = 100_000
@@ -400,6 +395,8 @@ def _on_one_line(text: str) -> str:
 
 
 # ---- csv results
+#
+# A results file as a table whose columns may grow; knows nothing of callbacks.
 
 _ITERATION = "training_iteration"
 
@@ -489,6 +486,8 @@ def _line(cells: Iterable[str]) -> bytes:
 
 
 # ---- jsonl results
+#
+# A results file with one JSON object per line; knows nothing of callbacks.
 
 
 class JSONLinesResults:

@@ -13,15 +13,6 @@ first (`get_state`). If the kill comes between row and checkpoint, the resumed r
 makes the iteration again and its row replaces the old one. So a file can only be ahead of the
 newest checkpoint, which the next row puts right. Only a writer that is slower than the time it is
 given can be behind; its rows that were not written when the process was killed are missing.
-
-Writes things one after another, in order, on a thread that nobody has to wait for.
-Why a thread of its own: a disk that hangs, a full pipe or a tracker on the network must not stop
-the training. Why the thread ends whenever nothing is left to write: then nothing has to be stopped,
-nothing is left behind by a run that was never stopped, and an idle writer is plain data. Starting a
-thread costs about a tenth of a millisecond. It is a daemon, so that a write which never returns
-cannot keep the process from ending.
-
-The other callback objects of the same run.
 """
 
 from __future__ import annotations
@@ -55,6 +46,13 @@ from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
 
 # ---- background writer
+#
+# Writes things one after another, in order, on a thread that nobody has to wait for. Why a thread
+# of its own: a disk that hangs, a full pipe or a tracker on the network must not stop the
+# training. Why the thread ends whenever nothing is left to write: then nothing has to be stopped,
+# nothing is left behind by a run that was never stopped, and an idle writer is plain data.
+# Starting a thread costs about a tenth of a millisecond. It is a daemon, so that a write which
+# never returns cannot keep the process from ending.
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -244,6 +242,8 @@ def _write_the_rest(reference: weakref.ref[BackgroundWriter]) -> None:
 
 
 # ---- siblings
+#
+# The other callback objects of the same run.
 
 CallbackT = TypeVar("CallbackT")
 

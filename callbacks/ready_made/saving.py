@@ -1,13 +1,4 @@
-"""Callbacks that save checkpoints: every so often, or whenever a metric is among the best.
-
-What callbacks that save checkpoints share: when in an iteration, and what if it fails.
-They save last of all, after every callback has heard of the complete result and has decided, so
-that a run that is restored goes on exactly as this one.
-
-`PeriodicCheckpoint`: saves a run every so many iterations, steps, episodes or seconds.
-
-`BestCheckpoint`: saves a run whenever a metric is among the best so far.
-"""
+"""Callbacks that save checkpoints: every so often, or whenever a metric is among the best."""
 
 from __future__ import annotations
 
@@ -41,6 +32,10 @@ from callbacks.views import AlgorithmView
 from checkpoints import CheckpointError, PathLike
 
 # ---- saving callback
+#
+# What callbacks that save checkpoints share: when in an iteration, and what if it fails. They
+# save last of all, after every callback has heard of the complete result and has decided, so that
+# a run that is restored goes on exactly as this one.
 
 OnError = Literal["raise", "warn"]
 """What a failed save does: end `train()`, or be logged and counted."""
@@ -238,6 +233,8 @@ def _cause_of(error: BaseException) -> tuple[str, int | None]:
 
 
 # ---- periodic checkpoint
+#
+# `PeriodicCheckpoint`: saves a run every so many iterations, steps, episodes or seconds.
 
 
 class PeriodicCheckpoint(SavingCallback):
@@ -330,6 +327,8 @@ class PeriodicCheckpoint(SavingCallback):
 
 
 # ---- best checkpoint
+#
+# `BestCheckpoint`: saves a run whenever a metric is among the best so far.
 
 SCORES_FILE: Final = "best.json"
 """The list of the kept checkpoints with their scores, for people and scripts."""

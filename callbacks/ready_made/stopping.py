@@ -1,19 +1,4 @@
-"""When a run is over: a goal, a plateau, a budget, a NaN; and the callbacks that end it.
-
-When a run is over: a goal, a plateau, a budget; and the callback that ends it.
-`EarlyStopping`: ends a run at a goal, on a plateau, or when a budget is used up.
-
-When a run is over: a goal that is reached, a plateau, a budget that is used up.
-Pure: it judges results and remembers what a plateau needs. It does not end anything;
-`EarlyStopping` and the command line do.
-
-What a run can be measured in: iterations, env steps, episodes, seconds.
-One table for all who count: when to save, when to stop, how long still. Every count is read from a
-result, together with what it was before the iteration. So nobody has to remember it, and a restored
-run counts on by itself.
-
-`NonFiniteGuard`: notices NaN and infinite numbers before they are saved or trained on.
-"""
+"""When a run is over: a goal, a plateau, a budget, a NaN; and the callbacks that end it."""
 
 from __future__ import annotations
 
@@ -44,6 +29,18 @@ from callbacks.ready_made.metric_values import (
 from callbacks.views import AlgorithmView
 
 # ---- stopping
+#
+# When a run is over: a goal, a plateau, a budget; and the callback that ends it. `EarlyStopping`:
+# ends a run at a goal, on a plateau, or when a budget is used up.
+#
+# When a run is over: a goal that is reached, a plateau, a budget that is used up. Pure: it judges
+# results and remembers what a plateau needs. It does not end anything; `EarlyStopping` and the
+# command line do.
+#
+# What a run can be measured in: iterations, env steps, episodes, seconds. One table for all who
+# count: when to save, when to stop, how long still. Every count is read from a result, together
+# with what it was before the iteration. So nobody has to remember it, and a restored run counts
+# on by itself.
 
 # ---- counts
 
@@ -340,6 +337,8 @@ def stop(result: dict[str, Any], reason: str) -> None:
 
 
 # ---- non finite guard
+#
+# `NonFiniteGuard`: notices NaN and infinite numbers before they are saved or trained on.
 
 OnFound = Literal["raise", "stop"]
 """What happens when something is found."""

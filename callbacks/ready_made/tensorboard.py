@@ -3,8 +3,6 @@
 tensorboardX gives the messages and checksums of the format. Its own writer is not used: it holds a
 file, a thread and a pipe open for its whole life, drops what is under way when the process ends,
 and overwrites the file of a process that was started in the same second.
-
-Images as PNG, the form in which TensorBoard takes them.
 """
 
 from __future__ import annotations
@@ -26,6 +24,8 @@ from callbacks.ready_made.result_files import free_name, iteration_of, leaves
 from checkpoints.run_directories import moved_path
 
 # ---- png
+#
+# Images as PNG, the form in which TensorBoard takes them.
 
 _COLOUR_TYPES: Final = {1: 0, 3: 2, 4: 6}
 """Number of channels (grey, RGB, RGB with alpha) to PNG's number for it."""

@@ -21,11 +21,11 @@ IN_FUNCTIONS: Final[dict[str, str]] = {}
 """Imports inside functions that are wanted, such as optional dependencies: place to reason."""
 
 FOR_TYPES: Final = {
-    "trainer.algorithms.registry -> trainer.algorithms.algorithm": (
+    "trainer.algorithms.building -> trainer.algorithms.algorithm": (
         "an algorithm registers itself when it is defined; the registry names the class in "
         "annotations only"
     ),
-    "trainer.config.specs -> trainer.config.algorithm_config": (
+    "trainer.config.algorithm_config -> trainer.config.algorithm_config": (
         "a config makes specs of itself; the functions that do so name its class in annotations"
     ),
     "trainer.config.algorithm_config -> trainer.algorithms.algorithm": (

@@ -71,7 +71,7 @@ WITH_PROCESSES: Final = frozenset({"runtime", "actors", "testing"})
 
 OF_PROCESSES: Final = (
     *("multiprocessing", "concurrent", "subprocess", "ctypes"),
-    *("trainer.runtime.local_engine", "trainer.runtime.process_groups"),
+    *("trainer.runtime.local_engine", "trainer.runtime.process_start"),
 )
 """What engines alone deal with: executors, process ids, shared memory, futures."""
 
@@ -234,7 +234,11 @@ def test_every_room_has_a_rank() -> None:
             "def f():\n    from trainer.env_runners.messages import x",
             "trainer.learners.learner -> trainer.env_runners.messages",
         ),
-        ("trainer/config/specs.py", "from trainer import PPO", "trainer.config.specs -> trainer"),
+        (
+            "trainer/config/algorithm_config.py",
+            "from trainer import PPO",
+            "trainer.config.algorithm_config -> trainer",
+        ),
         (
             "trainer/seeding.py",
             "import trainer.rllib_names",

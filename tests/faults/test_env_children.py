@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from trainer import Algorithm, PPOConfig, actors
-from trainer.runtime import process_groups
+from trainer.runtime import process_start as process_groups
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainer import PPOConfig, RunnerLostError
-from trainer.config.specs import restart_policy
+from trainer.config.algorithm_config import restart_policy
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError
 from trainer.testing.processes import wait_until

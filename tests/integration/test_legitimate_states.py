@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from checkpoints import CheckpointMismatchError, check_shape, encode, like
 from trainer import PPO, PPOConfig
-from trainer.algorithms.ppo.learner import PPOLearner
+from trainer.algorithms.ppo.ppo import PPOLearner
 from trainer.connectors import Normalization
 from trainer.env_runners.messages import ModuleWeights, Weights
 from trainer.evaluation.evaluator import Subject, evaluation_state

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callbacks import RLlibCallback
-from trainer.algorithms.ppo.algorithm import PPOConfig
+from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import is_plain_data
 from trainer.errors import ConfigError, UnknownSettingError

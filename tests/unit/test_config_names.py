@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainer.algorithms.dqn.algorithm import DQNConfig
-from trainer.algorithms.ppo.algorithm import PPOConfig
+from trainer.algorithms.dqn.dqn import DQNConfig
+from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import AlgorithmConfig, Setting, section
 from trainer.config.settings import number
 from trainer.errors import ConfigError, UnknownSettingError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.algorithms.ppo.algorithm import PPOConfig
+from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import integer, number, schedule
 from trainer.errors import ConfigError, UnknownSettingError

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.algorithms.ppo.algorithm import PPOConfig
+from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import FrozenConfigError, NotProvided
 from trainer.config.settings import copy_value, deep_merge, freeze_value, is_plain_data, same_value
 from trainer.errors import ConfigError

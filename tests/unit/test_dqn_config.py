@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer import ConfigError, DQNConfig, PPOConfig, RLModuleSpec, UnknownSettingError
-from trainer.config.specs import module_specs
+from trainer.config.algorithm_config import module_specs
 from trainer.modules import QModule, RLModule
 from trainer.replay import PrioritizedReplayBuffer, make_replay_buffer
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.dqn.learner import (
+from trainer.algorithms.dqn.dqn import (
     DQNLearner,
     DQNSettings,
     distributional_loss,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.algorithms.dqn.learner import (
+from trainer.algorithms.dqn.dqn import (
     distributional_loss,
     projected_distribution,
     softmax,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.growing_episode import Stopwatch
+from trainer.episodes.single_agent_episode import Stopwatch
 from trainer.errors import EpisodeError
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from checkpoints import encode
 from tests.unit.test_ppo_learner import ACTIONS, OBSERVATIONS, sample
-from trainer.algorithms.ppo.learner import PPOLearner, PPOSettings
+from trainer.algorithms.ppo.ppo import PPOLearner, PPOSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ModuleError
 from trainer.learners import LearnerGroup, LearnerSpec, chunks_by_module

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.ppo.learner import PPOLearner, PPOSettings
+from trainer.algorithms.ppo.ppo import PPOLearner, PPOSettings
 from trainer.connectors import ObservationEncoder, standardize
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError

@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 
 from tests.torch_modules import TwinSAC  # noqa: E402
 from trainer import ConfigError, ModuleError, RLModuleSpec, SACConfig, TorchSACModule  # noqa: E402
-from trainer.algorithms.sac.learner import SACLearner, SACSettings  # noqa: E402
+from trainer.algorithms.sac.sac import SACLearner, SACSettings  # noqa: E402
 from trainer.learners import ReplayBatch  # noqa: E402
 from trainer.modules import RLModule, SACModule  # noqa: E402
 from trainer.types import Array  # noqa: E402

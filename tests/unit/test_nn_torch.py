@@ -13,7 +13,7 @@ from gymnasium import spaces
 pytest.importorskip("torch")
 
 from trainer import ConfigError, PPOConfig, RLModule, RLModuleSpec
-from trainer.algorithms.sac.learner import SACLearner, SACSettings
+from trainer.algorithms.sac.sac import SACLearner, SACSettings
 from trainer.learners import ReplayBatch
 from trainer.modules import ActorCriticModule, PolicyModule, QModule, SACModule
 from trainer.nn import ACTIVATIONS

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer import PGConfig, PPOConfig
-from trainer.algorithms.pg.learner import PGLearner, PGSettings
+from trainer.algorithms.pg.pg import PGLearner, PGSettings
 from trainer.connectors import ObservationEncoder
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.pg.learner import PGLoss, pg_loss
+from trainer.algorithms.pg.pg import PGLoss, pg_loss
 from trainer.modules import PolicyModule, RLModuleSpec
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.seeding import NOISE_DRAWS

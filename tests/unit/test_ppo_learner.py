@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.ppo.learner import PPOLearner, PPOSettings
+from trainer.algorithms.ppo.ppo import PPOLearner, PPOSettings
 from trainer.connectors import ObservationEncoder
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError

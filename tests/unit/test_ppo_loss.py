@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.ppo.learner import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
+from trainer.algorithms.ppo.ppo import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.seeding import NOISE_DRAWS

@@ -17,7 +17,7 @@ from trainer import (
     SACConfig,
     UnknownSettingError,
 )
-from trainer.config.specs import module_specs
+from trainer.config.algorithm_config import module_specs
 from trainer.errors import ConfigError
 from trainer.nn.layers import KERNEL_RULES, TensorDraw
 

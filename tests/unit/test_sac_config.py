@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer import ConfigError, PPOConfig, RLModuleSpec, SACConfig, UnknownSettingError
-from trainer.config.specs import module_specs
+from trainer.config.algorithm_config import module_specs
 from trainer.modules import ActorCriticModule, RLModule, SACModule
 
 RLLIB_DEFAULTS = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.sac.learner import SACLearner, SACLosses, SACSettings
+from trainer.algorithms.sac.sac import SACLearner, SACLosses, SACSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
 from trainer.learners import ReplayBatch

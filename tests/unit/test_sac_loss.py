@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer.algorithms.sac.learner import (
+from trainer.algorithms.sac.sac import (
     critic_loss,
     discrete_policy_loss,
     soft_targets,

@@ -1,26 +1,4 @@
-"""The caller's side: one connection from this process to one actor, with backpressure.
-
-The caller's side: one connection from this process to one actor, and the answers to come.
-    link = link_to(address)                      the same for all threads of this process
-    answer = link.call("inc", [1], {})           returns at once, unless too much is under way
-    value = answer.value(timeout_s=5.0)
-
-A thread per connection sleeps until answers come, and takes them at once, so that an actor never
-waits for a caller. Arguments that are answers of other actors need not be there yet: the call, and
-those after it, are sent when they are.
-
-What a call to an actor will give: a value or an error, for those who ask, now or later.
-
-The errors for calls to an actor that cannot be reached (any more).
-
-How much a process may have under way with one actor, so that nobody's memory fills with calls.
-    room.enter(label, num_bytes)     waits while it is full, until half of it is free again
-    room.leave(num_bytes)            an answer is there
-    room.open()                      the actor is gone: nobody needs to wait any more
-
-Calls that actors make do not wait for room: two actors that call each other could wait for each
-other for ever. No actor waits for a process that is none, so the others' waiting closes no circle.
-"""
+"""The caller's side: one connection from this process to one actor, with backpressure."""
 
 from __future__ import annotations
 
@@ -54,6 +32,8 @@ from trainer.errors import (
 from trainer.runtime.messages import Failure, Lost
 
 # ---- actor answer
+#
+# What a call to an actor will give: a value or an error, for those who ask, now or later.
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -152,6 +132,8 @@ def unpack_failure(failure: Failure) -> BaseException:
 
 
 # ---- actor end
+#
+# The errors for calls to an actor that cannot be reached (any more).
 
 _ENDING_TIMEOUT_S: Final = 2.0
 
@@ -186,6 +168,15 @@ def describe_end(address: ActorAddress) -> ActorError:
 
 
 # ---- actor room
+#
+# How much a process may have under way with one actor, so that nobody's memory fills with calls.
+#     room.enter(label, num_bytes)     waits while it is full, until half of it is free again
+#     room.leave(num_bytes)            an answer is there
+#     room.open()                      the actor is gone: nobody needs to wait any more
+#
+# Calls that actors make do not wait for room: two actors that call each other could wait for each
+# other for ever. No actor waits for a process that is none, so the others' waiting closes no
+# circle.
 
 MOST_CALLS: Final = 10_000
 MOST_BYTES: Final = 64 * 2**20
@@ -290,6 +281,15 @@ class Room:
 
 
 # ---- actor link
+#
+# The caller's side: one connection from this process to one actor, and the answers to come.
+#     link = link_to(address)                      the same for all threads of this process
+#     answer = link.call("inc", [1], {})           returns at once, unless too much is under way
+#     value = answer.value(timeout_s=5.0)
+#
+# A thread per connection sleeps until answers come, and takes them at once, so that an actor
+# never waits for a caller. Arguments that are answers of other actors need not be there yet: the
+# call, and those after it, are sent when they are.
 
 
 @dataclass

@@ -1,16 +1,4 @@
-"""What users hold of an actor: classes and handles; and the states of actors in checkpoints.
-
-Actor classes and handles: what users hold of an actor.
-    Counter = remote(Counter)                          an `ActorClass`
-    handle = Counter.options(name="…").remote(1, 2)    an `ActorHandle`, to be sent anywhere
-    handle.inc.remote(1)                               a call through an `ActorMethod`
-
-How actors live and die is in `actor_start`, how they are called in `actor_link`.
-
-The states of actors in checkpoints: those whose class is `Checkpointable`.
-A state is taken like any other call: after all calls that this process made before, and between
-those of other processes. Actors are found again by their names; none is made or ended here.
-"""
+"""What users hold of an actor: classes and handles; and the states of actors in checkpoints."""
 
 from __future__ import annotations
 
@@ -32,6 +20,13 @@ from trainer.actors.start import ActorPlan, actors_to_save, start_actor
 from trainer.errors import ActorDiedError, ActorUsageError, SerializationError
 
 # ---- actor class
+#
+# Actor classes and handles: what users hold of an actor.
+#     Counter = remote(Counter)                          an `ActorClass`
+#     handle = Counter.options(name="…").remote(1, 2)    an `ActorHandle`, to be sent anywhere
+#     handle.inc.remote(1)                               a call through an `ActorMethod`
+#
+# How actors live and die is in `actor_start`, how they are called in `actor_link`.
 
 _FOR_CLUSTERS: Final = frozenset(
     {
@@ -297,6 +292,10 @@ def _actor_class(target: Any, options: _Options) -> ActorClass:
 
 
 # ---- actor states
+#
+# The states of actors in checkpoints: those whose class is `Checkpointable`. A state is taken
+# like any other call: after all calls that this process made before, and between those of other
+# processes. Actors are found again by their names; none is made or ended here.
 
 _LOGGER: Final = logging.getLogger(__name__)
 _PATIENCE_S: Final = 10.0

@@ -8,8 +8,6 @@
 A living actor listens on a socket in the folder. The kernel refuses connections as soon as its
 process has ended, however it ended; so nobody has to keep a list of the living, and no process id
 that may be used again is trusted. This file starts no process and sends no call.
-
-What is known of one actor: how to reach it, whether it lives, why it is gone.
 """
 
 from __future__ import annotations
@@ -40,6 +38,8 @@ from trainer.runtime.messages import Failure
 from trainer.runtime.private_folder import NotPrivateError, PrivateFolder, is_draft, is_own_folder
 
 # ---- actor address
+#
+# What is known of one actor: how to reach it, whether it lives, why it is gone.
 
 _PEER_OF_LINUX: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _PEER_OF_MACOS: Final = (0, 1, struct.Struct("II68x"))  # SOL_LOCAL, LOCAL_PEERCRED, struct xucred

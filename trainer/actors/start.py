@@ -33,11 +33,13 @@ from trainer.actors.registry import (
     registry_of_this_process,
 )
 from trainer.errors import ActorError, ActorNameError
-from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
 from trainer.runtime.process_start import (
     ImportPath,
     choose_start_method,
     describe_start_error,
+    end_group,
+    guard_group,
+    keep_temporary_directory,
     make_context,
     preload,
     starting,

@@ -40,7 +40,7 @@ from checkpoints.code import check_switch
 from checkpoints.components import flatten
 from checkpoints.run_directories import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
-from trainer.algorithms.building import make_callbacks, make_group, own_config
+from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
 from trainer.algorithms.checkpointing import (
     ConfigCode,
     check_facts,
@@ -56,14 +56,13 @@ from trainer.algorithms.checkpointing import (
 )
 from trainer.algorithms.evaluations import Evaluations
 from trainer.algorithms.inference import ActionRequest, Inference
-from trainer.algorithms.registry import register_algorithm
-from trainer.algorithms.sample_exploration import SampleExploration
 from trainer.algorithms.state import (
     ACTORS,
     ActorStates,
     ConfigRecord,
     ConnectorsRecord,
     MetricsRecord,
+    SampleExploration,
 )
 from trainer.algorithms.training_iteration import (
     AfterResult,
@@ -72,7 +71,7 @@ from trainer.algorithms.training_iteration import (
     TrainingIterations,
 )
 from trainer.config import AlgorithmConfig
-from trainer.config.specs import exploration_spec, normalization_settings
+from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
 from trainer.env_runners import SingleAgentEnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.messages import ModuleWeights

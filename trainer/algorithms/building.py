@@ -1,16 +1,22 @@
-"""From what a user gave to an algorithm to its own config, and from that to its runners."""
+"""Algorithms by name.
+
+Names in checkpoints and on the command line resolve here and nowhere else.
+"""
 
 from __future__ import annotations
 
+import difflib
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
+from checkpoints.arguments import checked_arguments
 from trainer.config import AlgorithmConfig
-from trainer.config.specs import env_runner_spec, restart_policy
+from trainer.config.algorithm_config import env_runner_spec, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.evaluation import EvaluationSettings
@@ -24,6 +30,58 @@ from trainer.runner_group.user_calls import OnMetrics
 from trainer.runtime.engine import Engine
 from trainer.runtime.local_engine import LocalEngine
 from trainer.seeding import Role
+
+if TYPE_CHECKING:
+    from trainer.algorithms.algorithm import Algorithm
+
+
+# ---- registry
+
+# Filled by `Algorithm.__init_subclass__`: to define an algorithm is to register it.
+_ALGORITHMS: Final[dict[str, type[Algorithm]]] = {}
+
+
+def register_algorithm(cls: type[Algorithm]) -> None:
+    """Gives an algorithm its class' name; a later class of the same name takes it over."""
+    _ALGORITHMS[cls.__name__] = cls
+
+
+def is_registered(name: str) -> bool:
+    """Whether there is an algorithm of exactly that name."""
+    return name in _ALGORITHMS
+
+
+@checked_arguments
+def algorithm_class(name: str) -> type[Algorithm]:
+    """The algorithm of that name.
+
+    Raises:
+        ConfigError: there is none; names the nearest.
+    """
+    if name in _ALGORITHMS:
+        return _ALGORITHMS[name]
+    plain = re.sub("[-_]", "", name.upper())
+    by_plain_name = {known.upper(): known for known in _ALGORITHMS}
+    near = difflib.get_close_matches(plain, by_plain_name, n=1, cutoff=0.5)
+    if plain in OLD_NAMES.algorithms:
+        hint = (
+            " It is one of RLlib's that are not offered; "
+            f"{OLD_NAMES.algorithms[plain]} solves such tasks."
+        )
+    else:
+        hint = f" Did you mean {by_plain_name[near[0]]!r}?" if near else ""
+    raise ConfigError(
+        f"There is no algorithm {name!r}.{hint} There are: {', '.join(sorted(_ALGORITHMS))}."
+    )
+
+
+get_trainable_cls = algorithm_class
+"""RLlib's name of `algorithm_class`."""
+
+
+# ---- building
+#
+# From what a user gave to an algorithm to its own config, and from that to its runners.
 
 _LOGGER: Final = logging.getLogger(__name__)
 

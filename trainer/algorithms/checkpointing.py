@@ -1,10 +1,6 @@
 """What a checkpoint of an algorithm says of it, which states fit it, and which class restores it.
 
 What is in a checkpoint, and in which order, is in `state`.
-
-The config that an algorithm is built with when it is restored.
-
-Whether a checkpoint is of another network although its weights have the same shapes.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ from checkpoints.code import large_globals
 from checkpoints.component_paths import nearest
 from checkpoints.components import failed_component, naming_component
 from checkpoints.file_system import regular_file_size
-from trainer.algorithms.registry import algorithm_class, is_registered
+from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError
@@ -46,6 +42,8 @@ from trainer.modules.model_config import DefaultModelConfig
 from trainer.types import State
 
 # ---- model difference
+#
+# Whether a checkpoint is of another network although its weights have the same shapes.
 
 _OF_OTHER_THINGS: Final = ("initializer", "initial_alpha", "backend")
 """Settings of the first weights, and of what computes: trained networks may differ in them."""
@@ -334,6 +332,8 @@ def version_of(distribution: str) -> str:
 
 
 # ---- restored config
+#
+# The config that an algorithm is built with when it is restored.
 
 _OF_NETWORKS: Final = ("model_config", "policy_model_config", "q_model_config")
 _BYTES_OF_A_WEIGHT: Final = 4

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from checkpoints.arguments import shown
 from trainer.config import AlgorithmConfig
-from trainer.config.specs import exploration_spec
+from trainer.config.algorithm_config import exploration_spec
 from trainer.connectors import ActionDecoder, Normalization
 from trainer.env_runners.acting import Acting, Exploring
 from trainer.episodes import nested

@@ -3,10 +3,6 @@
 What is written is inference: from an observation to the action that `compute_single_action(obs,
 explore=False)` gives, normalisation of observations and scaling of actions included. Results agree
 to rounding, not to the bit: other runtimes add up in another order.
-
-Nodes and constants of an ONNX graph, one after another; knows nothing of policies.
-
-What a ready-made module computes when it acts, as data: for whoever writes it down elsewhere.
 """
 
 from __future__ import annotations
@@ -37,6 +33,8 @@ from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
 from trainer.types import Array
 
 # ---- acting layers
+#
+# What a ready-made module computes when it acts, as data: for whoever writes it down elsewhere.
 
 
 @dataclass(frozen=True)
@@ -116,6 +114,8 @@ def _hidden_and_head(config: DefaultModelConfig) -> tuple[list[str], list[str]]:
 
 
 # ---- onnx graph
+#
+# Nodes and constants of an ONNX graph, one after another; knows nothing of policies.
 
 OPSET: Final = 17
 """Of 2022, which every current runtime reads."""

@@ -22,11 +22,11 @@ from checkpoints import (
 from checkpoints.arguments import checked_arguments
 from checkpoints.components import CONSTRUCTORS, naming_component
 from checkpoints.run_directories import checkpoint_of_run
+from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.inference import ActionRequest, Inference
-from trainer.algorithms.registry import algorithm_class
 from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
-from trainer.config.specs import normalization_settings
+from trainer.config.algorithm_config import normalization_settings
 from trainer.connectors import NormalizationStatistics, ObservationEncoder
 from trainer.modules import RLModule, RLModuleSpec
 

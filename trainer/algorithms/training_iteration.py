@@ -1,8 +1,4 @@
-"""One training iteration: sampling and learning, evaluation when due, and the result.
-
-The counts of a run.
-They are kept in the main process alone, and advanced from committed answers alone.
-"""
+"""One training iteration: sampling and learning, evaluation when due, and the result."""
 
 from __future__ import annotations
 
@@ -29,6 +25,9 @@ from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.types import DEFAULT_AGENT_ID, AgentId, ModuleId, State
 
 # ---- counters
+#
+# The counts of a run. They are kept in the main process alone, and advanced from committed
+# answers alone.
 
 _BY_ID: Final = ("num_agent_steps_sampled", "num_module_steps_sampled")
 

@@ -1,13 +1,6 @@
 """Commands that look at checkpoints. None of them runs code from one, unless that is allowed.
 
 Each takes the parsed arguments and returns an exit code.
-
-Which checkpoint the user means: a directory of a run stands for its newest one.
-
-How two checkpoints differ, as plain data for `--json`, and as text.
-
-What a checkpoint holds and what it does not: as plain data for `--json`, and as text.
-Only `manifest.json` and the components in `_READ` are read; no code is.
 """
 
 from __future__ import annotations
@@ -53,6 +46,8 @@ from trainer.cli.run_directory import RUN_FILE
 from trainer.errors import ConfigError
 
 # ---- checkpoint paths
+#
+# Which checkpoint the user means: a directory of a run stands for its newest one.
 
 _MAX_SHOWN: Final = 3
 
@@ -140,6 +135,8 @@ def _existing(path: str) -> Path:
 
 
 # ---- comparing
+#
+# How two checkpoints differ, as plain data for `--json`, and as text.
 
 _SHORT: Final = 3
 """Differences of a component that are shown unless all are wanted."""
@@ -210,6 +207,9 @@ def _plain(item: Difference) -> dict[str, Any]:
 
 
 # ---- inspection
+#
+# What a checkpoint holds and what it does not: as plain data for `--json`, and as text. Only
+# `manifest.json` and the components in `_READ` are read; no code is.
 
 _READ: Final = ("config", "env_runners", "evaluation")
 _ABSENT: Final[Mapping[str, str]] = MappingProxyType(

@@ -1,7 +1,4 @@
-"""What the commands do. Each takes the parsed arguments and returns an exit code.
-
-`local-trainer replay-episode`: plays a request that failed again, for a debugger to look at.
-"""
+"""What the commands do. Each takes the parsed arguments and returns an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from callbacks.ready_made.progress import LineOutput
 from callbacks.spec import CallbackSpec, new_object
 from checkpoints import read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
-from trainer.algorithms.registry import algorithm_class
+from trainer.algorithms.building import algorithm_class
 from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
 from trainer.cli.named_code import (
     Experiment,
@@ -296,6 +293,8 @@ def _run_directory_of(checkpoint: Path) -> Path:
 
 
 # ---- replaying
+#
+# `local-trainer replay-episode`: plays a request that failed again, for a debugger to look at.
 
 _IN_THIS_PROCESS: Final = {
     "num_env_runners": 0,

@@ -1,8 +1,6 @@
 """Reads the command line, does what it says, and turns errors into one message and an exit code.
 
 The exit codes are in `EXIT_CODES`, which `--help` shows.
-
-Values on the command line.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ from trainer.errors import TrainerError
 from trainer.interrupted_import import importing_is_over
 
 # ---- arguments
+#
+# Values on the command line.
 
 
 def setting(text: str) -> tuple[str, Any]:

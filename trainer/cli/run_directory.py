@@ -4,11 +4,6 @@ runs/PPO-CartPole-v1-20261121-101500/
     run.json                when to stop and what to keep, for `resume`
     results.jsonl           a result per line; NaN is null
     checkpoints/000010/     see docs/checkpoint-format.md
-
-What `run.json` holds: when a run of the command line ends, and how it saves.
-`train` writes it, `resume` reads it, changes what was given anew, and writes it again. The file is
-replaced atomically; one that cannot be read is an error, because a run that goes on without its
-plan would train without end, or remove checkpoints that it was to keep.
 """
 
 from __future__ import annotations
@@ -34,6 +29,11 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.errors import ConfigError, TrainerError
 
 # ---- run plan
+#
+# What `run.json` holds: when a run of the command line ends, and how it saves. `train` writes it,
+# `resume` reads it, changes what was given anew, and writes it again. The file is replaced
+# atomically; one that cannot be read is an error, because a run that goes on without its plan
+# would train without end, or remove checkpoints that it was to keep.
 
 RUN_FILE: Final = "run.json"
 

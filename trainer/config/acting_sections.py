@@ -1,16 +1,4 @@
-"""Settings of acting: the env, sampling, callbacks, evaluation.
-
-Settings of the environment.
-
-Settings of sampling: how many env runners, how much each samples, how it explores.
-
-Settings of callbacks: classes, and functions per event.
-The events themselves, with their arguments and when they fire, are listed in `callbacks.events`;
-the two lists are compared by a test. What was configured is judged by
-`callbacks.spec.CallbackSpec`.
-
-Settings of evaluation.
-"""
+"""Settings of acting: the env, sampling, callbacks, evaluation."""
 
 from __future__ import annotations
 
@@ -41,6 +29,8 @@ from trainer.config.settings import (
 from trainer.old_names import OLD_NAMES
 
 # ---- environment section
+#
+# Settings of the environment.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -126,6 +116,8 @@ class EnvironmentSection(ConfigValues):
 
 
 # ---- env runners section
+#
+# Settings of sampling: how many env runners, how much each samples, how it explores.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -307,6 +299,10 @@ class EnvRunnersSection(ConfigValues):
 
 
 # ---- callbacks section
+#
+# Settings of callbacks: classes, and functions per event. The events themselves, with their
+# arguments and when they fire, are listed in `callbacks.events`; the two lists are compared by a
+# test. What was configured is judged by `callbacks.spec.CallbackSpec`.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -386,6 +382,8 @@ class CallbacksSection(ConfigValues):
 
 
 # ---- evaluation section
+#
+# Settings of evaluation.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002

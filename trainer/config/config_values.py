@@ -2,8 +2,6 @@
 
 A config stores only what was set; everything else is read from the declarations of its class. Names
 are resolved in `trainer.config.names`, values are judged in `trainer.config.validation`.
-
-A config as a dict: item access, dict configs, and the state that a checkpoint holds.
 """
 
 from __future__ import annotations
@@ -533,6 +531,8 @@ def _home(table: NameTable, name: str) -> str:
 
 
 # ---- dictionary
+#
+# A config as a dict: item access, dict configs, and the state that a checkpoint holds.
 
 
 class SettingsDict(dict[str, Any]):

@@ -6,10 +6,6 @@ Every way to name a setting — argument, attribute, item, dict key, `overrides`
 Settings that are known but do less here than in RLlib: refused for now, or without effect.
 Nothing is ignored silently: a setting is either listed in one of these two tables or does what its
 section says. When a feature lands, its line in `OLD_NAMES.not_offered` is removed.
-
-What there is to know about every setting, as rows for documentation.
-What a setting means is read from the docstring of its section method, so that it is written in one
-place.
 """
 
 from __future__ import annotations
@@ -365,6 +361,9 @@ def _translate_one(
 
 
 # ---- description
+#
+# What there is to know about every setting, as rows for documentation. What a setting means is
+# read from the docstring of its section method, so that it is written in one place.
 
 _ENTRY: Final = re.compile(r"^    (\*{0,2}\w+): (.*)$")
 _BLOCKS: Final = ("Args:", "Attributes:")

@@ -1,11 +1,4 @@
-"""Settings of learning and of what happens around it: failures, reports, checkpoints, debugging.
-
-Settings of what happens around training: failures, reports, checkpoints, debugging.
-
-Settings of learning that all algorithms share: training, learners, modules.
-
-All sections that every algorithm shares, in the order in which they are documented.
-"""
+"""Settings of learning and of what happens around it: failures, reports, checkpoints, debugging."""
 
 from __future__ import annotations
 
@@ -41,6 +34,8 @@ from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- run sections
+#
+# Settings of what happens around training: failures, reports, checkpoints, debugging.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -210,6 +205,8 @@ class RunSections(ConfigValues):
 
 
 # ---- training sections
+#
+# Settings of learning that all algorithms share: training, learners, modules.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -435,6 +432,8 @@ class MultiAgentSection(ConfigValues):
 
 
 # ---- sections
+#
+# All sections that every algorithm shares, in the order in which they are documented.
 
 
 class Sections(

@@ -1,26 +1,8 @@
 """One setting: its default, what it accepts, how problems with it are told; values as data.
 
-One setting: its default, what it accepts, and how it is read from and written to a config.
-A `Setting` is declared in the class body of a section, once; the attribute, its default, its
-validation, the dict forms and the documentation all come from that declaration:
-
-    class FaultTolerance(ConfigValues):
-        restart_failed_env_runners = Setting(True, boolean())
-
-It is a descriptor, so type checkers know `config.restart_failed_env_runners` as a bool. What a
-setting *means* is documented in the docstring of its section method, and nowhere else.
-
 What settings accept: the checks of all arguments, and those of lists and schedules.
 A check says nothing about other settings; rules that involve several live in
 `trainer.config.validation`.
-
-How problems with settings are told: all of one call at once, each with what to do about it.
-
-Pure functions on the values of settings: merging, comparing, telling data from code.
-
-Copies of values, and read-only copies: how a frozen config stays frozen down to its last list.
-Containers (dict, list, tuple, set) and NumPy arrays are copied; other objects — classes, functions,
-spaces, what a user keeps in `env_config` — are shared, because not every object can be copied.
 """
 
 from __future__ import annotations
@@ -132,6 +114,16 @@ def _is_ascending(pairs: Sequence[Any], constant: Check) -> bool:
 
 
 # ---- setting
+#
+# One setting: its default, what it accepts, and how it is read from and written to a config. A
+# `Setting` is declared in the class body of a section, once; the attribute, its default, its
+# validation, the dict forms and the documentation all come from that declaration:
+#
+#     class FaultTolerance(ConfigValues):
+#         restart_failed_env_runners = Setting(True, boolean())
+#
+# It is a descriptor, so type checkers know `config.restart_failed_env_runners` as a bool. What a
+# setting *means* is documented in the docstring of its section method, and nowhere else.
 
 
 class _NotProvidedType:
@@ -220,6 +212,8 @@ class Setting(Generic[T]):
 
 
 # ---- problems
+#
+# How problems with settings are told: all of one call at once, each with what to do about it.
 
 _MOST_PRINTED_BITS = 1024
 _LONGEST_VALUE_CHARS = 120
@@ -298,6 +292,11 @@ def raise_problems(where: str, problems: Sequence[Problem]) -> None:
 
 
 # ---- read only
+#
+# Copies of values, and read-only copies: how a frozen config stays frozen down to its last list.
+# Containers (dict, list, tuple, set) and NumPy arrays are copied; other objects — classes,
+# functions, spaces, what a user keeps in `env_config` — are shared, because not every object can
+# be copied.
 
 _ADVICE = (
     "This value belongs to a frozen config, which cannot be changed because processes already "
@@ -404,6 +403,8 @@ def freeze_value(value: Any) -> Any:
 
 
 # ---- values
+#
+# Pure functions on the values of settings: merging, comparing, telling data from code.
 
 
 def deep_merge(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, Any]:

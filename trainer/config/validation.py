@@ -1,13 +1,4 @@
-"""Judging a config: single values, what is not offered, callbacks, rules; all problems at once.
-
-What a rule about several settings is.
-
-Rules that involve several settings, of every algorithm.
-A rule gets a config whose single values are all right — it is not asked when one of the settings it
-names has a problem already — and gives the problems it finds.
-
-Rules about evaluation that involve several settings.
-"""
+"""Judging a config: single values, what is not offered, callbacks, rules; all problems at once."""
 
 from __future__ import annotations
 
@@ -27,6 +18,8 @@ from trainer.modules.multi_rl_module import why_no_module_id
 from trainer.types import ToBeDrawn
 
 # ---- rule
+#
+# What a rule about several settings is.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +126,8 @@ def in_place(problem: Problem, place: str) -> Problem:
 
 
 # ---- evaluation rules
+#
+# Rules about evaluation that involve several settings.
 
 _FIXED_IN_EVALUATION: Final = {
     "num_env_runners": "evaluation_num_env_runners",
@@ -293,6 +288,10 @@ EVALUATION_RULES: Final = (
 
 
 # ---- rules
+#
+# Rules that involve several settings, of every algorithm. A rule gets a config whose single
+# values are all right — it is not asked when one of the settings it names has a problem already —
+# and gives the problems it finds.
 
 _ALLOWED_DEVIATION: Final = 0.1
 

@@ -11,7 +11,6 @@ from trainer.connectors.advantages import (
     generalized_advantages,
     standardize,
 )
-from trainer.connectors.connected_env import ConnectedEnv, ConnectorFactories
 from trainer.connectors.observations import (
     Normalization,
     NormalizationSettings,
@@ -22,6 +21,8 @@ from trainer.connectors.observations import (
     RunningMoments,
 )
 from trainer.connectors.pieces import (
+    ConnectedEnv,
+    ConnectorFactories,
     ConnectorPipelineV2,
     ConnectorV2,
     FlattenObservations,

@@ -16,11 +16,6 @@ collects the moments.
 Sources: Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance", equation 2.1
 (merging moments); the scaling of rewards by the standard deviation of the discounted return is
 OpenAI Baselines' `VecNormalize` (2017), as in gymnasium's `NormalizeReward`.
-
-The running statistics behind normalisation: kept in the main process, fed by samples.
-They need no reports from env runners, for the main process has every observation and reward in the
-episodes that were sampled, ordered by env slot, then time. So what the statistics become depends
-neither on how slots are spread over runners nor on which of them died.
 """
 
 from __future__ import annotations
@@ -416,6 +411,11 @@ def _value_at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 # ---- normalization statistics
+#
+# The running statistics behind normalisation: kept in the main process, fed by samples. They need
+# no reports from env runners, for the main process has every observation and reward in the
+# episodes that were sampled, ordered by env slot, then time. So what the statistics become
+# depends neither on how slots are spread over runners nor on which of them died.
 
 
 @dataclass(frozen=True)

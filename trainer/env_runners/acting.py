@@ -1,13 +1,4 @@
-"""From observations to actions: one forward pass for all rows, a strategy, noise on weights.
-
-From observations to actions, with a module: one forward pass for all rows.
-
-Where the actions of a runner come from: its module, a strategy, or uniform draws.
-
-From observations to actions with an exploration strategy; plain sampling does without.
-
-Modules whose weights carry the noise of an episode, for strategies that perturb weights.
-"""
+"""From observations to actions: one forward pass for all rows, a strategy, noise on weights."""
 
 from __future__ import annotations
 
@@ -33,6 +24,8 @@ from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import Array, FloatArray
 
 # ---- acting
+#
+# From observations to actions, with a module: one forward pass for all rows.
 
 
 class Acting:
@@ -177,6 +170,8 @@ class Acting:
 
 
 # ---- perturbed modules
+#
+# Modules whose weights carry the noise of an episode, for strategies that perturb weights.
 
 
 class PerturbedModules:
@@ -241,6 +236,8 @@ class PerturbedModules:
 
 
 # ---- exploring
+#
+# From observations to actions with an exploration strategy; plain sampling does without.
 
 
 class Exploring:
@@ -381,6 +378,8 @@ class Exploring:
 
 
 # ---- action source
+#
+# Where the actions of a runner come from: its module, a strategy, or uniform draws.
 
 Where = Callable[[list[EnvSlot], int], str]
 """Says which observation a row of some slots is, for an error text."""

@@ -1,9 +1,4 @@
-"""One sub-env of a runner and the episode that runs in it.
-
-Answers of an env that have another form than its first ones: found where they are taken apart.
-Only the first answers are checked, so that steps cost nothing more. A later one that is not the
-tuple it should be cannot be taken apart; that error says nothing to the user, and these do.
-"""
+"""One sub-env of a runner and the episode that runs in it."""
 
 from __future__ import annotations
 
@@ -385,6 +380,10 @@ def _no_episode(*_: Any) -> None:
 
 
 # ---- misshapen answers
+#
+# Answers of an env that have another form than its first ones: found where they are taken apart.
+# Only the first answers are checked, so that steps cost nothing more. A later one that is not the
+# tuple it should be cannot be taken apart; that error says nothing to the user, and these do.
 
 
 def blame_step(error: BaseException, answer: Any, slot: EnvSlot, *, name: str) -> None:

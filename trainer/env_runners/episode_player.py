@@ -5,20 +5,6 @@ position, and the module's acting forward computes each row with the same bits w
 rows are. So it makes no difference how slots are spread over runners.
 
 The loop that makes every env step of a run, and what is done if a sub-env fails in it.
-
-Firing the events of running episodes, as far as somebody listens.
-
-Says so when whole episodes were asked for and none comes to its end; ends an evaluation then.
-An env whose episodes never end makes such a request run for ever, without a sign of what it waits
-for. It may also just have long episodes, so the request goes on; that of an evaluation only as long
-as `evaluation_sample_timeout_s` says.
-
-What is kept of finished episodes until it is reported.
-
-Requests without an end of their own: chunk after chunk, until the main process says so.
-An evaluation that lasts as long as a training step (`evaluation_duration="auto"`) cannot know how
-long that is. The flag is in shared memory, so the main process need not look after its runners
-while it learns.
 """
 
 from __future__ import annotations
@@ -44,12 +30,12 @@ from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
     PlayTimes,
+    RunnerParts,
     SampleRequest,
     SlotPosition,
     Whereabouts,
     share_out,
 )
-from trainer.env_runners.runner_parts import RunnerParts
 from trainer.env_runners.slot_env_state import copied, copied_info
 from trainer.env_runners.sub_env_repair import SubEnvRepair
 from trainer.env_runners.trajectories import TRAJECTORY_EVENT, Rewrite, TrajectoryEvent
@@ -61,6 +47,8 @@ from trainer.runtime.engine import Signals
 from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
 
 # ---- episode events
+#
+# Firing the events of running episodes, as far as somebody listens.
 
 _EVENTS: Final = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
@@ -111,6 +99,11 @@ class EpisodeEvents:
 
 
 # ---- endless episodes
+#
+# Says so when whole episodes were asked for and none comes to its end; ends an evaluation then.
+# An env whose episodes never end makes such a request run for ever, without a sign of what it
+# waits for. It may also just have long episodes, so the request goes on; that of an evaluation
+# only as long as `evaluation_sample_timeout_s` says.
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -203,6 +196,8 @@ class EndlessEpisodes:
 
 
 # ---- finished records
+#
+# What is kept of finished episodes until it is reported.
 
 
 class FinishedRecords:
@@ -691,6 +686,11 @@ class EpisodePlayer:
 
 
 # ---- chunks until told
+#
+# Requests without an end of their own: chunk after chunk, until the main process says so. An
+# evaluation that lasts as long as a training step (`evaluation_duration="auto"`) cannot know how
+# long that is. The flag is in shared memory, so the main process need not look after its runners
+# while it learns.
 
 _CHUNK_S: Final = 0.05
 """How long a chunk should take: what training waits for at most, if the env is fast enough."""

@@ -1,37 +1,34 @@
-"""What env runners are told, what they answer, and where they are while at work.
-
-What env runners are told, and what they answer.
-All are frozen values, for they cross the process boundary.
-
-What was done about sub-envs that failed, as it is told to the main process.
-
-What an algorithm adds to trajectories before callbacks see them: the interface.
-
-The one remainder rule: slots of a runner, slots of a group and evaluation tickets follow it.
-
-Where a runner was: noted in shared memory, so that it is known even if its process dies.
-runner     `episode_begins` per episode, `doing` per reset and event; nothing per env step
-main       `last_words` of a process that was lost
-"""
+"""What env runners are told, what they answer, and where they are while at work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
-from callbacks import EVENTS, CallbackSpec
+from callbacks import EVENTS, CallbackChain, CallbackSpec
 from checkpoints import decode, encode
 from trainer.connectors import ConnectorFactories, Normalization, SampleBatch
-from trainer.envs import EnvFactory
+from trainer.envs import EnvFactory, VectorEnv
 from trainer.envs.tasks import TaskInForce, followed_by
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
-from trainer.metrics import EpisodeRecord
+from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, RLModule, RLModuleSpec
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role
 from trainer.types import AgentId, Array, FloatArray, ModuleId, State
+
+# ---- messages
+#
+# What env runners are told, and what they answer. All are frozen values, for they cross the
+# process boundary.
+#
+# What was done about sub-envs that failed, as it is told to the main process.
+#
+# What an algorithm adds to trajectories before callbacks see them: the interface.
+#
+# The one remainder rule: slots of a runner, slots of a group and evaluation tickets follow it.
 
 # ---- messages
 
@@ -543,6 +540,10 @@ def share_out(total: int, num_shares: int) -> list[int]:
 
 
 # ---- whereabouts
+#
+# Where a runner was: noted in shared memory, so that it is known even if its process dies. runner
+# `episode_begins` per episode, `doing` per reset and event; nothing per env step main
+# `last_words` of a process that was lost
 
 NOTHING: Final = ""
 STEPPING: Final = "step()"
@@ -599,3 +600,20 @@ class Whereabouts:
             notes[STREAM], notes[EPISODE], notes[SEED] = stream, number, seed
             notes[SIGNS] = signals.num_signs
         self.doing(RESETTING)
+
+
+# ---- runner parts
+#
+# What the parts of an env runner know of each other.
+
+
+class RunnerParts(Protocol):
+    """The parts of a runner that its loop works with."""
+
+    plays_several_agents: ClassVar[bool]
+    spec: EnvRunnerSpec
+    env: VectorEnv
+    module: RLModule
+    module_id: ModuleId
+    metrics: MetricsLogger
+    callbacks: CallbackChain

@@ -12,8 +12,14 @@ from typing import Any
 from callbacks import CallbackChain
 from checkpoints.arguments import argument_error, checked_methods, integer, takes
 from trainer.connectors import Normalization
-from trainer.env_runners.direct_runners import DirectRunners
-from trainer.env_runners.env_runner import ConfigView, EnvRunner, at_work, note_made, note_stopped
+from trainer.env_runners.env_runner import (
+    ConfigView,
+    DirectRunners,
+    EnvRunner,
+    at_work,
+    note_made,
+    note_stopped,
+)
 from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
 from trainer.env_runners.messages import (
     MAKING,

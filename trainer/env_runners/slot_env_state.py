@@ -4,16 +4,6 @@ of the running episode   reset with its seed, set_state, and whatever was played
 of an earlier moment     reset, set_state: what the env carries over; then the whole episode
 none, or it fails        what known wrappers carried into the episode, and the whole episode;
                          the newest observation must be the recorded one
-
-Playing an episode again from its seed, its actions and its tasks, without any event.
-If the env's state is known as of some moment, it is enough to play what came after that.
-
-The tasks of one sub-env: which are in force since when, and how they are set.
-A running episode is its seed, its actions, and the tasks that were set in between. Tasks may be set
-by anybody who gets hold of the env: so after every event and every function of users the env is
-asked for its task, and a difference is noted with the step at which the episode stands.
-
-What envs answer, of any structure: copies that no env can change, and comparing them.
 """
 
 from __future__ import annotations
@@ -34,6 +24,11 @@ from trainer.episodes import nested
 from trainer.errors import TaskError
 
 # ---- slot tasks
+#
+# The tasks of one sub-env: which are in force since when, and how they are set. A running episode
+# is its seed, its actions, and the tasks that were set in between. Tasks may be set by anybody
+# who gets hold of the env: so after every event and every function of users the env is asked for
+# its task, and a difference is noted with the step at which the episode stands.
 
 
 class SlotTasks:
@@ -160,6 +155,9 @@ def _copied(task: Any) -> Any:
 
 
 # ---- replay
+#
+# Playing an episode again from its seed, its actions and its tasks, without any event. If the
+# env's state is known as of some moment, it is enough to play what came after that.
 
 
 @dataclass(frozen=True)
@@ -247,6 +245,8 @@ class Replay:
 
 
 # ---- observations
+#
+# What envs answer, of any structure: copies that no env can change, and comparing them.
 
 _IMMUTABLE: Final = frozenset(
     {bool, int, float, complex, str, bytes, type(None), np.bool_, np.int64, np.float32, np.float64}

@@ -8,8 +8,6 @@
 
 What happens to one sub-env depends on that sub-env alone, so it makes no difference how they are
 spread over runners.
-
-Making the sub-envs of a runner, all of them or a single one again.
 """
 
 from __future__ import annotations
@@ -23,8 +21,13 @@ import gymnasium
 
 from callbacks import CallbackError
 from trainer.env_runners.env_slot import EnvSlot
-from trainer.env_runners.messages import MENDING, EnvRestarts, SlotPosition, Whereabouts
-from trainer.env_runners.runner_parts import RunnerParts
+from trainer.env_runners.messages import (
+    MENDING,
+    EnvRestarts,
+    RunnerParts,
+    SlotPosition,
+    Whereabouts,
+)
 from trainer.envs import EnvContext, VectorEnv
 from trainer.envs.env_checks import check_reset_signature, check_spaces, explain_failure
 from trainer.envs.multi_agent_env import has_several_agents
@@ -33,6 +36,8 @@ from trainer.errors import EnvContractError, EnvCreationError
 from trainer.runtime.restart_policy import Attempt, Attempts
 
 # ---- env making
+#
+# Making the sub-envs of a runner, all of them or a single one again.
 
 
 MadeEnv = tuple[gymnasium.Env[Any, Any], EnvContext]

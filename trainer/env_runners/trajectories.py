@@ -8,13 +8,6 @@
 
 A rewrite goes into the chunk that is handed out, never into the episode that goes on: that begins
 with what the env really showed. Nothing here fires an event.
-
-Firing `on_postprocess_trajectory`: callbacks see a chunk as columns and may rewrite it.
-
-Firing `on_sample_end`: callbacks may change the episodes that a runner hands out.
-
-Whether episodes that callbacks could change still hang together, before they are learnt from.
-It looks at the form only: what the numbers are is the learner's to judge.
 """
 
 from __future__ import annotations
@@ -30,7 +23,7 @@ from gymnasium import spaces
 from trainer.connectors import Normalization, ObservationEncoder, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.env_runners.env_slot import EnvSlot
-from trainer.env_runners.runner_parts import RunnerParts
+from trainer.env_runners.messages import RunnerParts
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
@@ -352,6 +345,8 @@ def _objects(items: list[dict[str, Any]]) -> Array:
 
 
 # ---- trajectory event
+#
+# Firing `on_postprocess_trajectory`: callbacks see a chunk as columns and may rewrite it.
 
 TRAJECTORY_EVENT: Final = "on_postprocess_trajectory"
 
@@ -454,6 +449,9 @@ class TrajectoryEvent:
 
 
 # ---- sample checks
+#
+# Whether episodes that callbacks could change still hang together, before they are learnt from.
+# It looks at the form only: what the numbers are is the learner's to judge.
 
 
 def check_samples(samples: Sequence[Any], outputs_before: Mapping[str, Collection[str]]) -> None:
@@ -512,6 +510,8 @@ def _check_columns(episode: SingleAgentEpisode) -> None:
 
 
 # ---- sample event
+#
+# Firing `on_sample_end`: callbacks may change the episodes that a runner hands out.
 
 SAMPLE_EVENT: Final = "on_sample_end"
 

@@ -2,11 +2,6 @@
 
 gymnasium's own checker runs at every step; here each runner checks the first reset and the first
 step of its first sub-env, which finds what is systematically wrong and costs nothing afterwards.
-
-Checks what an env gave over many steps: rewards are numbers, everything is finite.
-Looking at every step would cost more than the step (a CartPole step takes 2 µs). So the first step
-is looked at by `env_checks`, and all of them at once when they have been played. What goes wrong in
-between because of a breach is explained by looking at the running episodes then.
 """
 
 from __future__ import annotations
@@ -199,6 +194,11 @@ def described_answer(answer: Any) -> str:
 
 
 # ---- episode checks
+#
+# Checks what an env gave over many steps: rewards are numbers, everything is finite. Looking at
+# every step would cost more than the step (a CartPole step takes 2 µs). So the first step is
+# looked at by `env_checks`, and all of them at once when they have been played. What goes wrong
+# in between because of a breach is explained by looking at the running episodes then.
 
 
 def check_rewards(episodes: Iterable[SingleAgentEpisode], *, name: str) -> None:

@@ -1,11 +1,4 @@
-"""From what a config says about its env to something that makes one, and what an env is told.
-
-From what a config says about its env to something that makes one, in any process.
-
-Names for env creators, as `ray.tune.register_env` gives them.
-
-What an env is told when it is made: its settings, and its place in the run.
-"""
+"""From what a config says about its env to something that makes one, and what an env is told."""
 
 from __future__ import annotations
 
@@ -33,6 +26,8 @@ from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError
 
 # ---- env context
+#
+# What an env is told when it is made: its settings, and its place in the run.
 
 
 @checked_methods()
@@ -133,6 +128,8 @@ def _remade(env_config: dict[str, Any], place: dict[str, Any]) -> EnvContext:
 
 
 # ---- registry
+#
+# Names for env creators, as `ray.tune.register_env` gives them.
 
 EnvCreator = Callable[[EnvContext], Any]
 """Makes one env from its context."""
@@ -173,6 +170,8 @@ def registered_names() -> list[str]:
 
 
 # ---- env factory
+#
+# From what a config says about its env to something that makes one, in any process.
 
 _LOGGER = logging.getLogger(__name__)
 

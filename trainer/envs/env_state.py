@@ -12,11 +12,6 @@ of plain data, so the env can go on without changing it.
 Where the state as a whole is unknown, an episode follows from its seed, its actions, and what
 layers carried over from the episodes before: `EnvState.carried` is the state of those that are
 known.
-
-What gymnasium's own wrappers remember from step to step: attributes, by the wrapper's name.
-A wrapper that changes observations, actions or rewards by a function remembers nothing; the
-function is taken to remember nothing either. Clocks (`RecordEpisodeStatistics`), checks that are
-made once (`PassiveEnvChecker`) and pictures (`RecordVideo`) begin anew: no episode depends on them.
 """
 
 from __future__ import annotations
@@ -36,6 +31,12 @@ from checkpoints import StateError, decode, encode
 from trainer.envs.tasks import layers
 
 # ---- wrapper states
+#
+# What gymnasium's own wrappers remember from step to step: attributes, by the wrapper's name. A
+# wrapper that changes observations, actions or rewards by a function remembers nothing; the
+# function is taken to remember nothing either. Clocks (`RecordEpisodeStatistics`), checks that
+# are made once (`PassiveEnvChecker`) and pictures (`RecordVideo`) begin anew: no episode depends
+# on them.
 
 _NOTHING: Final = (
     "AddRenderObservation AddWhiteNoise ClipAction ClipReward DiscretizeAction "

@@ -1,15 +1,4 @@
-"""Curricula: envs that can be given tasks, where they are among wrappers, what tasks are.
-
-What tasks are here: any plain data, compared by value, and when which of them was in force.
-
-Finding an env in a stack of wrappers: the user's own object, and the layer that takes tasks.
-From gymnasium 1.0 on wrappers do not forward the methods of what they wrap, so somebody has to look
-for them.
-
-`TaskSettableEnv`: the base class of envs that can be given tasks.
-
-`env_task_fn` on its way to the envs: called beside each of them, where its runner lives.
-"""
+"""Curricula: envs that can be given tasks, where they are among wrappers, what tasks are."""
 
 from __future__ import annotations
 
@@ -24,6 +13,8 @@ import numpy as np
 from trainer.errors import TaskError
 
 # ---- tasks
+#
+# What tasks are here: any plain data, compared by value, and when which of them was in force.
 
 
 @dataclass(frozen=True)
@@ -91,6 +82,8 @@ def _same_arrays(left: Any, right: Any) -> bool:
 
 
 # ---- task settable env
+#
+# `TaskSettableEnv`: the base class of envs that can be given tasks.
 
 ObsT = TypeVar("ObsT")
 ActT = TypeVar("ActT")
@@ -141,6 +134,10 @@ class TaskSettableEnv(gymnasium.Env[ObsT, ActT]):
 
 
 # ---- layers
+#
+# Finding an env in a stack of wrappers: the user's own object, and the layer that takes tasks.
+# From gymnasium 1.0 on wrappers do not forward the methods of what they wrap, so somebody has to
+# look for them.
 
 _WRAPPERS_OF_OTHERS = ("gymnasium.wrappers.", "trainer.connectors.")
 
@@ -197,6 +194,8 @@ def why_no_tasks(env: Any) -> str:
 
 
 # ---- task function
+#
+# `env_task_fn` on its way to the envs: called beside each of them, where its runner lives.
 
 NUM_ARGUMENTS = 3
 

@@ -3,8 +3,6 @@
 Converting each episode by itself costs about 20 µs per episode and column, which is as much as
 playing its steps where episodes are short. Here each column of all episodes becomes one array, and
 each episode gets its part of it.
-
-A chunk with other rewards: what is learnt from, while the chunk that callbacks hold stays.
 """
 
 from __future__ import annotations
@@ -109,6 +107,8 @@ def _parts(sequences: Sequence[Any]) -> list[slice]:
 
 
 # ---- other rewards
+#
+# A chunk with other rewards: what is learnt from, while the chunk that callbacks hold stays.
 
 
 def with_rewards(

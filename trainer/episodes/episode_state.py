@@ -1,18 +1,10 @@
-"""Episodes as plain data, taken apart and put together again.
-
-Episodes as plain data: for checkpoints and for the way between processes.
-Spaces are not part of it (they are objects; whoever restores an episode knows them), nor is time
-(so that two equal runs write equal bytes), nor who plays (the runner and its sub-env may be others
-afterwards).
-
-Taking chunks apart and putting them together again; functions on columns only.
-"""
+"""Episodes as plain data, taken apart and put together again."""
 
 from __future__ import annotations
 
 import copy
 import weakref
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -43,12 +35,18 @@ from trainer.episodes.episode_columns import (
     copied_data,
     joined_changes,
 )
-from trainer.episodes.growing_episode import GrowingEpisode
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.types import State
 
+if TYPE_CHECKING:
+    from trainer.episodes.single_agent_episode import SingleAgentEpisode
+
 # ---- episode state
+#
+# Episodes as plain data: for checkpoints and for the way between processes. Spaces are not part
+# of it (they are objects; whoever restores an episode knows them), nor is time (so that two equal
+# runs write equal bytes), nor who plays (the runner and its sub-env may be others afterwards).
 
 USER_DATA: Final = (
     "custom_data",
@@ -112,7 +110,7 @@ EPISODE_STATE: Final = fields(
 """What a state looks like; whether its columns fit together is seen when an episode is made."""
 
 
-def shared_state(episode: GrowingEpisode) -> State:
+def shared_state(episode: SingleAgentEpisode) -> State:
     """All there is to know of an episode, with the very objects that it holds.
 
     Infos that are all empty are None: a list of dicts is dear to send.
@@ -161,7 +159,7 @@ def copied_state(state: State) -> State:
 
 
 def take_state(
-    episode: GrowingEpisode, state: State, *, observation_space: Any, action_space: Any
+    episode: SingleAgentEpisode, state: State, *, observation_space: Any, action_space: Any
 ) -> None:
     """Makes the episode the one that `shared_state` described; it keeps the state's objects.
 
@@ -219,6 +217,8 @@ def deep_copied(custom_data: dict[Any, Any]) -> dict[Any, Any]:
 
 
 # ---- parts
+#
+# Taking chunks apart and putting them together again; functions on columns only.
 
 
 def window(columns: EpisodeColumns, start: int, stop: int, *, lookback: int) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def tail(columns: EpisodeColumns, length: int) -> dict[str, Any]:
     }
 
 
-def data_rows(episode: GrowingEpisode, id_: str) -> dict[str, Any]:
+def data_rows(episode: SingleAgentEpisode, id_: str) -> dict[str, Any]:
     """One row per step in every column; see `SingleAgentEpisode.get_data_dict`."""
     steps = len(episode)
     terminateds, truncateds = np.zeros(steps, bool), np.zeros(steps, bool)
@@ -279,7 +279,7 @@ def data_rows(episode: GrowingEpisode, id_: str) -> dict[str, Any]:
     }
 
 
-def why_not_following(first: GrowingEpisode, other: GrowingEpisode) -> str | None:
+def why_not_following(first: SingleAgentEpisode, other: SingleAgentEpisode) -> str | None:
     """What keeps `other` from being the continuation of `first`, or None if it is."""
     if first.is_done:
         return "the first one is done"

@@ -13,11 +13,6 @@ The data of a column is its look-back followed by the steps of the chunk:
 
 Positions below 0 or beyond the end are possible here; it is up to the caller to refuse, clip or
 fill them.
-
-Putting new items in the place of old ones, in lists and in arrays.
-Pure functions, except that arrays which can hold the new items are written in place. Before and
-after `to_numpy()` the same items are read back; an array never cuts a number down to its own dtype
-without a word.
 """
 
 from __future__ import annotations
@@ -133,6 +128,10 @@ def _no_index(index: Any) -> EpisodeIndexError:
 
 
 # ---- overwriting
+#
+# Putting new items in the place of old ones, in lists and in arrays. Pure functions, except that
+# arrays which can hold the new items are written in place. Before and after `to_numpy()` the same
+# items are read back; an array never cuts a number down to its own dtype without a word.
 
 
 def num_items(items: Any) -> int:

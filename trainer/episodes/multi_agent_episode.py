@@ -36,9 +36,8 @@ from trainer.episodes.episode_state import (
     shared_state,
     weak_player,
 )
-from trainer.episodes.growing_episode import Stopwatch
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer
-from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
 from trainer.errors import EpisodeError
 from trainer.metrics.statistic import rounded_sum
 from trainer.types import AgentId, Array, ModuleId, State

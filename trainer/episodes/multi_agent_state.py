@@ -35,8 +35,7 @@ from trainer.episodes.episode_state import (
     copied_containers,
     take_state,
 )
-from trainer.episodes.growing_episode import Stopwatch
-from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
 from trainer.errors import EpisodeError
 from trainer.types import AgentId, State
 

@@ -5,14 +5,6 @@ training iteration behind the weights, ticket number); who plays it, and when, c
 the weights of an iteration get the same numbers whether they are evaluated after the training step,
 beside the next one, by hand, or from a checkpoint. Training's episodes, metrics and streams of
 randomness are never touched.
-
-What is evaluated: weights of some moment, as long as an evaluation of them is under way.
-
-What the saved state of evaluation looks like, to be compared before it is taken.
-
-Checks that what is trained in one env can act in the other.
-
-A user's own evaluation: checked when it is configured, called instead of playing tickets.
 For custom evaluation functions: the episodes that were played, and what they come to.
 def evaluate(algorithm, workers):
 workers.foreach_worker(lambda worker: worker.sample(num_episodes=5))
@@ -62,6 +54,8 @@ from trainer.types import ModuleId, State
 # ---- evaluator
 
 # ---- subject
+#
+# What is evaluated: weights of some moment, as long as an evaluation of them is under way.
 
 
 @dataclass(frozen=True)
@@ -120,6 +114,8 @@ def _normalization_from(state: State) -> Normalization:
 
 
 # ---- same spaces
+#
+# Checks that what is trained in one env can act in the other.
 
 
 def check_same_spaces(training: EnvRunnerGroup, evaluation: EnvRunnerGroup) -> None:
@@ -476,6 +472,8 @@ def _first(pair: tuple[int, Any]) -> int:
 
 
 # ---- state shape
+#
+# What the saved state of evaluation looks like, to be compared before it is taken.
 
 _TASKS_OF_A_SLOT: Final = fields(
     {
@@ -545,6 +543,8 @@ def evaluation_state(subject: Subject) -> ShapeCheck:
 
 
 # ---- evaluation function
+#
+# A user's own evaluation: checked when it is configured, called instead of playing tickets.
 
 # ---- evaluation function
 

@@ -1,15 +1,4 @@
-"""Strategies that draw actions: from the policy, uniformly, mostly the best, the better more often.
-
-Mostly the best action, sometimes any: what DQN does (Mnih et al. 2015, algorithm 1).
-
-Better actions more often: the Boltzmann distribution of Q values or logits.
-
-Actions drawn from the policy's own distribution: what policy-gradient algorithms do.
-
-Actions drawn uniformly from the action space, whatever the module says.
-
-Actions drawn uniformly from a space, as functions of uniform numbers.
-"""
+"""Strategies that draw actions: from the policy, uniformly, the best mostly, the better more often."""
 
 from __future__ import annotations
 
@@ -41,6 +30,8 @@ from trainer.exploration.schedules import (
 from trainer.types import Array, State
 
 # ---- uniform actions
+#
+# Actions drawn uniformly from a space, as functions of uniform numbers.
 
 _LOG_2_PI = math.log(2.0 * math.pi)
 
@@ -181,6 +172,8 @@ class _BoxActions:
 
 
 # ---- epsilon greedy
+#
+# Mostly the best action, sometimes any: what DQN does (Mnih et al. 2015, algorithm 1).
 
 _BASE: Final = 0.4
 _EXPONENT: Final = 7.0
@@ -306,6 +299,8 @@ def constant_per_worker(number: int, num_workers: int) -> float:
 
 
 # ---- soft q
+#
+# Better actions more often: the Boltzmann distribution of Q values or logits.
 
 _LARGEST_GAP: Final = 1e20
 
@@ -362,6 +357,8 @@ class SoftQ(Exploration):
 
 
 # ---- stochastic sampling
+#
+# Actions drawn from the policy's own distribution: what policy-gradient algorithms do.
 
 
 @checked_methods(but=("__init__", "get_exploration_action"))
@@ -415,6 +412,8 @@ class StochasticSampling(Exploration):
 
 
 # ---- random actions
+#
+# Actions drawn uniformly from the action space, whatever the module says.
 
 
 @checked_methods(but=("__init__", "get_exploration_action"))

@@ -3,16 +3,6 @@
 A strategy owns no random generator. It says which numbers it wants (`noise_kind`, `noise_width`),
 and every step of an env slot brings one row of them, which is a function of (root seed, slot,
 episode, step) alone. So a repaired, resumed or otherwise spread run explores the same way.
-
-What a strategy chooses from: the module's outputs of one vector step, and its random numbers.
-
-What the main process shows a strategy of a sample: arrays, chunk by chunk.
-
-Random numbers of one kind made from uniform ones, so that a strategy can mix several kinds.
-An env slot gets one row of numbers per step, all of one kind. A strategy that tosses a coin and
-adds normal noise takes uniform numbers and turns some of them into normal ones here.
-
-Strategies that leave the choice of actions to another one, their sub-exploration.
 """
 
 from __future__ import annotations
@@ -36,6 +26,10 @@ from trainer.seeding import NoiseKind
 from trainer.types import Array, State
 
 # ---- noise numbers
+#
+# Random numbers of one kind made from uniform ones, so that a strategy can mix several kinds. An
+# env slot gets one row of numbers per step, all of one kind. A strategy that tosses a coin and
+# adds normal noise takes uniform numbers and turns some of them into normal ones here.
 
 
 @checked_arguments
@@ -89,6 +83,8 @@ def numbers_for(distribution: ActionDistribution, noise: Array, *, kind: NoiseKi
 
 
 # ---- action choice
+#
+# What a strategy chooses from: the module's outputs of one vector step, and its random numbers.
 
 MASKED: Final = -1e30
 """The logit or Q value of an action that is not allowed; anything below half of it counts, so the
@@ -148,6 +144,8 @@ def valid_parts(inputs: Array) -> Array | None:
 
 
 # ---- explored sample
+#
+# What the main process shows a strategy of a sample: arrays, chunk by chunk.
 
 
 @dataclass(frozen=True)
@@ -408,6 +406,8 @@ def _alternatives(space: spaces.Space[Any]) -> str:
 
 
 # ---- sub exploration
+#
+# Strategies that leave the choice of actions to another one, their sub-exploration.
 
 
 class WithSubExploration(Exploration):

@@ -1,14 +1,4 @@
-"""Strategies that reward novelty, and leave the choice of actions to another one.
-
-Small networks that strategies learn by themselves, beside the module: dense layers and Adam.
-
-Rewards for what cannot be predicted yet: the Intrinsic Curiosity Module (Pathak et al. 2017).
-Three networks, learnt in the main process from every sample, before rewards are learnt from:
-features φ of observations; a forward model φ̂(s') of φ(s) and the action; an inverse model of the
-action from φ(s) and φ(s'), which keeps in the features what the agent can influence.
-
-Rewards for states that are far from others: RE3 (Seo et al. 2021, "Random Encoders").
-"""
+"""Strategies that reward novelty, and leave the choice of actions to another one."""
 
 from __future__ import annotations
 
@@ -41,6 +31,8 @@ from trainer.seeding import Role, position_rng
 from trainer.types import Array, State
 
 # ---- feature network
+#
+# Small networks that strategies learn by themselves, beside the module: dense layers and Adam.
 
 _CONFIG: Final[Mapping[str, Any]] = {"fcnet_hiddens": (256, 256), "fcnet_activation": "tanh"}
 
@@ -143,6 +135,11 @@ def as_columns(rows: Array) -> Array:
 
 
 # ---- curiosity
+#
+# Rewards for what cannot be predicted yet: the Intrinsic Curiosity Module (Pathak et al. 2017).
+# Three networks, learnt in the main process from every sample, before rewards are learnt from:
+# features φ of observations; a forward model φ̂(s') of φ(s) and the action; an inverse model of
+# the action from φ(s) and φ(s'), which keeps in the features what the agent can influence.
 
 _ROWS_PER_STEP: Final = 256
 _CURIOSITY_STREAM: Final = 1_001
@@ -354,6 +351,8 @@ def _windows(total: int, size: int) -> list[slice]:
 
 
 # ---- re3
+#
+# Rewards for states that are far from others: RE3 (Seo et al. 2021, "Random Encoders").
 
 _MEMORY_ROWS: Final = 1024
 _BLOCK_ROWS: Final = 256

@@ -1,12 +1,4 @@
-"""Strategies that add noise: to actions, independent or correlated in time, and to weights.
-
-Continuous actions with independent normal noise (Fujimoto et al. 2018, TD3, section 5.2).
-
-Continuous actions with noise that is correlated in time (Lillicrap et al. 2016, DDPG).
-
-Noise on the weights instead of the actions (Plappert et al. 2018, "Parameter Space Noise").
-A run of consistent behaviour per episode, where noise on actions trembles in every step.
-"""
+"""Strategies that add noise: to actions, independent or correlated in time, and to weights."""
 
 from __future__ import annotations
 
@@ -39,6 +31,8 @@ from trainer.exploration.schedules import (
 from trainer.types import Array, State
 
 # ---- gaussian noise
+#
+# Continuous actions with independent normal noise (Fujimoto et al. 2018, TD3, section 5.2).
 
 
 @checked_methods(but=("__init__", "get_exploration_action"))
@@ -164,6 +158,8 @@ def scale_per_worker(strategy: Exploration) -> ExplorationSchedule | None:
 
 
 # ---- ornstein uhlenbeck noise
+#
+# Continuous actions with noise that is correlated in time (Lillicrap et al. 2016, DDPG).
 
 
 # A strategy that users name and subclass; the one per worker is another one.
@@ -240,6 +236,9 @@ class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
 
 
 # ---- parameter noise
+#
+# Noise on the weights instead of the actions (Plappert et al. 2018, "Parameter Space Noise"). A
+# run of consistent behaviour per episode, where noise on actions trembles in every step.
 
 _ADAPTATION: Final = 1.01
 _SIGMA_OF_OTHERS: Final = 0.2

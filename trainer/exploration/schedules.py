@@ -2,10 +2,6 @@
 
 `trainer.nn.optimizers.Schedule` is the one that optimisers use; these are what users write in an
 `exploration_config`, as objects or as `{"type": "PiecewiseSchedule", ...}`.
-
-Checks of the arguments that strategies take, and the schedule most of them have.
-
-The nearest valid spelling of a name that nobody knows.
 """
 
 from __future__ import annotations
@@ -24,6 +20,8 @@ from typing import Any, Final
 from trainer.errors import ConfigError, UnknownSettingError
 
 # ---- nearest name
+#
+# The nearest valid spelling of a name that nobody knows.
 
 
 def hint(name: str, candidates: Iterable[str]) -> str:
@@ -244,6 +242,8 @@ def _require_positive(name: str, steps: float) -> None:
 
 
 # ---- settings
+#
+# Checks of the arguments that strategies take, and the schedule most of them have.
 
 
 def checked_number(

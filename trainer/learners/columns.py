@@ -8,13 +8,6 @@ The letters in all docstrings about learning:
     A   numbers that make up one action
     D   numbers of one encoded observation
     K   action distribution inputs of one row
-
-Minibatches: several passes over a batch, in an order that is drawn per update.
-The rows of all passes form one endless stream, which is cut into minibatches of exactly the same
-size; the last one goes on into one more pass (RLlib's cyclic iterator). So no row is left out, and
-memory is used again and again.
-
-The train batch as callbacks see and may change it before a module learns from it.
 """
 
 from __future__ import annotations
@@ -217,6 +210,11 @@ def _require_model_outputs(chunks: Sequence[SingleAgentEpisode]) -> None:
 
 
 # ---- minibatches
+#
+# Minibatches: several passes over a batch, in an order that is drawn per update. The rows of all
+# passes form one endless stream, which is cut into minibatches of exactly the same size; the last
+# one goes on into one more pass (RLlib's cyclic iterator). So no row is left out, and memory is
+# used again and again.
 
 
 def num_minibatches(num_rows: int, *, minibatch_size: int, num_epochs: int) -> int:
@@ -291,6 +289,8 @@ def _gather(
 
 
 # ---- train batch
+#
+# The train batch as callbacks see and may change it before a module learns from it.
 
 
 class TrainBatch(SampleBatch):

@@ -1,15 +1,4 @@
-"""Learners: a module, its optimiser, their state; updates from samples, and from replay.
-
-The base of learners: a module, its optimiser, and their state.
-
-The settings that every learner has.
-
-Learning from each sample once: columns of whole chunks, one update, all or nothing.
-
-Learning from a replay buffer: many small updates, each from a batch of transitions.
-
-A slowly following copy of a network, to learn against.
-"""
+"""Learners: a module, its optimiser, their state; updates from samples, and from replay."""
 
 from __future__ import annotations
 
@@ -41,6 +30,8 @@ from trainer.seeding import PositionStream, Role
 from trainer.types import Array, State
 
 # ---- settings
+#
+# The settings that every learner has.
 
 
 _Settings = TypeVar("_Settings", bound="LearnerSettings")
@@ -136,6 +127,8 @@ def is_positive(number: float) -> bool:
 
 
 # ---- learner
+#
+# The base of learners: a module, its optimiser, and their state.
 
 OWN: Final = "learner"
 """The component with what a learner remembers besides its parts."""
@@ -404,6 +397,8 @@ def _parameters_not_finite(parameters: Parameters) -> list[str]:
 
 
 # ---- episode learner
+#
+# Learning from each sample once: columns of whole chunks, one update, all or nothing.
 
 
 class EpisodeLearner(Learner, ABC):
@@ -490,6 +485,8 @@ class EpisodeLearner(Learner, ABC):
 
 
 # ---- target network
+#
+# A slowly following copy of a network, to learn against.
 
 
 class TargetNetwork:
@@ -527,6 +524,8 @@ class TargetNetwork:
 
 
 # ---- replay learner
+#
+# Learning from a replay buffer: many small updates, each from a batch of transitions.
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""The built-in metrics of finished episodes: returns, lengths, counts, custom metrics.
-
-Statistics of finished episodes by the task that their env was to do.
-"""
+"""The built-in metrics of finished episodes: returns, lengths, counts, custom metrics."""
 
 from __future__ import annotations
 
@@ -18,6 +15,8 @@ from trainer.metrics.statistic import rounded_mean, rounded_sum
 from trainer.types import DEFAULT_AGENT_ID, State
 
 # ---- task statistics
+#
+# Statistics of finished episodes by the task that their env was to do.
 
 
 class EpisodeOfTask(Protocol):

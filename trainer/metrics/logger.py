@@ -1,11 +1,4 @@
-"""`MetricsLogger`: where callbacks, runners and the algorithm log what should appear in results.
-
-All statistics of a logger by their keys: making, finding, deleting, saving.
-
-A `with` block that reports how long it took.
-
-What the states of metrics look like, to be compared before they are taken.
-"""
+"""`MetricsLogger`: where callbacks, runners and the algorithm log what should appear in results."""
 
 from __future__ import annotations
 
@@ -36,14 +29,14 @@ from checkpoints.state_shapes import (
     one_of,
 )
 from trainer.errors import MetricsError
-from trainer.metrics.keys import is_always_written
-from trainer.metrics.options import (
+from trainer.metrics.keys import (
     OPTION_DEFAULTS,
     Key,
     Options,
     Path,
     Reduce,
     checked_options,
+    is_always_written,
     leaves,
     nearest,
     path_of,
@@ -55,6 +48,8 @@ from trainer.metrics.statistic import Delta, Stat, Statistic
 from trainer.types import State
 
 # ---- state shapes
+#
+# What the states of metrics look like, to be compared before they are taken.
 
 _MOMENTS: Final = fields(
     {
@@ -160,6 +155,8 @@ EPISODES_STATE: Final = fields(
 # ---- logger
 
 # ---- statistic table
+#
+# All statistics of a logger by their keys: making, finding, deleting, saving.
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -323,6 +320,8 @@ def sibling(path: Path, suffix: str) -> Path:
 
 
 # ---- block timer
+#
+# A `with` block that reports how long it took.
 
 
 class BlockTimer:

@@ -1,9 +1,4 @@
-"""`ResultDict`: what `train()` and `evaluate()` return.
-
-The short printed form of a result.
-
-What of a result two runs can be compared by.
-"""
+"""`ResultDict`: what `train()` and `evaluate()` return."""
 
 from __future__ import annotations
 
@@ -11,11 +6,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
-from trainer.metrics.keys import ResultKey, describe
-from trainer.metrics.options import leaves, nearest, text_of
+from trainer.metrics.keys import ResultKey, describe, leaves, nearest, text_of
 from trainer.old_names import OLD_NAMES
 
 # ---- summary
+#
+# The short printed form of a result.
 
 _FIRST: Final = (
     "training_iteration",
@@ -229,6 +225,8 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
 
 
 # ---- comparable
+#
+# What of a result two runs can be compared by.
 
 _CLOCK_ENDINGS: Final = ("_throughput", "_timer")
 

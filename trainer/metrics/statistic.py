@@ -1,26 +1,4 @@
-"""One metric: the values that were logged, and what a result says about them.
-
-Single values in order of time: windows, moving averages, and lists of everything.
-
-Count, exact sum, smallest and largest of many numbers, in bounded memory.
-
-Sums of floats that do not depend on how the numbers were grouped or ordered.
-Adding floats rounds after every step, so three processes that add up their own numbers first get
-another total than one process that adds all of them. Here a sum is kept as *partials*: a short list
-of floats whose sum is exactly the sum of everything added so far. Partials can be merged in any
-order, and only reading a total rounds, once.
-
-The list is canonical: the exact sum rounded to a float, what is then still missing rounded to a
-float, and so on. Two sums are equal if and only if their partials are equal, hence so are the bytes
-of a checkpoint. Most sums need one or two partials, none more than about forty, so memory is
-bounded. A sum beyond the range of floats is infinite from then on, whatever follows.
-
-Source: J. R. Shewchuk, "Adaptive precision floating-point arithmetic and fast robust geometric
-predicates", Discrete & Computational Geometry 18 (1997), as implemented by `math.fsum`; ours is the
-use of its rounded result for peeling off partials, because that runs in C.
-
-Values of parallel loggers, reduced where their places in time are the same.
-"""
+"""One metric: the values that were logged, and what a result says about them."""
 
 from __future__ import annotations
 
@@ -35,10 +13,25 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from trainer.errors import MetricsError
-from trainer.metrics.options import REDUCTIONS, Options
+from trainer.metrics.keys import REDUCTIONS, Options
 from trainer.types import State
 
 # ---- exact sum
+#
+# Sums of floats that do not depend on how the numbers were grouped or ordered. Adding floats
+# rounds after every step, so three processes that add up their own numbers first get another
+# total than one process that adds all of them. Here a sum is kept as *partials*: a short list of
+# floats whose sum is exactly the sum of everything added so far. Partials can be merged in any
+# order, and only reading a total rounds, once.
+#
+# The list is canonical: the exact sum rounded to a float, what is then still missing rounded to a
+# float, and so on. Two sums are equal if and only if their partials are equal, hence so are the
+# bytes of a checkpoint. Most sums need one or two partials, none more than about forty, so memory
+# is bounded. A sum beyond the range of floats is infinite from then on, whatever follows.
+#
+# Source: J. R. Shewchuk, "Adaptive precision floating-point arithmetic and fast robust geometric
+# predicates", Discrete & Computational Geometry 18 (1997), as implemented by `math.fsum`; ours is
+# the use of its rounded result for peeling off partials, because that runs in C.
 
 _DOWNSCALING: Final = 2.0**-70
 
@@ -90,6 +83,8 @@ def exact_partials(values: Iterable[float]) -> list[float]:
 
 
 # ---- kept values
+#
+# Single values in order of time: windows, moving averages, and lists of everything.
 
 
 class KeptValues:
@@ -207,6 +202,8 @@ def _percentile(numbers: list[float], percentile: float) -> float:
 
 
 # ---- moments
+#
+# Count, exact sum, smallest and largest of many numbers, in bounded memory.
 
 _LONGEST_BUFFER: Final = 512
 
@@ -334,6 +331,8 @@ class Moments:
 
 
 # ---- values by index
+#
+# Values of parallel loggers, reduced where their places in time are the same.
 
 
 class ValuesByIndex:

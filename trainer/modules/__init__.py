@@ -1,7 +1,7 @@
 """Networks that act and learn: the base class, the ready-made actor-critic, and their specs."""
 
 from trainer.episodes.episode_columns import VF_PREDS
-from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
+from trainer.modules.actor_critic import ActorCriticModule, PolicyModule, RLModuleSpec
 from trainer.modules.by_module import ByModule, component_of, module_position
 from trainer.modules.model_config import DefaultModelConfig, plain_names
 from trainer.modules.multi_rl_module import (
@@ -15,7 +15,6 @@ from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
-from trainer.modules.spec import RLModuleSpec
 from trainer.modules.torch_critics import TorchSACModule
 from trainer.modules.torch_module import TorchRLModule
 

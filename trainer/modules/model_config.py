@@ -1,7 +1,4 @@
-"""What the ready-made network looks like: RLlib's `DefaultModelConfig`, where it applies here.
-
-The networks that read observations: images through convolutions, everything else directly.
-"""
+"""What the ready-made network looks like: RLlib's `DefaultModelConfig`, where it applies here."""
 
 from __future__ import annotations
 
@@ -319,6 +316,8 @@ def _with_suggestion(key: str, known: Sequence[str]) -> str:
 
 
 # ---- networks
+#
+# The networks that read observations: images through convolutions, everything else directly.
 
 _DEFAULT_FILTERS: Final = (
     (60, ((16, 8, 4), (32, 4, 2))),

@@ -18,10 +18,10 @@ from checkpoints.arguments import checked_methods
 from checkpoints.component_paths import nearest
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
+from trainer.modules.actor_critic import RLModuleSpec
 from trainer.modules.by_module import module_position
 from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
-from trainer.modules.spec import RLModuleSpec
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 

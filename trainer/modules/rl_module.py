@@ -1,14 +1,4 @@
-"""A network with inputs and outputs, and its checkpoints.
-
-The base class of networks that act and learn; users subclass it to write their own.
-A module knows spaces, parameters and how to compute; it does not know envs, episodes, losses or
-optimisers.
-
-Modules alone in checkpoints, and gymnasium's spaces as plain data.
-Saving a module alone, and making it again from a checkpoint that holds one.
-
-Gymnasium's spaces as plain data and back, so that checkpoints can hold them.
-"""
+"""A network with inputs and outputs, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -40,6 +30,11 @@ from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
 
 # ---- module checkpoints
+#
+# Modules alone in checkpoints, and gymnasium's spaces as plain data. Saving a module alone, and
+# making it again from a checkpoint that holds one.
+#
+# Gymnasium's spaces as plain data and back, so that checkpoints can hold them.
 
 # ---- space records
 
@@ -200,6 +195,10 @@ def _concrete(base: type) -> Iterator[type[Any]]:
 
 
 # ---- rl module
+#
+# The base class of networks that act and learn; users subclass it to write their own. A module
+# knows spaces, parameters and how to compute; it does not know envs, episodes, losses or
+# optimisers.
 
 JUDGED_BY_CHECKED_ROWS: Final = (
     *("forward_acting", "forward_inference", "forward_exploration", "forward_train"),

@@ -1,7 +1,4 @@
-"""The ready-made networks of SAC: a policy and one or two critics.
-
-The critics of SAC: one or two networks of the same shape that read the same inputs.
-"""
+"""The ready-made networks of SAC: a policy and one or two critics."""
 
 from __future__ import annotations
 
@@ -38,6 +35,8 @@ from trainer.spaces import shown_images
 from trainer.types import Array
 
 # ---- critics
+#
+# The critics of SAC: one or two networks of the same shape that read the same inputs.
 
 LARGE_PRODUCTS: Final = 4_000_000
 """So many multiplications in a forward pass (about 40 µs) are worth a thread of their own."""

@@ -1,13 +1,4 @@
-"""What spaces ask of networks: inputs, outputs, and which actions are possible.
-
-Which network inputs and outputs a space needs.
-
-Action masks: what an observation says about which actions are possible.
-The encoder lays a mask out as the last columns of an encoded observation, [B, D + M]. `RLModule`
-takes them off again around the methods of its subclasses, which therefore see [B, D] and need not
-know of masks: the outputs that belong to impossible actions become `INVALID` afterwards, and their
-gradients 0.
-"""
+"""What spaces ask of networks: inputs, outputs, and which actions are possible."""
 
 from __future__ import annotations
 
@@ -40,6 +31,8 @@ from trainer.spaces import (
 from trainer.types import Array
 
 # ---- spaces
+#
+# Which network inputs and outputs a space needs.
 
 
 def observation_size(space: gym.Space[Any]) -> int:
@@ -133,6 +126,11 @@ def sizes_of_choices(space: gym.Space[Any]) -> list[int] | None:
 
 
 # ---- action masks
+#
+# Action masks: what an observation says about which actions are possible. The encoder lays a mask
+# out as the last columns of an encoded observation, [B, D + M]. `RLModule` takes them off again
+# around the methods of its subclasses, which therefore see [B, D] and need not know of masks: the
+# outputs that belong to impossible actions become `INVALID` afterwards, and their gradients 0.
 
 INVALID: Final = -1e30
 """The logit or value of an impossible action: its probability is exactly 0.

@@ -1,6 +1,6 @@
 """The Torch half of a `TorchRLModule`: its layers, how they act and learn, and what is refused.
 
-Acting must give a row the same bits whatever other rows are in the batch (`trainer.nn.acting`).
+Acting must give a row the same bits whatever other rows are in the batch (`trainer.nn.layers`).
 Torch does not promise that, but the same shapes take the same code: rows are acted on in blocks of
 eight, or one by one if a probe finds that a block gives a row other bits at another place.
 """
@@ -25,8 +25,8 @@ from trainer.errors import ModuleError
 from trainer.modules.rl_module import check_gradient
 from trainer.modules.spaces import masked_gradient, masked_outputs
 from trainer.nn import Parameters
-from trainer.nn.acting import BLOCK_ROWS
-from trainer.nn.torch_computing import aligned_copy, seeded_draws, single_threaded_torch
+from trainer.nn.layers import BLOCK_ROWS
+from trainer.nn.torch_network import aligned_copy, seeded_draws, single_threaded_torch
 from trainer.seeding import PositionStream, Role
 from trainer.spaces import shown_images
 from trainer.types import Array

@@ -22,7 +22,7 @@ from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ModuleError
 from trainer.modules.rl_module import RLModule
 from trainer.modules.torch_layers import TorchLayers, TorchParameters, buffer_problems
-from trainer.nn.torch_computing import torch_library
+from trainer.nn.torch_network import torch_library
 from trainer.types import Array, State
 
 

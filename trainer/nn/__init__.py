@@ -7,7 +7,6 @@ by hand, stand next to each other, and are checked against central differences
 (`trainer.testing.checks`).
 """
 
-from trainer.nn.acting import BLOCK_ROWS, ActingForward, matmul_rows
 from trainer.nn.convolution import (
     PADDINGS,
     ConvolutionSpec,
@@ -32,9 +31,11 @@ from trainer.nn.distributions import (
 from trainer.nn.layers import (
     ACTIVATIONS,
     BIAS_RULES,
+    BLOCK_ROWS,
     INITIALIZERS,
     KERNEL_RULES,
     MLP,
+    ActingForward,
     Activation,
     DenseLayer,
     LayerDraw,
@@ -42,10 +43,17 @@ from trainer.nn.layers import (
     TensorDraw,
     activation_named,
     columns_with_ones,
+    matmul_rows,
     name_of_rule,
 )
-from trainer.nn.optimizers import CLIP_MODES, Adam, GradientClipping, Schedule, ScheduleSetting
-from trainer.nn.parameters import Parameters
+from trainer.nn.optimizers import (
+    CLIP_MODES,
+    Adam,
+    GradientClipping,
+    Parameters,
+    Schedule,
+    ScheduleSetting,
+)
 from trainer.nn.product import ProductDistribution
 
 __all__ = [

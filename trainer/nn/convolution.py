@@ -8,9 +8,7 @@ processing"). Images are laid out as [B, height, width, channels], so that a row
 piece of memory.
 
 For acting, every image is a product of its own, so that its bits do not depend on the others (see
-`trainer.nn.acting`).
-
-Convolutions followed by dense layers, with the manners of an `MLP`.
+`trainer.nn.layers`).
 """
 
 from __future__ import annotations
@@ -23,11 +21,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from trainer.nn.acting import BLOCK_ROWS, ActingForward, matmul_rows
 from trainer.nn.layers import (
     AS_THE_NETWORK,
+    BLOCK_ROWS,
     HIDDEN_GAIN,
     MLP,
+    ActingForward,
     Activation,
     ActivationCache,
     Initializer,
@@ -35,8 +34,9 @@ from trainer.nn.layers import (
     LayerSpec,
     activation_named,
     columns_with_ones,
+    matmul_rows,
 )
-from trainer.nn.parameters import Parameters
+from trainer.nn.optimizers import Parameters
 from trainer.types import Array
 
 # ---- convolution
@@ -386,6 +386,8 @@ class ConvolutionStack:
 
 
 # ---- image network
+#
+# Convolutions followed by dense layers, with the manners of an `MLP`.
 
 
 @dataclass(frozen=True)

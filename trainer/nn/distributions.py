@@ -1,25 +1,4 @@
-"""Distributions over actions: what each offers to acting and to learning, with gradients.
-
-What every action distribution offers, to acting and to learning.
-A network gives *inputs* (logits, or means and log standard deviations); a distribution turns them
-into actions, log-probabilities, entropies and divergences, and gives the gradients of these with
-respect to the inputs. Noise is always an argument, so a distribution has no random state;
-everything is computed row by row, so that what one row gives never depends on the others. Which
-distribution fits which action space is decided in `trainer.modules`.
-
-Distributions over finitely many actions: one choice, or several independent ones.
-
-The distribution over bits: several independent yes-or-no choices.
-
-The distribution over continuous actions: independent normal distributions, one per dimension.
-
-Normal distributions squashed into (-1, 1) by tanh, and the gradients that flow through them.
-
-Uniform random numbers turned into other kinds, for those who need several kinds at once.
-A stream of noise has one kind. Where a draw mixes kinds (a choice and a number), it takes uniform
-noise and turns each part into what it needs. All is elementwise or within a row, so that a row
-never depends on the others.
-"""
+"""Distributions over actions: what each offers to acting and to learning, with gradients."""
 
 from __future__ import annotations
 
@@ -36,6 +15,13 @@ from trainer.seeding import NoiseKind
 from trainer.types import Array
 
 # ---- distributions
+#
+# What every action distribution offers, to acting and to learning. A network gives *inputs*
+# (logits, or means and log standard deviations); a distribution turns them into actions, log-
+# probabilities, entropies and divergences, and gives the gradients of these with respect to the
+# inputs. Noise is always an argument, so a distribution has no random state; everything is
+# computed row by row, so that what one row gives never depends on the others. Which distribution
+# fits which action space is decided in `trainer.modules`.
 
 Weight = float | Array
 """A factor for all rows (float), or one per row ([B])."""
@@ -178,6 +164,8 @@ def total(parts: Sequence[Array]) -> Array:
 
 
 # ---- categorical
+#
+# Distributions over finitely many actions: one choice, or several independent ones.
 
 
 @dataclass(frozen=True)
@@ -355,6 +343,8 @@ class MultiCategorical(ActionDistribution):
 
 
 # ---- bernoulli
+#
+# The distribution over bits: several independent yes-or-no choices.
 
 
 @dataclass(frozen=True)
@@ -462,6 +452,8 @@ def _sigmoid(logits: Array) -> Array:
 
 
 # ---- gaussian
+#
+# The distribution over continuous actions: independent normal distributions, one per dimension.
 
 _LOG_2_PI: Final = math.log(2.0 * math.pi)
 
@@ -609,6 +601,8 @@ def _divergence(scaled_shift: Array, variance_ratio: Array, log_ratio: Array) ->
 
 
 # ---- squashed gaussian
+#
+# Normal distributions squashed into (-1, 1) by tanh, and the gradients that flow through them.
 
 HIGHEST_LOG_STD: Final = 2.0
 """The highest log standard deviation in the code of Haarnoja et al. 2018 (the lowest is -20).
@@ -740,6 +734,11 @@ def _unsquashed(actions: Array) -> Array:
 
 
 # ---- noise
+#
+# Uniform random numbers turned into other kinds, for those who need several kinds at once. A
+# stream of noise has one kind. Where a draw mixes kinds (a choice and a number), it takes uniform
+# noise and turns each part into what it needs. All is elementwise or within a row, so that a row
+# never depends on the others.
 
 _SMALLEST: Final = 2.0**-54
 """Half the distance of two uniform numbers: what 0 counts as, so that logarithms are finite."""

@@ -1,5 +1,14 @@
-"""Dense layers and chains of them: first weights, activations, forward and backward.
+"""The forward pass for acting: every row gives the same bits, whatever other rows are in the batch.
 
+An env slot must compute the same action whether it acts alone, with seven others, or in another
+process. BLAS does not promise that: a product of one row may run other code than a product of eight
+rows, and sums then round differently. So rows are padded to blocks of eight, and every block is
+multiplied as its own [8, K] @ [K, N]: same shape, same code, same order of additions. Measured on
+OpenBLAS with seven instruction sets: identical bits for every place in a block; only products with
+N = 1, which BLAS treats as matrix times vector, differed on one of them and are therefore added up
+by NumPy row by row. The blocks must never be merged into one larger product.
+
+Dense layers and chains of them: first weights, activations, forward and backward.
 A dense layer: forward and backward, for training on batches whose *columns* are the samples.
 Inside `trainer.nn` a batch of B samples with K features is a matrix [K + 1, B] whose last row is
 all ones, and a layer's weights are a matrix [K + 1, N]: the kernel [K, N] with the bias [N] as its
@@ -9,26 +18,12 @@ because the row of ones then leaves every block contiguous. Separate biases woul
 two more operations (measured for 64 samples and 64 units: adding the bias 1.7 µs, its gradient
 1.0 µs, next to 5.7 µs for the matrix product).
 
-Activation functions: forward and backward side by side, both in place.
-`forward` replaces pre-activations by activations, `backward` replaces the gradient with respect to
-the activations by the gradient with respect to the pre-activations. Most derivatives follow from
-the activation itself; where the pre-activation is needed as well (`needs_inputs`), the caller keeps
-a copy of it. All are elementwise, any shape.
-
-How weights are first drawn.
-`orthogonal` is the default for all networks here: kernels are random orthogonal matrices (Saxe,
-McClelland and Ganguli 2014, section 3) times a gain, biases are zero. The gains are those of the
-PPO implementations that learn most reliably (Huang et al. 2022, "The 37 implementation details of
-PPO", detail 2; confirmed by the study of Andrychowicz et al. 2021, section 3.2): √2 in hidden
-layers; 0.01 in the policy head, so that the first policy is almost uniform and no action is ruled
-out by chance; 1 in the value head. RLlib draws as Torch's `Linear` does, which `uniform` offers.
-
 A `model_config` may decide for a part of the layers how kernels and biases are drawn, by the names
 of `torch.nn.init` (`TensorDraw`).
 
 A multi-layer perceptron for training: a chain of dense layers with one reusable workspace.
 Batches are laid out as `trainer.nn.layers` explains: [features + 1, B] with a last row of ones. The
-passes allocate nothing as long as the batch size stays the same. Acting uses `trainer.nn.acting` on
+passes allocate nothing as long as the batch size stays the same. Acting uses `trainer.nn.layers` on
 the same layers.
 """
 
@@ -44,10 +39,18 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from trainer.errors import ConfigError
-from trainer.nn.parameters import Parameters
+from trainer.nn.optimizers import Parameters
 from trainer.types import Array
 
+# ---- layers
+
 # ---- activations
+#
+# Activation functions: forward and backward side by side, both in place. `forward` replaces pre-
+# activations by activations, `backward` replaces the gradient with respect to the activations by
+# the gradient with respect to the pre-activations. Most derivatives follow from the activation
+# itself; where the pre-activation is needed as well (`needs_inputs`), the caller keeps a copy of
+# it. All are elementwise, any shape.
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,14 @@ def activation_named(name: str) -> Activation:
 
 
 # ---- initializers
+#
+# How weights are first drawn. `orthogonal` is the default for all networks here: kernels are
+# random orthogonal matrices (Saxe, McClelland and Ganguli 2014, section 3) times a gain, biases
+# are zero. The gains are those of the PPO implementations that learn most reliably (Huang et al.
+# 2022, "The 37 implementation details of PPO", detail 2; confirmed by the study of Andrychowicz
+# et al. 2021, section 3.2): √2 in hidden layers; 0.01 in the policy head, so that the first
+# policy is almost uniform and no action is ruled out by chance; 1 in the value head. RLlib draws
+# as Torch's `Linear` does, which `uniform` offers.
 
 HIDDEN_GAIN: Final = math.sqrt(2.0)
 POLICY_HEAD_GAIN: Final = 0.01
@@ -683,3 +694,114 @@ def _new_cache(outputs: Array, *, needs_inputs: bool) -> ActivationCache:
         gradient=np.empty_like(outputs),
         scratch=np.empty_like(outputs),
     )
+
+
+# ---- acting
+
+BLOCK_ROWS: Final = 8
+"""Rows per product. Part of what a run computes: another number changes the bits of actions."""
+
+
+def padded_rows(rows: int) -> int:
+    """The number of rows rounded up to whole blocks."""
+    return -(-rows // BLOCK_ROWS) * BLOCK_ROWS
+
+
+def matmul_rows(rows: Array, matrix: Array) -> Array:
+    """`rows @ matrix` with bits that do not depend on the number of rows, for users' networks.
+
+    Args:
+        rows: [B, K].
+        matrix: [K, N], same dtype.
+
+    Returns:
+        A new array [B, N].
+    """
+    count, width = rows.shape
+    blocks = np.zeros((padded_rows(count) // BLOCK_ROWS, BLOCK_ROWS, width), rows.dtype)
+    blocks.reshape(-1, width)[:count] = rows
+    product = np.empty((*blocks.shape[:2], matrix.shape[1]), matrix.dtype)
+    _multiply_blocks(blocks, matrix, product)
+    return product.reshape(-1, matrix.shape[1])[:count]
+
+
+def _multiply_blocks(blocks: Array, matrix: Array, out: Array) -> None:
+    """Writes blocks @ matrix, block by block.
+
+    Args:
+        blocks: [M, 8, K].
+        matrix: [K, N].
+        out: [M, 8, N], overwritten.
+    """
+    if matrix.shape[1] == 1:
+        np.add.reduce(blocks * matrix[:, 0], axis=-1, out=out[:, :, 0])
+    else:
+        np.matmul(blocks, matrix, out)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One layer with its memory: inputs [M, 8, K + 1] (last column ones) and outputs [M, 8, N]."""
+
+    inputs: Array
+    weights: Array
+    outputs: Array
+    activation: Activation
+
+
+class ActingForward:
+    """Runs a chain of dense layers on rows, row-exactly.
+
+    The layers are shared with training, so new weights take effect at once. Memory is kept as long
+    as the number of blocks stays the same. Measured for 4-64-64-2 with tanh: 8 µs for one to eight
+    rows.
+    """
+
+    def __init__(self, layers: Sequence[DenseLayer]) -> None:
+        self._layers = list(layers)
+        self._num_blocks = -1
+        self._stages: list[_Stage] = []
+        self._rows: Array = np.empty((0, 0))
+        self._outputs: Array = np.empty((0, 0))
+
+    def __call__(self, rows: Array) -> Array:
+        """The outputs of the last layer.
+
+        Args:
+            rows: [B, K].
+
+        Returns:
+            A new array [B, N] of the parameters' dtype.
+        """
+        count = len(rows)
+        num_blocks = -(-count // BLOCK_ROWS)
+        if num_blocks != self._num_blocks:
+            self._allocate(num_blocks)
+        self._rows[:count] = rows
+        for stage in self._stages:
+            _multiply_blocks(stage.inputs, stage.weights, stage.outputs)
+            stage.activation.forward(stage.outputs)
+        outputs: Array = self._outputs[:count].copy()
+        return outputs
+
+    def _allocate(self, num_blocks: int) -> None:
+        self._num_blocks = -1  # an interrupt may come before all of it is there
+        self._stages = []
+        inputs = _blocks_with_ones(self._layers[0], self._layers[0].num_inputs, num_blocks)
+        num_inputs = self._layers[0].num_inputs
+        self._rows = inputs.reshape(-1, num_inputs + 1)[:, :num_inputs]
+        for layer in self._layers:
+            # The last layer gets a column of ones too; nobody reads it.
+            following = _blocks_with_ones(layer, layer.num_outputs, num_blocks)
+            outputs = following[:, :, : layer.num_outputs]
+            self._stages.append(_Stage(inputs, layer.weights, outputs, layer.activation))
+            inputs = following
+        width = self._layers[-1].num_outputs
+        self._outputs = inputs.reshape(-1, width + 1)[:, :width]
+        self._num_blocks = num_blocks
+
+
+def _blocks_with_ones(layer: DenseLayer, features: int, num_blocks: int) -> Array:
+    blocks: Array = np.zeros((num_blocks, BLOCK_ROWS, features + 1), layer.weights.dtype)
+    blocks[:, :, features] = 1.0
+    return blocks

@@ -1,11 +1,4 @@
-"""ReplayBuffer: the last steps of all episodes, drawn uniformly.
-
-PrioritizedReplayBuffer: steps whose values were wrong are drawn more often.
-
-Sums and minima over many numbers that change a few at a time: flat trees with wide nodes.
-
-What the state of a replay buffer looks like, to be compared before it is taken.
-"""
+"""ReplayBuffer: the last steps of all episodes, drawn uniformly."""
 
 from __future__ import annotations
 
@@ -67,6 +60,8 @@ from trainer.replay.transitions import (
 from trainer.types import Array, State
 
 # ---- state shape
+#
+# What the state of a replay buffer looks like, to be compared before it is taken.
 
 _STATE: Final = fields(
     {
@@ -522,6 +517,8 @@ class ReplayBuffer(Checkpointable):
 
 
 # ---- reduce tree
+#
+# Sums and minima over many numbers that change a few at a time: flat trees with wide nodes.
 
 BRANCHES: Final = 32
 """Children of a node."""
@@ -615,6 +612,8 @@ class SumTree(ReduceTree):
 
 
 # ---- prioritized
+#
+# PrioritizedReplayBuffer: steps whose values were wrong are drawn more often.
 
 SMALLEST_PRIORITY = 1e-6
 """Added to every error, so that no step is lost for good."""

@@ -1,14 +1,4 @@
-"""Steps of many episodes in preallocated arrays; the newest overwrite the oldest.
-
-Nested observations and actions as flat columns, and back.
-A Dict or Tuple space becomes one column per part, named as Python would reach it: `obs['camera']`,
-`obs[0]`. So no two parts ever share a name, whatever characters the keys have. A *template* is the
-nesting without its arrays: None stands for an array.
-
-Room for the columns of a replay buffer that is being restored, filled by whoever reads a file.
-A column is longer than what was saved of it: it has room for every step to come. If the reader's
-arrays are the beginnings of such columns, nothing needs to be copied.
-"""
+"""Steps of many episodes in preallocated arrays; the newest overwrite the oldest."""
 
 from __future__ import annotations
 
@@ -26,6 +16,11 @@ from trainer.errors import ReplayError
 from trainer.types import Array, State
 
 # ---- nesting
+#
+# Nested observations and actions as flat columns, and back. A Dict or Tuple space becomes one
+# column per part, named as Python would reach it: `obs['camera']`, `obs[0]`. So no two parts ever
+# share a name, whatever characters the keys have. A *template* is the nesting without its arrays:
+# None stands for an array.
 
 
 def parts_of(name: str, tree: Any) -> Iterator[tuple[str, Array]]:
@@ -102,6 +97,10 @@ def plain_array(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ar
 
 
 # ---- column rooms
+#
+# Room for the columns of a replay buffer that is being restored, filled by whoever reads a file.
+# A column is longer than what was saved of it: it has room for every step to come. If the
+# reader's arrays are the beginnings of such columns, nothing needs to be copied.
 
 
 class ColumnRooms:

@@ -21,7 +21,7 @@ import numpy as np
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
 from trainer.connectors import Normalization
-from trainer.env_runners.direct_runners import DirectRunners
+from trainer.env_runners.env_runner import DirectRunners
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,

@@ -4,8 +4,6 @@ shares   of a runner: tickets k, k + n, … ; its sub-envs take them in turn
 taken    by the first who answers; a ticket fixes its episodes, so it makes no difference who
 handed   on if a runner is given up, and, where nobody is to be waited for, if it is stuck
 divided  into single tickets if runners fail again and again, so that what was played stays
-
-The answers of all runners to one request, put together.
 """
 
 from __future__ import annotations
@@ -31,6 +29,8 @@ from trainer.runtime.restart_policy import Attempts
 from trainer.types import AgentId, ModuleId
 
 # ---- group sample
+#
+# The answers of all runners to one request, put together.
 
 
 @dataclass(frozen=True)

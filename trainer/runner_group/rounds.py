@@ -1,21 +1,4 @@
-"""Rounds of requests to runners, carried through whatever happens to their processes.
-
-What runners are asked in a round, how a round goes, and what comes out of it.
-
-One round of requests to remote runners, carried through whatever happens to their processes.
-    place:   (start →) report → request → answer
-    failure:           restart → report → the same request again
-
-Each runner goes through this by itself: a runner that has answered waits for nobody, and is never
-asked twice.
-
-A round of requests to the runner of the main process.
-The steps are those of a remote round, without a process that could be lost.
-
-What went wrong with a runner while it was asked, and since when.
-
-What the main process can tell of a lost process: what it noted, and what was committed.
-"""
+"""Rounds of requests to runners, carried through whatever happens to their processes."""
 
 from __future__ import annotations
 
@@ -62,6 +45,8 @@ from trainer.runtime.worker import NO_DEBUGGER_HERE
 from trainer.runtime.worker_pool import WorkerPool
 
 # ---- rounds
+#
+# What runners are asked in a round, how a round goes, and what comes out of it.
 
 OnRecreated = Callable[[list[int]], None]
 """Told the numbers of runners that were made again."""
@@ -234,6 +219,8 @@ class Round(abc.ABC):
 
 
 # ---- trouble
+#
+# What went wrong with a runner while it was asked, and since when.
 
 
 @dataclass
@@ -291,6 +278,8 @@ def is_raised_by_env(failed: Failed, error: BaseException) -> bool:
 
 
 # ---- last words
+#
+# What the main process can tell of a lost process: what it noted, and what was committed.
 
 
 def what_happened(outcome: Failed | Lost, place: RunnerPlace) -> str:
@@ -343,6 +332,13 @@ def _continued(place: RunnerPlace) -> list[str]:
 
 
 # ---- request round
+#
+# One round of requests to remote runners, carried through whatever happens to their processes.
+#     place:   (start →) report → request → answer
+#     failure:           restart → report → the same request again
+#
+# Each runner goes through this by itself: a runner that has answered waits for nobody, and is
+# never asked twice.
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -710,6 +706,9 @@ def _rarely_told(place: RunnerPlace) -> str:
 
 
 # ---- local round
+#
+# A round of requests to the runner of the main process. The steps are those of a remote round,
+# without a process that could be lost.
 
 
 class LocalRound(Round):

@@ -1,10 +1,4 @@
-"""Where the slots of a group stand, for checkpoints and for undoing.
-
-What the saved positions of env slots look like, to be compared before they are taken.
-A runner takes a position with its next request, possibly in another process: too late to refuse it.
-What runners take from an env (`trainer.envs.env_checks`) is taken here, too: whoever could train
-with an env, however loosely it keeps to its spaces, must be able to go on with it.
-"""
+"""Where the slots of a group stand, for checkpoints and for undoing."""
 
 from __future__ import annotations
 
@@ -42,6 +36,11 @@ from trainer.runner_group.records import RunnerRecords
 from trainer.types import AgentId, Array, State
 
 # ---- position shape
+#
+# What the saved positions of env slots look like, to be compared before they are taken. A runner
+# takes a position with its next request, possibly in another process: too late to refuse it. What
+# runners take from an env (`trainer.envs.env_checks`) is taken here, too: whoever could train
+# with an env, however loosely it keeps to its spaces, must be able to go on with it.
 
 
 def _played(episode: ShapeCheck) -> ShapeCheck:

@@ -1,10 +1,6 @@
 """What users ask of runners: functions, at once or later, and tasks for their envs.
 
 The user's own code in env runners: functions called where the runners live, at once or later.
-
-The tasks of a group's envs: set from the main process, by number of the env slot.
-A task is a part of a slot's position. To set one changes the position at once, in the main process;
-the runner is told with the next thing that it is asked, and whoever replaces it starts from there.
 """
 
 from __future__ import annotations
@@ -414,6 +410,10 @@ class AsyncCalls:
 
 
 # ---- tasks
+#
+# The tasks of a group's envs: set from the main process, by number of the env slot. A task is a
+# part of a slot's position. To set one changes the position at once, in the main process; the
+# runner is told with the next thing that it is asked, and whoever replaces it starts from there.
 
 
 class EnvTasks:

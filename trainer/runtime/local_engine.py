@@ -53,7 +53,6 @@ from trainer.runtime.messages import (
     pack_arguments,
     warn_of_close,
 )
-from trainer.runtime.process_groups import end_group, guard_group, keep_temporary_directory
 from trainer.runtime.process_start import (
     LOOK_EVERY_S,
     ForkServerWatch,
@@ -61,7 +60,10 @@ from trainer.runtime.process_start import (
     NamedSemaphores,
     choose_start_method,
     describe_start_error,
+    end_group,
     end_stopped_fork_server,
+    guard_group,
+    keep_temporary_directory,
     make_context,
     preload,
     starting,

@@ -4,9 +4,6 @@ cloudpickle sends lambdas, closures and classes of `__main__` by value, and know
 comes back, so a worker needs nothing of the user's main module. We pickle ourselves instead of
 leaving it to the executor: whatever goes wrong while packing then happens in our code, on the side
 that can say what it was.
-
-How a call to a worker can end: one class per ending.
-So nobody has to guess from an exception.
 """
 
 from __future__ import annotations
@@ -164,6 +161,8 @@ def _packed_error(error: BaseException, cause: BaseException | None) -> bytes | 
 
 
 # ---- outcomes
+#
+# How a call to a worker can end: one class per ending. So nobody has to guess from an exception.
 
 _NO_FORK_SERVER: Final = 255
 _SENT_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)

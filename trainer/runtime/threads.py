@@ -1,18 +1,4 @@
-"""Threads while we compute: two computations at once, one BLAS thread, no garbage collection.
-
-Two computations at once, one of them in a thread of its own.
-NumPy lets go of Python's lock while it computes, so two large matrix products really run at the
-same time. Each computation is done by one thread from beginning to end, so that the bits of its
-result do not depend on whether there was a second thread.
-
-One BLAS thread while we compute: results do not depend on the number of cores.
-A matrix product that BLAS splits over threads may be rounded differently, so a result that is to be
-equal in a worker process (one thread) and in the main process (as many as there are cores) has to
-be computed with the same number. Small matrices are faster so, too. NumPy offers no function for
-that; its BLAS does, found here by the names that the common builds give it.
-
-Garbage collection while many small objects are made.
-"""
+"""Threads while we compute: two computations at once, one BLAS thread, no garbage collection."""
 
 from __future__ import annotations
 
@@ -33,6 +19,11 @@ import numpy as np
 from trainer.runtime.signals import signals_deferred
 
 # ---- side by side
+#
+# Two computations at once, one of them in a thread of its own. NumPy lets go of Python's lock
+# while it computes, so two large matrix products really run at the same time. Each computation is
+# done by one thread from beginning to end, so that the bits of its result do not depend on
+# whether there was a second thread.
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -139,6 +130,12 @@ def _num_cores() -> int:
 
 
 # ---- blas threads
+#
+# One BLAS thread while we compute: results do not depend on the number of cores. A matrix product
+# that BLAS splits over threads may be rounded differently, so a result that is to be equal in a
+# worker process (one thread) and in the main process (as many as there are cores) has to be
+# computed with the same number. Small matrices are faster so, too. NumPy offers no function for
+# that; its BLAS does, found here by the names that the common builds give it.
 
 _PREFIXES = ("scipy_openblas_", "openblas_")
 _SUFFIXES = ("64_", "", "_64", "64")
@@ -196,6 +193,8 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 # ---- garbage
+#
+# Garbage collection while many small objects are made.
 
 
 @contextlib.contextmanager

@@ -13,16 +13,6 @@ told:
 
 No error leaves this module by itself: all come back as `Failure`, because an error that the
 executor cannot pickle would break the pool.
-
-What workers print: whole lines, although several processes write to one place.
-Python collects what is printed into a pipe or file and writes it in blocks, whose borders are in
-the middle of lines; those of two processes then end up in each other. The operating system keeps a
-write to a pipe in one piece if it is small (`PIPE_BUF`, 4096 bytes on Linux).
-
-No processes from processes without end.
-A class or function of a module travels as the module's name, and the receiving process imports the
-module. If that very import trains, the process starts processes of its own, which import it, too.
-The program itself is safe from that (`process_start`): what it defines travels by value.
 """
 
 from __future__ import annotations
@@ -49,12 +39,16 @@ import cloudpickle
 from trainer.errors import DebuggerError, RunnerError
 from trainer.runtime.engine import NUM_NOTES, Signals, TakeOver
 from trainer.runtime.messages import Reply, describe_failure, pack
-from trainer.runtime.process_groups import lead_group
-from trainer.runtime.process_start import ImportPath
+from trainer.runtime.process_start import ImportPath, lead_group
 from trainer.runtime.signals import FOR_MAIN_PROCESS
 from trainer.runtime.threads import set_blas_threads
 
 # ---- worker output
+#
+# What workers print: whole lines, although several processes write to one place. Python collects
+# what is printed into a pipe or file and writes it in blocks, whose borders are in the middle of
+# lines; those of two processes then end up in each other. The operating system keeps a write to a
+# pipe in one piece if it is small (`PIPE_BUF`, 4096 bytes on Linux).
 
 _ONE_PIECE_BYTES: Final[int] = getattr(select, "PIPE_BUF", 512)
 
@@ -132,6 +126,11 @@ def flush_output() -> None:
 
 
 # ---- unpacking
+#
+# No processes from processes without end. A class or function of a module travels as the module's
+# name, and the receiving process imports the module. If that very import trains, the process
+# starts processes of its own, which import it, too. The program itself is safe from that
+# (`process_start`): what it defines travels by value.
 
 
 class _Unpacking:

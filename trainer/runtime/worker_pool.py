@@ -63,11 +63,6 @@ class WorkerPool:
     def __getitem__(self, index: int) -> Place:
         return self.places[index]
 
-    @property
-    def slots(self) -> dict[int, Place]:
-        """The places, under the name that `trainer.tune` knows them by."""
-        return self.places
-
     def now_s(self) -> float:
         """The engine's clock in seconds; only differences mean something."""
         return self._engine.now_s()

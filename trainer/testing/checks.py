@@ -1,26 +1,9 @@
 """Checks of what users write: gradients, modules, states of envs.
 
-A check for gradients written by hand: compare them with central differences.
-Use it for every `backward` of your own modules, in float64, where differences are exact to some ten
-digits:
-
-    def loss(flat):
-        module.parameters.flat[:] = flat
-        return float((module.forward_train(batch)["vf_preds"] * weights).sum())
-
-    loss(x)
-    module.backward(d_action_dist_inputs=zeros, d_vf_preds=weights)
-    gradient_check(loss, module.gradients.flat, x)
-
 A check for modules written by users: everything the library relies on, in one call.
     check_module(MyModule, observation_space=env.observation_space, action_space=env.action_space)
 
 It takes a small network: gradients are compared number by number, with two forward passes each.
-
-A check for envs with `get_state` and `set_state`: whether runs can go on from their states.
-    check_env_state(MyEnv, env_config={"size": 4})
-
-The env is made as a run makes it, wrappers included.
 """
 
 from __future__ import annotations
@@ -41,6 +24,17 @@ from trainer.modules import RLModule, RLModuleSpec
 from trainer.types import Array
 
 # ---- gradients
+#
+# A check for gradients written by hand: compare them with central differences. Use it for every
+# `backward` of your own modules, in float64, where differences are exact to some ten digits:
+#
+#     def loss(flat):
+#         module.parameters.flat[:] = flat
+#         return float((module.forward_train(batch)["vf_preds"] * weights).sum())
+#
+#     loss(x)
+#     module.backward(d_action_dist_inputs=zeros, d_vf_preds=weights)
+#     gradient_check(loss, module.gradients.flat, x)
 
 
 def central_differences(function: Callable[[Array], float], x: Array, *, step: float) -> Array:
@@ -298,6 +292,11 @@ def _expect(holds: bool, message: str) -> None:
 
 
 # ---- env states
+#
+# A check for envs with `get_state` and `set_state`: whether runs can go on from their states.
+#     check_env_state(MyEnv, env_config={"size": 4})
+#
+# The env is made as a run makes it, wrappers included.
 
 _PARTS: Final = ("observation", "reward", "terminated", "truncated")
 _Answer = tuple[Any, ...]

@@ -9,10 +9,6 @@
 
 All of them take their settings from `env_config`, and an episode follows from its seed and its
 actions alone (`UnseededEnv` breaks that rule on purpose).
-
-A small env whose episodes cannot be repeated, but can be gone on with: yours and ours.
-
-Small envs that can be given tasks, for tests of curricula: yours and ours.
 """
 
 from __future__ import annotations
@@ -308,6 +304,8 @@ class FailingEnv(CountdownEnv):
 
 
 # ---- state envs
+#
+# A small env whose episodes cannot be repeated, but can be gone on with: yours and ours.
 
 
 class RestlessEnv(CountdownEnv):
@@ -350,6 +348,8 @@ class RestlessEnv(CountdownEnv):
 
 
 # ---- task envs
+#
+# Small envs that can be given tasks, for tests of curricula: yours and ours.
 
 
 class TaskCountdownEnv(CountdownEnv):

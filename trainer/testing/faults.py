@@ -1,25 +1,4 @@
-"""Faults on purpose: where, in which way, how often; and envs, callbacks, networks that fail.
-
-Faults on purpose: where something is to fail, in which way, and how often.
-    fault = Fault("step", way="sigkill", worker_index=1, at_step=3)
-
-A `Fault` is a value that travels to every process. What makes it happen are `with_faults` (envs),
-`FaultyCallback` (events), `faulty_module` (networks) and `Parcel` (replies). The runtime knows
-nothing of all this.
-
-How often a fault has happened is kept in a file, because the process that counts is the one that
-dies.
-
-Watches calls go by, and lets faults happen when their conditions hold.
-
-A callback that fails as told: in any event, or while its state travels.
-
-Envs that fail as told: any env, wrapped.
-
-Networks that fail as told while they act.
-
-Something in a reply that fails while the reply travels.
-"""
+"""Faults on purpose: where, in which way, how often; and envs, callbacks, networks that fail."""
 
 from __future__ import annotations
 
@@ -57,6 +36,16 @@ from trainer.modules import RLModule
 from trainer.types import Array
 
 # ---- faults
+#
+# Faults on purpose: where something is to fail, in which way, and how often.
+#     fault = Fault("step", way="sigkill", worker_index=1, at_step=3)
+#
+# A `Fault` is a value that travels to every process. What makes it happen are `with_faults`
+# (envs), `FaultyCallback` (events), `faulty_module` (networks) and `Parcel` (replies). The
+# runtime knows nothing of all this.
+#
+# How often a fault has happened is kept in a file, because the process that counts is the one
+# that dies.
 
 PLACES: Final = ("init", "reset", "step", "close", "forward", "pack", "unpack", *EVENTS)
 """Where faults can happen: in an env, in a network, with a reply, or in an event of callbacks."""
@@ -304,6 +293,8 @@ of an env.
 
 
 # ---- fault watch
+#
+# Watches calls go by, and lets faults happen when their conditions hold.
 
 
 @dataclass(frozen=True)
@@ -377,6 +368,8 @@ class FaultWatch:
 
 
 # ---- parcels
+#
+# Something in a reply that fails while the reply travels.
 
 
 class Parcel:
@@ -423,6 +416,8 @@ def _take_nothing(*_: Any) -> None:
 
 
 # ---- faulty callback
+#
+# A callback that fails as told: in any event, or while its state travels.
 
 
 class FaultyCallback(RLlibCallback):
@@ -480,6 +475,8 @@ class FaultyCallback(RLlibCallback):
 
 
 # ---- faulty envs
+#
+# Envs that fail as told: any env, wrapped.
 
 
 class FaultyEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -626,6 +623,8 @@ def _spoilt_info(info: dict[str, Any], fault: Fault) -> dict[str, Any]:
 
 
 # ---- faulty module
+#
+# Networks that fail as told while they act.
 
 
 def faulty_module(module_class: type[RLModule], *faults: Fault) -> type[RLModule]:

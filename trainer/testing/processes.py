@@ -1,12 +1,4 @@
-"""Processes in tests: killing them, waiting for them, and whether any is left behind.
-
-Kills processes from outside, at moments that follow from a seed.
-
-Whether a piece of code leaves nothing behind: processes, threads, open files, shared memory.
-
-Waiting for what other processes do, in tests.
-By looking again until a deadline, never by sleeping and hoping.
-"""
+"""Processes in tests: killing them, waiting for them, and whether any is left behind."""
 
 from __future__ import annotations
 
@@ -27,9 +19,11 @@ from typing import Final
 import numpy as np
 
 from trainer.actors.registry import registry_of_this_process
-from trainer.runtime.process_groups import reaper_pid, reaper_pipe
+from trainer.runtime.process_start import reaper_pid, reaper_pipe
 
 # ---- killer
+#
+# Kills processes from outside, at moments that follow from a seed.
 
 
 @dataclass(frozen=True)
@@ -126,6 +120,9 @@ class RandomKiller:
 
 
 # ---- waiting
+#
+# Waiting for what other processes do, in tests. By looking again until a deadline, never by
+# sleeping and hoping.
 
 _PATIENCE_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 0.005
@@ -187,6 +184,8 @@ def _state_of(pid: int) -> str:
 
 
 # ---- leaks
+#
+# Whether a piece of code leaves nothing behind: processes, threads, open files, shared memory.
 
 _HAS_PROC: Final = Path("/proc/self/fd").is_dir()
 _DESCRIPTORS: Final = Path("/proc/self/fd" if _HAS_PROC else "/dev/fd")
@@ -235,7 +234,7 @@ def no_leaks(*, within_s: float = 5.0) -> Iterator[None]:
     """Fails if more is there after the block than before it.
 
     What a process keeps for the next use is no leak: the fork server, the resource tracker and the
-    shared pages of multiprocessing, the reaper (`trainer.runtime.process_groups`), and the folder
+    shared pages of multiprocessing, the reaper (`trainer.runtime.process_start`), and the folder
     in which actors are found.
 
     Args:

@@ -24,10 +24,10 @@ from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
+from trainer.runtime.engine import Place
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
-from trainer.runtime.worker_slot import WorkerSlot
 from trainer.tune.events import StartTrial
 from trainer.tune.trainables import TrainableSpec
 from trainer.tune.trial_files import checkpoint_folder_name
@@ -329,7 +329,7 @@ class Lane:
     def __init__(
         self,
         number: int,
-        place: WorkerSlot | LocalPlace,
+        place: Place | LocalPlace,
         bootstraps: Bootstraps,
         happenings: deque[Happening],
         *,
@@ -654,7 +654,7 @@ class Lanes:
         else:
             names = [f"the process of lane {index}" for index in range(number)]
             self._pool = WorkerPool(names, preload_modules=_PRELOADED)
-            places = [self._pool.slots[index] for index in range(1, number + 1)]
+            places = [self._pool[index] for index in range(1, number + 1)]
         self.lanes = [
             Lane(index, place, bootstraps, self._happenings, **settings)
             for index, place in enumerate(places)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from trainer.algorithms.registry import algorithm_class, is_registered
+from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
 from trainer.errors import JournalError, SearchSpaceError, TuneError
 from trainer.tune import (

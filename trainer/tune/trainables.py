@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 
 from trainer.algorithms.algorithm import Algorithm
-from trainer.algorithms.registry import algorithm_class, is_registered
+from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError, TuneError
 from trainer.tune.checkpoint import read_data, write_data

@@ -1,5 +1,5 @@
 """Proximal Policy Optimization."""
 
-from trainer.algorithms.ppo.algorithm import PPO, PPOConfig
+from trainer.algorithms.ppo.ppo import PPO, PPOConfig
 
 __all__ = ["PPO", "PPOConfig"]

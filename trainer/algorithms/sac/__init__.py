@@ -1,5 +1,5 @@
 """Soft actor-critic."""
 
-from trainer.algorithms.sac.algorithm import SAC, SACConfig
+from trainer.algorithms.sac.sac import SAC, SACConfig
 
 __all__ = ["SAC", "SACConfig"]

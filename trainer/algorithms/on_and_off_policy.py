@@ -1,11 +1,4 @@
-"""What algorithms with replay share: settings, and rounds of sampling, storing and learning.
-
-What algorithms that learn from replay share: sample a little, store it, learn from all.
-
-The settings that all algorithms with replay share.
-
-What algorithms that learn from replay share.
-"""
+"""What algorithms that learn from each sample once share."""
 
 from __future__ import annotations
 
@@ -33,10 +26,48 @@ from trainer.config.settings import (
 )
 from trainer.config.validation import COMMON_RULES, Rule
 from trainer.errors import ReplayError
-from trainer.learners import LearnerGroup, ReplayLearner
+from trainer.learners import EpisodeLearner, LearnerGroup, ReplayLearner
 from trainer.modules import ByModule, component_of
 from trainer.replay import ReplayBuffer, make_replay_buffer
+from trainer.runner_group import GroupSample
 from trainer.types import State
+
+# ---- on policy
+
+
+class OnPolicyAlgorithm(Algorithm):
+    """Samples with the current weights, learns from that sample alone, and samples again."""
+
+    learners: LearnerGroup[EpisodeLearner]
+
+    def training_step(self) -> None:
+        """Samples one train batch and makes one update from it."""
+        self.learn(self.sample_env_steps(self.config.total_train_batch_size))
+
+    def learn(self, sample: GroupSample) -> None:
+        """Makes an update from sampled episodes and hands the new weights to the runners."""
+        result = self._iteration
+        before = self.counters.num_env_steps_sampled - sample.num_env_steps
+        with result.time("learner_update_timer"):
+            metrics = self.learners.update(
+                self.trained(self.chunks_of(sample)),
+                num_env_steps_sampled_before=before,
+                on_batch=batch_listener(self.callbacks),
+            )
+        self.counters.num_env_steps_trained += sample.num_env_steps
+        result.add_update(metrics, num_env_steps=sample.num_env_steps)
+        with result.time("synch_weights"):
+            self._send_weights()
+
+
+# ---- off policy
+#
+# What algorithms with replay share: settings, and rounds of sampling, storing and learning. What
+# algorithms that learn from replay share: sample a little, store it, learn from all.
+#
+# The settings that all algorithms with replay share.
+#
+# What algorithms that learn from replay share.
 
 # ---- config
 
