@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callbacks.events import EVENTS
-from trainer.algorithms.ppo.algorithm import PPOConfig
+from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.config import AlgorithmConfig, NotProvided
 from trainer.rllib_names.config import NO_EFFECT, NOT_OFFERED
 
@@ -312,6 +312,13 @@ def test_every_setting_is_described_with_its_section() -> None:
     assert rows["num_gpus"].limits.startswith("No effect here. ")
     assert rows["num_learners"].limits.startswith("Not offered in this version. ")
     assert rows["gamma"].limits == ""
+
+
+@pytest.mark.parametrize("config", [DQNConfig, PGConfig, PPOConfig, SACConfig])
+def test_a_setting_without_argument_or_docstring_is_named(config: type[AlgorithmConfig]) -> None:
+    rows = config.describe_settings()
+    assert [row.name for row in rows if not row.doc] == []
+    assert [row.name for row in rows if not row.argument] == ["in_evaluation"]
 
 
 def test_tables_of_limits_name_settings_once() -> None:

@@ -1,5 +1,7 @@
 """Envs of several agents: what they say of themselves, what they answer, layers around them."""
 
+# mypy: disable-error-code="attr-defined"
+
 from __future__ import annotations
 
 import pickle

@@ -1,5 +1,7 @@
 """Episodes of several agents: getters, chunks, parts, state, and what is refused."""
 
+# mypy: disable-error-code="attr-defined"
+
 from __future__ import annotations
 
 import copy

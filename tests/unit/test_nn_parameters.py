@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,3 +84,12 @@ def test_copies_keep_views_and_vector_together(through: str) -> None:
     other.views["a/bias"][0] = 77.0
     assert other.flat[6] == 77.0
     assert parameters.flat[6] == 6.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_memory_begins_where_kernels_like_it(dtype: type[np.floating[Any]]) -> None:
+    kept = [Parameters({"a": (size,), "b": (3, 5)}, dtype=dtype) for size in range(1, 40)]
+    for parameters in kept:
+        assert parameters.flat.ctypes.data % 64 == 0
+        assert not parameters.flat.any()
+        assert parameters.zeros_like().flat.ctypes.data % 64 == 0

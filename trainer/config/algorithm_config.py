@@ -13,7 +13,7 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
-from trainer.config.config_values import DictAccess, section_methods
+from trainer.config.config_values import section_methods
 from trainer.config.names import SettingDescription, describe, not_offered_problems
 from trainer.config.run_sections import Sections
 from trainer.config.settings import Problem, raise_problems
@@ -51,7 +51,7 @@ class _Builds(Protocol[_Algorithm_co]):
 
 
 @checked_methods(but=("read_value",))
-class AlgorithmConfig(Sections, DictAccess):
+class AlgorithmConfig(Sections):
     """The settings of an algorithm.
 
     Its life: made with defaults; changed by section methods, attributes, items or dicts;

@@ -78,6 +78,9 @@ def section(method: MethodT) -> MethodT:
 class ConfigValues:
     """Holds the values of the settings that its class, and the sections it inherits, declare.
 
+    It can be used like the dict configs of old, and be made from them. Keys are the names of
+    settings, present or old; `keys()` and `to_dict()` use the present ones.
+
     Subclasses add settings in their class body (`my_setting = Setting(1.0, number())`) and change
     the defaults of inherited ones with `changed_defaults = {"lr": 3e-4}`.
     """
@@ -238,191 +241,9 @@ class ConfigValues:
         """The settings that were set, in contrast to those that have their default; a copy."""
         return {name: copy_value(value) for name, value in self._values.items()}
 
-
-def merged_value(setting: Setting[Any], value: Any, old: Any) -> Any:
-    """A new value of a setting, merged into the old one as the setting says."""
-    if setting.merge is Merge.REPLACE or not (isinstance(value, dict) and isinstance(old, dict)):
-        return value
-    return (deep_merge if setting.merge is Merge.DEEP else merge_by_type)(old, value)
-
-
-def _methods(cls: type) -> list[str]:
-    """The names of the public methods of a class."""
-    public = (name for name in dir(cls) if not name.startswith("_"))
-    return [name for name in public if callable(inspect.getattr_static(cls, name))]
-
-
-def section_methods(cls: type) -> dict[str, list[Callable[..., Any]]]:
-    """The methods of each section of a class, those of subclasses first."""
-    found: dict[str, list[Callable[..., Any]]] = {}
-    for ancestor in cls.__mro__:
-        for name, member in vars(ancestor).items():
-            if hasattr(member, _SECTION_MARK):
-                found.setdefault(name, []).append(member)
-    return found
-
-
-def _collect_names(cls: type[ConfigValues]) -> NameTable:
-    """The names of a class: its own declarations first, then those of the sections it inherits."""
-    settings: dict[str, Setting[Any]] = {}
-    defaults: dict[str, Any] = {}
-    sections: dict[str, list[str]] = {}
-    for ancestor in cls.__mro__:
-        for name, member in vars(ancestor).items():
-            if isinstance(member, Setting):
-                settings.setdefault(name, member)
-            for argument in getattr(member, _SECTION_MARK, ()):
-                known = sections.setdefault(name, [])
-                if argument not in known:
-                    known.append(argument)
-        for name, default in vars(ancestor).get("changed_defaults", {}).items():
-            defaults.setdefault(name, default)
-    arguments = {name: tuple(known) for name, known in sections.items()}
-    table = NameTable(settings, arguments, owners=_algorithms_with)
-    raise_problems(
-        f"{cls.__name__}.changed_defaults",
-        [table.unknown(name, defaults[name], "") for name in defaults if name not in settings],
-    )
-    for name, setting in settings.items():
-        default = defaults.get(name, setting.default)
-        settings[name] = dataclasses.replace(setting, section=_home(table, name), default=default)
-    return table
-
-
-def add_sections(cls: type[ConfigValues], sections: type[ConfigValues]) -> None:
-    """Gives a class and its subclasses the settings and sections that another one declares.
-
-    Args:
-        cls: gets them.
-        sections: declares them in its body; those of classes that it inherits are left out.
-    """
-    for name, member in vars(sections).items():
-        if isinstance(member, Setting) or hasattr(member, _SECTION_MARK):
-            setattr(cls, name, member)
-    waiting = [cls]
-    while waiting:
-        known = waiting.pop()
-        known._names = _collect_names(known)
-        waiting += known.__subclasses__()
-
-
-def _algorithms_with(name: str) -> list[str]:
-    """The algorithms of this package whose configs know a name, present or old."""
-    found: set[str] = set()
-    waiting = list(ConfigValues.__subclasses__())
-    while waiting:
-        cls = waiting.pop()
-        waiting += cls.__subclasses__()
-        algorithm = getattr(cls, "default_algo_class", None)
-        # A subclass that a user made belongs to the algorithm of its parent.
-        is_ours = algorithm is not None and algorithm.__module__.startswith("trainer.")
-        if algorithm is not None and is_ours and cls._names.resolve(name) is not None:
-            found.add(algorithm.__name__)
-    return sorted(found)
-
-
-def _home(table: NameTable, name: str) -> str:
-    """The first section method that takes a setting, under its present name if possible."""
-    for section_name, arguments in table.sections.items():
-        if name in arguments or name.removeprefix(f"{section_name}_") in arguments:
-            return section_name
-    for section_name in table.sections:
-        if table.argument(section_name, name):
-            return section_name
-    return ""
-
-
-# ---- dictionary
-
-DictT = TypeVar("DictT", bound="DictAccess")
-
-
-class SettingsDict(dict[str, Any]):
-    """All settings of a config as a dict, which old names read and write like the present ones.
-
-    Only the present names are keys. Pickling gives a plain dict.
-    """
-
-    def __init__(self, names: NameTable, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self._names = names
-
-    def __missing__(self, name: str) -> Any:
-        if name == MULTI_AGENT_KEY:
-            # Read-only: a change could not be noticed.
-            keys = self._names.settings_of("multi_agent")
-            return MappingProxyType({key: self[key] for key in self if key in keys})
-        old = self._names.old_name(name)
-        if old is None:
-            raise KeyError(name)
-        return self._names.read_old(old, self[old.new])
-
-    def __contains__(self, name: object) -> bool:
-        if super().__contains__(name) or name == MULTI_AGENT_KEY:
-            return True
-        return isinstance(name, str) and self._names.old_name(name) is not None
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if super().__contains__(name) or name not in self:
-            super().__setitem__(name, value)  # of an unknown name, update_from_dict() will tell
-            return
-        translation = translate(self._names, {name: value})
-        raise_problems(f"`{name}`", translation.problems)
-        for setting_name, new in translation.writes.items():
-            setting = self._names.settings[setting_name]
-            if setting_name in translation.partial:
-                new = merged_value(setting, new, self[setting_name])
-            super().__setitem__(setting_name, new)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of a setting, or `default` when there is no such key."""
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-    def update(self, *given: Any, **settings: Any) -> None:
-        """Sets several settings, as `d[name] = value` does."""
-        for name, value in dict(*given, **settings).items():
-            self[name] = value
-
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        """The value of a setting; all are there already."""
-        if name not in self:
-            self[name] = default
-        return self[name]
-
-    def pop(self, name: str, *default: Any) -> Any:
-        """Takes a setting out of the dict, so that the dict says nothing about it."""
-        old = None if super().__contains__(name) else self._names.old_name(name)
-        if old is None:
-            return super().pop(name, *default)
-        value = self[name]
-        super().pop(old.new, None)
-        return value
-
-    def copy(self) -> SettingsDict:
-        """A shallow copy."""
-        return SettingsDict(self._names, self)
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SettingsDict:
-        return SettingsDict(self._names, copy_value(dict(self)))
-
-    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
-        return dict, (dict(self),)
-
-
-class DictAccess(ConfigValues):
-    """Lets a config be used like the dict configs of old, and be made from them.
-
-    Keys are the names of settings, present or old; `keys()` and `to_dict()` use the present ones.
-    """
-
     # ---- dict configs
 
-    def update_from_dict(self: DictT, config_dict: Mapping[str, Any]) -> DictT:
+    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
         """Set what a dict config says; the order of its keys makes no difference.
 
         `env_config`, `model`, `evaluation_config` and other dicts are merged into what is there.
@@ -441,7 +262,7 @@ class DictAccess(ConfigValues):
         return self
 
     @classmethod
-    def from_dict(cls: type[DictT], config_dict: Mapping[str, Any]) -> DictT:
+    def from_dict(cls: type[ConfigT], config_dict: Mapping[str, Any]) -> ConfigT:
         """A config with the defaults of its class, and what a dict says; see `update_from_dict`."""
         return cls().update_from_dict(config_dict)
 
@@ -544,13 +365,13 @@ class DictAccess(ConfigValues):
 
     @classmethod
     def from_state(
-        cls: type[DictT],
+        cls: type[ConfigT],
         state: Mapping[str, Any],
         *,
         code: Mapping[str, Any] | None = None,
         changes: Mapping[str, Any] | None = None,
         allow_code: bool = False,
-    ) -> DictT:
+    ) -> ConfigT:
         """The config of a state that `get_state` gave.
 
         Args:
@@ -592,7 +413,7 @@ class DictAccess(ConfigValues):
     # ---- comparing and showing
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DictAccess):
+        if not isinstance(other, ConfigValues):
             return NotImplemented
         return type(self) is type(other) and all(
             same_value(self.read_value(name), other.read_value(name))
@@ -616,3 +437,176 @@ class DictAccess(ConfigValues):
         if len(one_line) <= 100:
             return one_line
         return f"{type(self).__name__}(\n    " + ",\n    ".join(changed) + ",\n)"
+
+
+def merged_value(setting: Setting[Any], value: Any, old: Any) -> Any:
+    """A new value of a setting, merged into the old one as the setting says."""
+    if setting.merge is Merge.REPLACE or not (isinstance(value, dict) and isinstance(old, dict)):
+        return value
+    return (deep_merge if setting.merge is Merge.DEEP else merge_by_type)(old, value)
+
+
+def _methods(cls: type) -> list[str]:
+    """The names of the public methods of a class."""
+    public = (name for name in dir(cls) if not name.startswith("_"))
+    return [name for name in public if callable(inspect.getattr_static(cls, name))]
+
+
+def section_methods(cls: type) -> dict[str, list[Callable[..., Any]]]:
+    """The methods of each section of a class, those of subclasses first."""
+    found: dict[str, list[Callable[..., Any]]] = {}
+    for ancestor in cls.__mro__:
+        for name, member in vars(ancestor).items():
+            if hasattr(member, _SECTION_MARK):
+                found.setdefault(name, []).append(member)
+    return found
+
+
+def _collect_names(cls: type[ConfigValues]) -> NameTable:
+    """The names of a class: its own declarations first, then those of the sections it inherits."""
+    settings: dict[str, Setting[Any]] = {}
+    defaults: dict[str, Any] = {}
+    sections: dict[str, list[str]] = {}
+    for ancestor in cls.__mro__:
+        for name, member in vars(ancestor).items():
+            if isinstance(member, Setting):
+                settings.setdefault(name, member)
+            for argument in getattr(member, _SECTION_MARK, ()):
+                known = sections.setdefault(name, [])
+                if argument not in known:
+                    known.append(argument)
+        for name, default in vars(ancestor).get("changed_defaults", {}).items():
+            defaults.setdefault(name, default)
+    arguments = {name: tuple(known) for name, known in sections.items()}
+    table = NameTable(settings, arguments, owners=_algorithms_with)
+    raise_problems(
+        f"{cls.__name__}.changed_defaults",
+        [table.unknown(name, defaults[name], "") for name in defaults if name not in settings],
+    )
+    for name, setting in settings.items():
+        default = defaults.get(name, setting.default)
+        settings[name] = dataclasses.replace(setting, section=_home(table, name), default=default)
+    return table
+
+
+def add_sections(cls: type[ConfigValues], sections: type[ConfigValues]) -> None:
+    """Gives a class and its subclasses the settings and sections that another one declares.
+
+    Args:
+        cls: gets them.
+        sections: declares them in its body; those of classes that it inherits are left out.
+    """
+    for name, member in vars(sections).items():
+        if isinstance(member, Setting) or hasattr(member, _SECTION_MARK):
+            setattr(cls, name, member)
+    waiting = [cls]
+    while waiting:
+        known = waiting.pop()
+        known._names = _collect_names(known)
+        waiting += known.__subclasses__()
+
+
+def _algorithms_with(name: str) -> list[str]:
+    """The algorithms of this package whose configs know a name, present or old."""
+    found: set[str] = set()
+    waiting = list(ConfigValues.__subclasses__())
+    while waiting:
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        algorithm = getattr(cls, "default_algo_class", None)
+        # A subclass that a user made belongs to the algorithm of its parent.
+        is_ours = algorithm is not None and algorithm.__module__.startswith("trainer.")
+        if algorithm is not None and is_ours and cls._names.resolve(name) is not None:
+            found.add(algorithm.__name__)
+    return sorted(found)
+
+
+def _home(table: NameTable, name: str) -> str:
+    """The first section method that takes a setting, under its present name if possible."""
+    for section_name, arguments in table.sections.items():
+        if name in arguments or name.removeprefix(f"{section_name}_") in arguments:
+            return section_name
+    for section_name in table.sections:
+        if table.argument(section_name, name):
+            return section_name
+    return ""
+
+
+# ---- dictionary
+
+
+class SettingsDict(dict[str, Any]):
+    """All settings of a config as a dict, which old names read and write like the present ones.
+
+    Only the present names are keys. Pickling gives a plain dict.
+    """
+
+    def __init__(self, names: NameTable, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._names = names
+
+    def __missing__(self, name: str) -> Any:
+        if name == MULTI_AGENT_KEY:
+            # Read-only: a change could not be noticed.
+            keys = self._names.settings_of("multi_agent")
+            return MappingProxyType({key: self[key] for key in self if key in keys})
+        old = self._names.old_name(name)
+        if old is None:
+            raise KeyError(name)
+        return self._names.read_old(old, self[old.new])
+
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name) or name == MULTI_AGENT_KEY:
+            return True
+        return isinstance(name, str) and self._names.old_name(name) is not None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if super().__contains__(name) or name not in self:
+            super().__setitem__(name, value)  # of an unknown name, update_from_dict() will tell
+            return
+        translation = translate(self._names, {name: value})
+        raise_problems(f"`{name}`", translation.problems)
+        for setting_name, new in translation.writes.items():
+            setting = self._names.settings[setting_name]
+            if setting_name in translation.partial:
+                new = merged_value(setting, new, self[setting_name])
+            super().__setitem__(setting_name, new)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a setting, or `default` when there is no such key."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def update(self, *given: Any, **settings: Any) -> None:
+        """Sets several settings, as `d[name] = value` does."""
+        for name, value in dict(*given, **settings).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The value of a setting; all are there already."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Takes a setting out of the dict, so that the dict says nothing about it."""
+        old = None if super().__contains__(name) else self._names.old_name(name)
+        if old is None:
+            return super().pop(name, *default)
+        value = self[name]
+        super().pop(old.new, None)
+        return value
+
+    def copy(self) -> SettingsDict:
+        """A shallow copy."""
+        return SettingsDict(self._names, self)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SettingsDict:
+        return SettingsDict(self._names, copy_value(dict(self)))
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self),)

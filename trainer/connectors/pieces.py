@@ -141,6 +141,7 @@ class ConnectorV2(ABC):
         batch.setdefault(column, []).append(item_to_add)
 
 
+# For pieces of users, who subclass it; `FlattenObservations` is one of ours.
 class SingleAgentObservationPreprocessor(ConnectorV2):
     """Changes each new observation; a subclass writes `preprocess`."""
 

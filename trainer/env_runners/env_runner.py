@@ -83,6 +83,7 @@ _OWN = "env_runner"
 """The component with what a runner remembers besides its parts."""
 
 
+# What every kind of runner offers; RLlib's name for it, which users' annotations have.
 class EnvRunner(Checkpointable, abc.ABC):
     """Steps envs with a module's actions and hands out episodes.
 

@@ -187,6 +187,7 @@ _EXPONENT: Final = 7.0
 _SMALLEST: Final = float(np.finfo(np.float32).tiny)
 
 
+# A strategy that users name and subclass; PerWorkerEpsilonGreedy is another one.
 @checked_methods(but=("__init__", "get_exploration_action"))
 class EpsilonGreedy(Exploration):
     """With probability ε a uniformly random allowed action, otherwise the best one.

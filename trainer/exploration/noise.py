@@ -166,6 +166,7 @@ def scale_per_worker(strategy: Exploration) -> ExplorationSchedule | None:
 # ---- ornstein uhlenbeck noise
 
 
+# A strategy that users name and subclass; the one per worker is another one.
 @checked_methods(but=("__init__", "get_exploration_action"))
 class OrnsteinUhlenbeckNoise(GaussianNoise):
     """Uniform actions at first, then the best action plus an Ornstein-Uhlenbeck process, clipped.

@@ -39,6 +39,7 @@ IMAGES_AT_ONCE: Final = 256
 """Images whose values are computed together; more would only take more memory."""
 
 
+# A kind that users name and subclass; PolicyModule is the other one, without values.
 @checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class ActorCriticModule(RLModule):
     """Dense networks for policy and value; settings are those of `DefaultModelConfig`.

@@ -39,6 +39,7 @@ def storage_unit_of(given: Any) -> str:
     return name
 
 
+# One of two kinds: uniform, and prioritized below.
 class BatchReplayBuffer:
     """The last items of the batches that were added, drawn uniformly with replacement.
 

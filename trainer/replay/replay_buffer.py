@@ -187,6 +187,7 @@ _EPISODES: Final = several(instance(SingleAgentEpisode, "an episode"))
 _LONGEST_SEQUENCE: Final = 2**31
 
 
+# One of two kinds, uniform and prioritized, that users name and subclass.
 @checked_methods(but=("__init__",))
 class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.

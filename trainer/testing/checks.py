@@ -149,7 +149,7 @@ def check_module(
         relative_tolerance: largest error of a derivative.
 
     Returns:
-        the module in float32, as it was built.
+        the module in float32, as it was built; `acts_row_by_row` of one in Torch says how it acts.
 
     Raises:
         AssertionError: something does not hold; says what, and what to look at.
