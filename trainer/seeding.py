@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from trainer.types import Array
+from trainer.types import DEFAULT_AGENT_ID, AgentId, Array
 
 _ENV_SEED_BITS: Final = 31
 _FIRST_BLOCK_ROWS: Final = 32
@@ -47,7 +47,9 @@ class Role(enum.IntEnum):
     EXPLORATION = 5
     WORKER = 6
     MODULE = 7
-    TUNE = 8
+    AGENT = 8
+    MAPPING = 9
+    TUNE = 10
 
 
 NoiseKind = Literal["uniform", "normal", "gumbel"]
@@ -86,6 +88,15 @@ def id_digest(id_: int | str) -> int:
     """
     text = f"{'i' if isinstance(id_, int) else 's'}{id_}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def agent_position(agent_id: AgentId) -> tuple[int, ...]:
+    """What is appended to the positions of an agent's random numbers.
+
+    Nothing for the agent of a single-agent env, so that an env of several agents with this one
+    alone plays what the single-agent env plays; else the digest.
+    """
+    return () if agent_id == DEFAULT_AGENT_ID else (id_digest(agent_id),)
 
 
 def learner_rng(
@@ -206,7 +217,15 @@ class NoiseStream:
     part of the sequence: changing them changes every run.
     """
 
-    def __init__(self, root_seed: int, role: Role, *, kind: NoiseKind, width: int) -> None:
+    def __init__(
+        self,
+        root_seed: int,
+        role: Role,
+        *,
+        kind: NoiseKind,
+        width: int,
+        agent: tuple[int, ...] = (),
+    ) -> None:
         """Derives the key of the role.
 
         Args:
@@ -214,8 +233,11 @@ class NoiseStream:
             role: what the numbers are for.
             kind: which noise (`NoiseKind`).
             width: the numbers per row, ≥ 1.
+            agent: whose numbers, where there are several agents (`agent_position`).
         """
-        key = np.random.SeedSequence(root_seed, spawn_key=(int(role),)).generate_state(2, np.uint64)
+        place = (int(Role.AGENT), int(role), *agent) if agent else (int(role),)
+        sequence = np.random.SeedSequence(root_seed, spawn_key=place)
+        key = sequence.generate_state(2, np.uint64)
         self._bits = np.random.Philox(key=int(key[0]) | int(key[1]) << 64)
         self._template: Any = self._bits.state
         self._generator = np.random.Generator(self._bits)

@@ -266,6 +266,29 @@ def episode_arrays(
     return arrays
 
 
+def arrays_by_agent(
+    chunks: Sequence[Any], *, seed: int | None, columns: Sequence[str] = ()
+) -> dict[str, Array]:
+    """The arrays of a whole episode of several agents: those of each under `<agent>/`.
+
+    Args:
+        chunks: all chunks of the episode, oldest first.
+        seed: what the env was reset with, if known.
+        columns: names of extra outputs of the modules.
+    """
+    arrays: dict[str, Array] = {"id": np.array(chunks[-1].id_)}
+    if seed is not None:
+        arrays["seed"] = np.array(seed, np.int64)
+    agents = {agent: None for chunk in chunks for agent in chunk.agent_episodes}
+    for agent in sorted(agents, key=str):
+        own = [chunk.agent_episodes[agent] for chunk in chunks if agent in chunk.agent_episodes]
+        own = [chunk for chunk in own if len(chunk)]
+        if own:
+            parts = episode_arrays(own, seed=None, columns=columns)
+            arrays |= {f"{agent}/{name}": part for name, part in parts.items()}
+    return arrays
+
+
 def write_episode(path: Path, arrays: Mapping[str, Array], *, compressed: bool) -> None:
     """Writes arrays as `.npz`, as `numpy.savez` does but without the time of writing."""
     method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
@@ -409,7 +432,8 @@ class EpisodeRecorder(RLlibCallback):
             return
         if self._chosen is not None and not self._chosen(episode):
             return
-        arrays = episode_arrays(
+        make = arrays_by_agent if hasattr(episode, "agent_episodes") else episode_arrays
+        arrays = make(
             [*prev_episode_chunks, episode],
             seed=env_runner.env_seed(env_index),
             columns=self._columns,
@@ -555,8 +579,10 @@ class VideoRecorder(RLlibCallback):
         if recording is None or recording.episode_id != episode.id_:
             return
         # An iteration that was undone may have left frames of steps that are made again now.
-        del recording.frames[episode.t :]
-        if len(recording.frames) < min(episode.t, self._max_frames or episode.t):
+        played = getattr(episode, "env_t", None)  # of an episode of several agents
+        num_steps: int = episode.t if played is None else played
+        del recording.frames[num_steps:]
+        if len(recording.frames) < min(num_steps, self._max_frames or num_steps):
             del self._running[env_index]  # some were recorded in a process that is gone
             return
         self._add_frame(recording, env, env_index)

@@ -15,7 +15,7 @@ from trainer.algorithms.ppo.algorithm import PPOConfig
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import integer, number, schedule
 from trainer.errors import ConfigError, UnknownSettingError
-from trainer.modules import DefaultModelConfig, RLModule, RLModuleSpec
+from trainer.modules import DefaultModelConfig, PolicySpec, RLModule, RLModuleSpec
 from trainer.rllib_names.config import NO_EFFECT, NOT_OFFERED
 
 
@@ -102,10 +102,8 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
         ("num_learners", 1),
         ("gym_env_vectorize_mode", "ASYNC"),
         ("gym_env_vectorize_mode", gym.VectorizeMode.ASYNC),
-        ("policies", {"a", "b"}),
-        ("policies", {"default_policy": None, "b": None}),
-        ("policies_to_train", ["b"]),
-        ("policies_to_train", print),
+        ("count_steps_by", "agent_steps"),
+        ("algorithm_config_overrides_per_module", {"a": {"lr": 1e-3}}),
         ("learner_class", object),
         ("checkpoint_trainable_policies_only", True),
         ("_validate_config", False),
@@ -117,6 +115,23 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
 def test_what_is_not_offered_is_refused_not_ignored(name: str, value: Any) -> None:
     assert name in NOT_OFFERED
     assert "not offered in this version." in _problems(_ppo(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"policies": {"a/b"}}, "'a/b' has '/' in it"),
+        ({"policies": ["learner"]}, "'learner' means something else already"),
+        ({"policies": []}, "Name at least one"),
+        ({"policies": {"a": object}}, "expected None, a PolicySpec without `config`"),
+        ({"policies": {"a": PolicySpec(config={"lr": 1.0})}}, "a PolicySpec without `config`"),
+        ({"policies_to_train": ["b"]}, "there is no module 'b'"),
+        ({"policies_to_train": print}, "a function is not offered"),
+        ({"policies_to_train": "default_policy"}, "expected a list of module ids"),
+    ],
+)
+def test_modules_that_cannot_be_are_refused(settings: dict[str, Any], problem: str) -> None:
+    assert problem in _problems(_ppo(**settings))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from trainer import seeding
 from trainer.env_runners.messages import ModuleWeights, Weights
 from trainer.errors import ModuleError
 from trainer.modules import ByModule, component_of, module_position
+from trainer.seeding import id_digest
 
 
 class Number:
@@ -89,5 +90,5 @@ def test_random_numbers_of_a_module_follow_from_its_id_alone() -> None:
 
 def test_the_digest_of_an_id_knows_its_type() -> None:
     # The first 64 bits of SHA-256 of "i0" and of "s0", from another implementation (sha256sum).
-    assert seeding.id_digest(0) == 0xA4E167A76A05ADD8
-    assert seeding.id_digest("0") == 0xEC18EAC8D758B1EB
+    assert id_digest(0) == 0xA4E167A76A05ADD8
+    assert id_digest("0") == 0xEC18EAC8D758B1EB

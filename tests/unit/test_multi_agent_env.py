@@ -22,6 +22,7 @@ from trainer import (
     MultiAgentEnv,
     MultiAgentEpisode,
     PPOConfig,
+    SingleAgentEnvRunner,
     UnsupportedSpaceError,
 )
 from trainer.envs import (
@@ -612,7 +613,7 @@ def test_who_is_there_is_counted() -> None:
 def test_it_is_refused_by_name_where_only_one_agent_can_act() -> None:
     config = PPOConfig().environment(MultiAgentCartPole).env_runners(num_env_runners=0)
     with pytest.raises(EnvContractError, match="'MultiAgentCartPole' is a MultiAgentEnv"):
-        config.build_algo()
+        SingleAgentEnvRunner(config=config)
 
 
 def test_old_members_of_an_env() -> None:

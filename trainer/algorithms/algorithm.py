@@ -88,9 +88,17 @@ from trainer.errors import (
     TrainerError,
 )
 from trainer.evaluation import Subject
+from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
-from trainer.modules import ByModule, RLModule, RLModuleSpec, component_of, module_position
+from trainer.modules import (
+    ByModule,
+    RandomRLModule,
+    RLModule,
+    RLModuleSpec,
+    component_of,
+    module_position,
+)
 from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.runner_group.crash_files import read_crash
@@ -268,13 +276,14 @@ class Algorithm(Checkpointable, abc.ABC):
         )
         self.learners = self._make_learners()
         self.explorations = self.learners.map(self._make_exploration)
+        self._refuse_with_several_agents()
         self._send_weights()
         self._make_inference()
         self.normalizations = ByModule(
             {
                 id_: NormalizationStatistics(
                     normalization_settings(
-                        self.config, num_slots=self.env_runner_group.num_slots, module=spec
+                        self.config, num_slots=self._num_running_at_most(), module=spec
                     ),
                     self.learners[id_].make_encoder(),
                 )
@@ -304,6 +313,21 @@ class Algorithm(Checkpointable, abc.ABC):
         self._inference = self.learners.map(
             lambda learner: Inference(learner.module, self.config, self.root_seed)
         )
+
+    def _num_running_at_most(self) -> int:
+        """How many chunks that a module acts in may be running at a time."""
+        agents = self.env_runner_group.agent_ids
+        return self.env_runner_group.num_slots * (1 if agents is None else len(agents))
+
+    def _refuse_with_several_agents(self) -> None:
+        changes_rewards = any(
+            isinstance(one.strategy, Curiosity | RE3) for one in self.explorations.values()
+        )
+        if changes_rewards and self.env_runner_group.agent_ids is not None:
+            raise ConfigError(
+                f"exploration_config={self.config.exploration_config!r:.200}: strategies that "
+                "change rewards are not offered with several agents. Choose another type."
+            )
 
     def _make_evaluation_group(self, on_metrics: OnMetrics) -> EnvRunnerGroup:
         return make_group(
@@ -512,6 +536,17 @@ class Algorithm(Checkpointable, abc.ABC):
                 self.normalizations[id_].add(chunks)
         return sample
 
+    def is_trained(self, module_id: ModuleId) -> bool:
+        """Whether a module learns: `policies_to_train` names it, or all do."""
+        named = self.config.policies_to_train
+        return (named is None or module_id in named) and not issubclass(
+            self.module_specs[module_id].module_class or object, RandomRLModule
+        )
+
+    def trained(self, by_module: ByModule[_Made]) -> ByModule[_Made]:
+        """What belongs to the modules that learn."""
+        return ByModule({id_: one for id_, one in by_module.items() if self.is_trained(id_)})
+
     def chunks_of(self, sample: GroupSample) -> ByModule[Sequence[SingleAgentEpisode]]:
         """The chunks of a sample that each module acted in, to learn from."""
         return chunks_by_module(sample.episodes, self.module_specs.ids)
@@ -528,10 +563,14 @@ class Algorithm(Checkpointable, abc.ABC):
         after = self.explorations.map(lambda one: one.strategy.runner_state())
         if any(after[id_] != before[id_] for id_ in after):
             self._send_weights()
-        if len(explored) > 1:  # a strategy that changes rewards is refused there
-            return sample
+        if len(explored) > 1 or not self._has_one_agent(sample):
+            return sample  # a strategy that changes rewards is refused there
         (episodes,) = explored.values()
         return dataclasses.replace(sample, episodes=list(episodes))
+
+    @staticmethod
+    def _has_one_agent(sample: GroupSample) -> bool:
+        return all(isinstance(one, SingleAgentEpisode) for one in sample.episodes)
 
     # ---- weights and normalisation
 

@@ -13,7 +13,7 @@ import functools
 import inspect
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from itertools import pairwise
@@ -213,13 +213,8 @@ def check_facts(
     """
     facts = manifest.metadata
     checked = _FACTS_OF.get(component, _FACTS)
-    different = [
-        f"{fact}: the checkpoint has {facts.get(fact)!r}, this algorithm {own[fact]!r}"
-        for fact in checked
-        if facts.get(fact) != own[fact]
-    ]
-    models = model_difference(facts.get("model_config"), own["model_config"])
-    models = models if checked is _FACTS else ""
+    different = list(_differences(facts, own, checked))
+    models = "; ".join(_model_differences(facts, own)) if checked is _FACTS else ""
     if different:
         different += [models] if models else []
         raise CheckpointMismatchError(
@@ -241,6 +236,41 @@ def check_facts(
             own["env"],
         )
     return float(facts.get("time_total_s") or 0.0)
+
+
+def _of_modules(facts: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The facts of each module; those of a run with one module have no id."""
+    of_several: Mapping[str, Mapping[str, Any]] | None = facts.get("modules")
+    return {"": facts} if of_several is None else of_several
+
+
+def _differences(
+    saved: Mapping[str, Any], own: Mapping[str, Any], checked: Collection[str]
+) -> Iterator[str]:
+    """What differs between a checkpoint and an algorithm, one sentence each."""
+    if "algorithm" in checked and saved.get("algorithm") != own["algorithm"]:
+        yield _difference("algorithm", saved.get("algorithm"), own["algorithm"])
+    theirs, ours = _of_modules(saved), _of_modules(own)
+    if theirs.keys() != ours.keys() and checked:
+        yield _difference("modules", *(sorted(ids) or ["one"] for ids in (theirs, ours)))
+        return
+    for id_, facts in ours.items():
+        of_module = f" of module {id_!r}" if id_ else ""
+        for fact in checked:
+            if fact != "algorithm" and theirs[id_].get(fact) != facts[fact]:
+                yield _difference(f"{fact}{of_module}", theirs[id_].get(fact), facts[fact])
+
+
+def _difference(what: str, saved: Any, own: Any) -> str:
+    return f"{what}: the checkpoint has {saved!r}, this algorithm {own!r}"
+
+
+def _model_differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    theirs, ours = _of_modules(saved), _of_modules(own)
+    for id_ in theirs.keys() & ours.keys():
+        difference = model_difference(theirs[id_].get("model_config"), ours[id_]["model_config"])
+        if difference:
+            yield difference
 
 
 def check_given_state(

@@ -257,7 +257,7 @@ class OffPolicyAlgorithm(Algorithm):
         result, counters = self._iteration, self.counters
         with result.time("learner_update_timer"):
             metrics = self.learners.update_from(
-                self.replay_buffers,
+                self.trained(self.replay_buffers),
                 num_updates=num_updates,
                 num_env_steps_sampled_lifetime=counters.num_env_steps_sampled,
                 num_env_steps_sampled_before=counters.num_env_steps_sampled - num_new_env_steps,
@@ -355,10 +355,11 @@ class OffPolicyAlgorithm(Algorithm):
     ) -> None:
         # A buffer may be restored by who would not save it, and may be missing where it was not
         # saved.
-        self._buffer_was_restored = _BUFFER in found
-        others = [name for name in expected if name != _BUFFER]
+        self._buffer_was_restored = any(map(_is_of_buffer, found))
         super()._check_components(
-            expected=others, found=[name for name in found if name != _BUFFER], path=path
+            expected=[name for name in expected if not _is_of_buffer(name)],
+            found=[name for name in found if not _is_of_buffer(name)],
+            path=path,
         )
 
     def _on_restored(self) -> None:
@@ -373,4 +374,6 @@ class OffPolicyAlgorithm(Algorithm):
         super()._on_restored()
 
 
-# ----   init
+def _is_of_buffer(component: str) -> bool:
+    """Whether a component is the replay buffer, or that of a module."""
+    return component.split("/")[0] == _BUFFER

@@ -23,7 +23,7 @@ class OnPolicyAlgorithm(Algorithm):
         before = self.counters.num_env_steps_sampled - sample.num_env_steps
         with result.time("learner_update_timer"):
             metrics = self.learners.update(
-                self.chunks_of(sample),
+                self.trained(self.chunks_of(sample)),
                 num_env_steps_sampled_before=before,
                 on_batch=batch_listener(self.callbacks),
             )

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from callbacks import CallbackChain
 from checkpoints import check_shape
-from checkpoints.state_shapes import count, dict_of, fields, number
+from checkpoints.state_shapes import count, dict_of, fields, number, of_type
 from trainer.algorithms.evaluations import Evaluations
 from trainer.config import AlgorithmConfig
 from trainer.env_runners.messages import PlayTimes
@@ -31,6 +31,13 @@ from trainer.types import DEFAULT_AGENT_ID, AgentId, ModuleId, State
 # ---- counters
 
 _BY_ID: Final = ("num_agent_steps_sampled", "num_module_steps_sampled")
+
+
+def _counts_by_id(value: Any, place: str) -> Iterator[str]:
+    """The check for counts by id; those of agents may be ints."""
+    yield from of_type(dict)(value, place)
+    if isinstance(value, dict):
+        yield from dict_of(count)({str(id_): steps for id_, steps in value.items()}, place)
 
 
 @dataclass
@@ -102,7 +109,7 @@ class Counters:
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
         whole = {own.name: count for own in dataclasses.fields(self) if own.name not in _BY_ID}
-        by_id = dict.fromkeys(_BY_ID, dict_of(count))
+        by_id = dict.fromkeys(_BY_ID, _counts_by_id)
         check_shape(state, fields({**whole, "num_rows_owed": number}, optional=by_id))
 
     def set_state(self, state: State) -> None:

@@ -59,6 +59,7 @@ class EnvironmentSection(ConfigValues):
     observation_space = Setting[Any](None, optional(space()))
     action_space = Setting[Any](None, optional(space()))
     render_env = Setting(False, boolean())
+    max_empty_steps = Setting(1000, integer(1), unit="env steps")
     clip_rewards = Setting[float | bool | None](None, optional(either(boolean(), number(above=0))))
     normalize_rewards = Setting(False, boolean())
     normalize_actions = Setting(True, boolean())
@@ -87,6 +88,7 @@ class EnvironmentSection(ConfigValues):
         action_mask_key: str = NotProvided,
         env_task_fn: Callable[..., Any] | None = NotProvided,
         auto_wrap_old_gym_envs: bool = NotProvided,
+        max_empty_steps: int = NotProvided,
         **old_names: Any,
     ) -> EnvironmentT:
         """Say which environment is played.
@@ -113,6 +115,8 @@ class EnvironmentSection(ConfigValues):
             env_task_fn: the curriculum, called as `fn(train_results, env, env_context)` after each
                 iteration, beside each training env; gives the env's next task.
             auto_wrap_old_gym_envs: wrap envs written for gym before 0.26.
+            max_empty_steps: with several agents: an env that observes nobody for more env steps in
+                a row is taken for broken.
             **old_names: old names of these settings.
 
         Raises:

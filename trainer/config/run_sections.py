@@ -37,7 +37,7 @@ from trainer.config.settings import (
     schedule,
     text,
 )
-from trainer.modules import RLModuleSpec, plain_names
+from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- run sections
@@ -229,8 +229,8 @@ def _model_config(value: Any) -> Any:
 
 
 _MODULE_SPEC = Check(
-    "None or an RLModuleSpec",
-    lambda value: value is None or isinstance(value, RLModuleSpec),
+    "None, an RLModuleSpec or a MultiRLModuleSpec",
+    lambda value: value is None or isinstance(value, RLModuleSpec | MultiRLModuleSpec),
 )
 
 
@@ -376,7 +376,7 @@ _POLICIES = Check(
     lambda value: isinstance(value, (dict, list, tuple, set, frozenset)),
 )
 _MAPPING_FN = Check(
-    "None, a callable or a dict with the key 'type'",
+    "None, a callable, or a dict {agent: module id}",
     lambda value: value is None or callable(value) or isinstance(value, dict),
 )
 
@@ -391,6 +391,7 @@ class MultiAgentSection(ConfigValues):
     policy_states_are_swappable = Setting(False, boolean())
     observation_fn = Setting[Callable[..., Any] | None](None, anything("None or a callable"))
     count_steps_by = Setting("env_steps", one_of("env_steps", "agent_steps"))
+    rewards_after_end = Setting("credit", one_of("credit", "error"))
 
     @section
     def multi_agent(
@@ -403,19 +404,27 @@ class MultiAgentSection(ConfigValues):
         policy_states_are_swappable: bool = NotProvided,
         observation_fn: Callable[..., Any] | None = NotProvided,
         count_steps_by: str = NotProvided,
+        rewards_after_end: str = NotProvided,
         algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
         **old_names: Any,
     ) -> MultiAgentT:
         """Say which modules act for which agents.
 
         Args:
-            policies: modules by id, or just ids.
+            policies: modules by id (`{id: PolicySpec}`, an `RLModuleSpec` or None), or just ids. By
+                default there is one module, which serves all agents.
             policy_map_capacity: modules kept in memory.
-            policy_mapping_fn: gives the module id of an agent, called as `fn(agent_id, episode)`.
+            policy_mapping_fn: `{agent: module id}`, or a function that gives the module of an
+                agent. It is called once per episode and agent, when the episode begins, as
+                `fn(agent_id, episode)`; of the episode it may use `number`. Arguments that it does
+                not name are left out; `rng` is a generator that follows from episode and agent.
             policies_to_train: ids of the modules that learn; None trains all.
             policy_states_are_swappable: whether modules can share memory.
             observation_fn: changes the observations of all agents of an env.
-            count_steps_by: "env_steps" or "agent_steps".
+            count_steps_by: "env_steps"; "agent_steps" is not offered.
+            rewards_after_end: what an agent is paid after its end: "credit" adds it to its last
+                reward if that was not handed out yet, and counts it in returns in any case; "error"
+                refuses it.
             algorithm_config_overrides_per_module: see `rl_module()`.
             **old_names: old names of these settings.
 

@@ -5,6 +5,7 @@ The only place where settings become values of other rooms.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,16 @@ from trainer.env_runners import EnvRunnerSpec
 from trainer.env_runners.direct_runners import DirectRunners
 from trainer.envs import make_env_factory
 from trainer.exploration import ExplorationSpec
-from trainer.modules import ByModule, DefaultModelConfig, RLModuleSpec
+from trainer.modules import (
+    ByModule,
+    DefaultModelConfig,
+    MultiRLModuleSpec,
+    PolicySpec,
+    RLModuleSpec,
+)
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.seeding import Role, draw_root_seed
+from trainer.types import ModuleId
 
 if TYPE_CHECKING:
     from trainer.config.algorithm_config import AlgorithmConfig
@@ -31,13 +39,13 @@ def module_specs(config: AlgorithmConfig) -> ByModule[RLModuleSpec]:
 
     This is the place that decides which modules a run has.
     """
-    return ByModule(dict.fromkeys(config.policies, _module_spec(config)))
+    given = config.policies
+    says = given if isinstance(given, Mapping) else dict.fromkeys(given)
+    return ByModule({id_: _module_spec(config, id_, says[id_]) for id_ in says})
 
 
-def _module_spec(config: AlgorithmConfig) -> RLModuleSpec:
-    given = config.rl_module_spec
-    if not isinstance(given, RLModuleSpec):
-        given = RLModuleSpec()
+def _module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RLModuleSpec:
+    given = policy_spec(policy, config.rl_module_spec, module_id)
     model_config = given.model_config or config.model_config
     if isinstance(model_config, DefaultModelConfig):
         model_config = asdict(model_config)
@@ -52,6 +60,26 @@ def _module_spec(config: AlgorithmConfig) -> RLModuleSpec:
         model_config=model_config,
         action_mask_key=given.action_mask_key or config.action_mask_key,
     )
+
+
+def policy_spec(policy: Any, rl_module_spec: Any, module_id: ModuleId) -> RLModuleSpec:
+    """What `policies` says of a module, or else `rl_module_spec`."""
+    if isinstance(policy, RLModuleSpec):
+        return policy
+    if isinstance(policy, PolicySpec) and policy.is_random:
+        return policy.module_spec()
+    given = rl_module_spec
+    if isinstance(given, MultiRLModuleSpec):
+        given = given.for_modules([module_id])
+        given = given.completed(module_id) if module_id in given else None
+    given = given if isinstance(given, RLModuleSpec) else RLModuleSpec()
+    if isinstance(policy, PolicySpec):
+        given = replace(
+            given,
+            observation_space=first_given(policy.observation_space, given.observation_space),
+            action_space=first_given(policy.action_space, given.action_space),
+        )
+    return given
 
 
 def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> EnvRunnerSpec:
@@ -80,6 +108,9 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         checks_env=not config.disable_env_checking,
         exploration=exploration_spec(config),
         connectors=ConnectorFactories.of(config),
+        policy_mapping=config.policy_mapping_fn,
+        rewards_after_end="error" if config.rewards_after_end == "error" else "credit",
+        max_empty_steps=config.max_empty_steps,
         sub_env_tolerance=(
             config.num_consecutive_env_runner_failures_tolerance
             if config.restart_failed_sub_environments

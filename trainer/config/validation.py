@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from callbacks.errors import CallbackConfigError
@@ -22,7 +22,8 @@ from trainer.config.settings import Problem, Setting, assignment, nearest
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
-from trainer.modules import DefaultModelConfig, RLModuleSpec
+from trainer.modules import DefaultModelConfig, PolicySpec, RLModuleSpec
+from trainer.modules.multi_rl_module import why_no_module_id
 from trainer.types import ToBeDrawn
 
 # ---- rule
@@ -377,7 +378,51 @@ def task_function_takes_its_arguments(config: Sections) -> Iterator[Problem]:
     )
 
 
+def policies_can_be_made(config: Sections) -> Iterator[Problem]:
+    """Ids of modules can be ids, and what is said of each is offered."""
+    policies = config.policies
+    for id_ in policies:
+        why = why_no_module_id(id_)
+        if why is not None:
+            yield Problem("`policies`", f"{why}.", "Give a short text as id.", ("policies",))
+    if not policies:
+        yield Problem("`policies`", "there is none.", "Name at least one.", ("policies",))
+    says = policies if isinstance(policies, Mapping) else {}
+    for id_, policy in says.items():
+        is_known = policy is None or isinstance(policy, PolicySpec | RLModuleSpec)
+        if not is_known or (isinstance(policy, PolicySpec) and policy.config):
+            yield Problem(
+                f"`policies[{id_!r}]={policy!r:.80}`",
+                "expected None, a PolicySpec without `config`, or an RLModuleSpec.",
+                "All modules learn with the same settings in this version.",
+                ("policies",),
+            )
+
+
+def trained_policies_exist(config: Sections) -> Iterator[Problem]:
+    """`policies_to_train` names modules that there are."""
+    named = config.policies_to_train
+    if named is None:
+        return
+    if isinstance(named, str) or not isinstance(named, Collection):
+        text = "expected a list of module ids; a function is not offered in this version."
+        yield Problem(
+            assignment("policies_to_train", named), text, "List them.", ("policies_to_train",)
+        )
+        return
+    unknown = sorted({*named} - {*config.policies}, key=str)
+    if unknown:
+        yield Problem(
+            assignment("policies_to_train", named),
+            f"there is no module {', '.join(map(repr, unknown))}.",
+            f"Name some of {', '.join(map(repr, sorted(config.policies)))}.",
+            ("policies_to_train",),
+        )
+
+
 COMMON_RULES: Final = (
+    Rule(("policies",), policies_can_be_made),
+    Rule(("policies_to_train", "policies"), trained_policies_exist),
     Rule(("env_task_fn",), task_function_takes_its_arguments),
     *EVALUATION_RULES,
     Rule(("exploration_config",), exploration_can_be_made),

@@ -412,14 +412,15 @@ class ActionSource:
         self._spec = spec
         self._where = where
 
-    def noise_stream(self) -> NoiseStream:
-        """A new stream of the numbers that actions take."""
+    def noise_stream(self, *, agent: tuple[int, ...] = ()) -> NoiseStream:
+        """A new stream of the numbers that actions take; `agent` as in `NoiseStream`."""
         source = self.exploring or self.acting
         return NoiseStream(
             self._spec.root_seed,
             self._spec.role,
             kind=source.noise_kind,
             width=source.noise_width,
+            agent=agent,
         )
 
     def act(
@@ -487,7 +488,9 @@ class ActionSource:
         if self.exploring is None:
             return
         # Four integers: no other use of the role has as many.
-        position = (self._spec.role, stream, slot.episode_number, 0)
+        position: tuple[int, ...] = (self._spec.role, stream, slot.episode_number, 0)
+        if slot.agent_position:
+            position = (*position, 0, *slot.agent_position)  # six of one of several agents
         self.exploring.begin_episode(
             slot.index,
             lambda: position_rng(self._spec.root_seed, Role.EXPLORATION, *position),

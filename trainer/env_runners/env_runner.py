@@ -14,7 +14,7 @@ import contextlib
 import difflib
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
@@ -25,8 +25,8 @@ from trainer.envs import VectorEnv
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EnvError, FrozenConfigError
 from trainer.metrics import MetricsLogger
-from trainer.modules import RLModule
-from trainer.types import Array, ModuleId, State
+from trainer.modules import ByModule, RLModule
+from trainer.types import Array, State
 
 # ---- config view
 
@@ -99,17 +99,18 @@ class EnvRunner(Checkpointable, abc.ABC):
         worker_index: 0 in the main process, 1 … n in processes.
         config: the settings, read-only; `config.in_evaluation` tells evaluation from training.
         env: its sub-envs (`env.envs`, `env.num_envs`).
-        module: its network.
-        module_id: the id of that.
+        module: its network; a `MultiRLModule` if there are several.
+        modules: its networks by id.
         metrics: its logger; what is logged here comes out under `env_runners/` of the result.
         weights_version: number of updates behind the weights that it acts with.
     """
 
+    plays_several_agents: ClassVar[bool] = False
     spec: EnvRunnerSpec
     config: ConfigView
     env: VectorEnv
     module: RLModule
-    module_id: ModuleId
+    modules: ByModule[RLModule]
     metrics: MetricsLogger
     callbacks: CallbackChain
     weights_version: int

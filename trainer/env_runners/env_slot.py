@@ -49,7 +49,10 @@ class EnvSlot:
         connected: the sub-env if it has connector pieces beside it, else None.
         earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
         tasks: of the sub-env; None if it has none.
+        agent_position: of the one who acts; see `agent_position`.
     """
+
+    agent_position: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -209,7 +212,7 @@ class EnvSlot:
     def _note_task(self, tasks: SlotTasks) -> None:
         if self.episode is None:
             tasks.end_episode()
-        elif self.episode.t == 0:  # its first step will be made under this task
+        elif self.num_steps_played == 0:  # its first step will be made under this task
             self.episode.task = tasks.now
 
     def cut(self, lookback: int) -> SingleAgentEpisode | None:
@@ -312,7 +315,7 @@ class EnvSlot:
             self._env_state.bring_back(position.env_state, position.carried_state)
             self._put_tasks_back(position.task_now)
             return True
-        is_back = self._env_state.put_back(Replay(self.env, self.tasks, to_env, on_step), position)
+        is_back = self._env_state.put_back(self._replay(to_env, on_step), position)
         self._put_tasks_back(position.tasks, position.num_steps)
         if not is_back:
             self.episode_number += 1
@@ -328,6 +331,10 @@ class EnvSlot:
             self._old_actions = list(position.actions)
         self._continues = True
         return True
+
+    def _replay(self, to_env: Callable[[Any], Any], on_step: Callable[[], None]) -> Replay:
+        """What plays the episode of a position again in the sub-env."""
+        return Replay(self.env, self.tasks, to_env, on_step)
 
     def take_env(self, env: gymnasium.Env[Any, Any]) -> None:
         """Gets another env in place of one that failed; it has the task of that one."""
@@ -355,7 +362,7 @@ class EnvSlot:
             observation=self.observation,
             tasks=() if self.tasks is None else self.tasks.in_force,
         )
-        replay = Replay(self.env, self.tasks, to_env, on_step)
+        replay = self._replay(to_env, on_step)
         since = (*self._new_actions, *new)
         is_back = self._env_state.put_back_running(replay, position, since=since)
         self._put_tasks_back(position.tasks, self.num_steps_played)

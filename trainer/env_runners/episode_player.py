@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import gymnasium
 import numpy as np
 
 from trainer.connectors import Normalization
@@ -270,18 +271,9 @@ class EpisodePlayer:
         self.num_env_steps, self.resetting_s = 0, 0.0
         self._runner, self._spec = runner, spec
         self._signals = signals
-        self.actions = ActionSource(runner.module, spec, where=self._place_of_row)
+        self.actions = self._make_actions()
         self._acting = self.actions.acting
-        self.slots = [
-            EnvSlot(
-                index,
-                env,
-                self.actions.noise_stream(),
-                runner=spec.title,
-                keeps_actions=spec.sub_env_tolerance is not None,
-            )
-            for index, env in enumerate(runner.env.envs)
-        ]
+        self.slots = [self._make_slot(index, env) for index, env in enumerate(runner.env.envs)]
         self.whereabouts = Whereabouts(signals)
         self.repair = SubEnvRepair(runner, self.whereabouts, to_env=self.to_env, on_step=self.tick)
         self._slot_at_work: EnvSlot | None = None
@@ -296,8 +288,25 @@ class EpisodePlayer:
         self._fire, self.notice_tasks = self._events.fire, self._events.notice_tasks
         self._listens_to_steps = self._events.listens_to_steps
         self._keeps_chunks = self._events.listens_to_ends
-        self._trajectories = TrajectoryEvent.of(runner, logp=self.actions.logp)
+        self._trajectories = self._make_trajectories()
         self._must_check_reset = runner.spec.checks_env
+
+    def _make_actions(self) -> ActionSource:
+        """Where actions come from."""
+        return ActionSource(self._runner.module, self._spec, where=self._place_of_row)
+
+    def _make_slot(self, index: int, env: gymnasium.Env[Any, Any]) -> EnvSlot:
+        return EnvSlot(
+            index,
+            env,
+            self.actions.noise_stream(),
+            runner=self._spec.title,
+            keeps_actions=self._spec.sub_env_tolerance is not None,
+        )
+
+    def _make_trajectories(self) -> TrajectoryEvent | None:
+        """Shows chunks to callbacks; None if nobody listens."""
+        return TrajectoryEvent.of(self._runner, logp=self.actions.logp)
 
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
         """Brings a slot to where it stood; see `EnvSlot.put_back`."""
@@ -401,9 +410,7 @@ class EpisodePlayer:
             if chunk is not None:
                 samples[slot.index].append(chunk)
         episodes = [episode for of_slot in samples for episode in of_slot]
-        check_rewards(episodes, name=self._spec.env_factory.name)
-        if self._spec.episodes_to_numpy:
-            to_numpy_together(episodes)
+        self._finish_columns(episodes)
         for (slot, chunk), rewrite in zip(chunks, rewrites, strict=True):
             if chunk is not None:
                 slot.remember(chunk, keep_chunk=self._keeps_chunks)
@@ -412,6 +419,12 @@ class EpisodePlayer:
                     slot.follow(chunk)
         self.actions.add_logp(episodes)  # last, so that it is that of rewritten actions
         return episodes
+
+    def _finish_columns(self, episodes: Sequence[SingleAgentEpisode]) -> None:
+        """Checks the columns of what is handed out, and makes arrays of them."""
+        check_rewards(episodes, name=self._spec.env_factory.name)
+        if self._spec.episodes_to_numpy:
+            to_numpy_together(episodes)
 
     def _postprocess(self, slot: EnvSlot) -> Rewrite | None:
         """Shows the running chunk to callbacks; what they rewrote in it."""
@@ -466,10 +479,14 @@ class EpisodePlayer:
             if slot.episode is None:
                 self._start_episode(slot)
             else:
-                slot.episode.note_player(self._runner, slot.index)  # another one after a restore
-                slot.record = slot.episode.step_recorder(*self.actions.outputs)
+                self._go_on(slot, slot.episode)
         self.whereabouts.doing(STEPPING)
         return active
+
+    def _go_on(self, slot: EnvSlot, episode: SingleAgentEpisode) -> None:
+        """Goes on with the running episode of a slot."""
+        episode.note_player(self._runner, slot.index)  # another one after a restore
+        slot.record = episode.step_recorder(*self.actions.outputs)
 
     def _start_episode(self, slot: EnvSlot) -> None:
         while not self._has_started_episode(slot):
@@ -478,38 +495,50 @@ class EpisodePlayer:
     def _has_started_episode(self, slot: EnvSlot) -> bool:
         """Begins the slot's next episode; whether its reset succeeded."""
         self._slot_at_work = slot
-        spec, env = self._spec, self._runner.env
+        spec = self._spec
         stream, number = slot.assignment.stream, slot.episode_number
         if spec.role is Role.EVALUATION:
             index = evaluation_index(stream, number)
         else:
             index = training_index(stream, number, spec.num_slots)
         seed = self._seeds.seed(spec.role, index)
-        episode = SingleAgentEpisode(
-            id_=f"{spec.role.name.lower()}-{stream}-{number}",
-            observation_space=env.single_observation_space,
-            action_space=env.single_action_space,
-        )
-        episode.note_player(self._runner, slot.index)
-        slot.begin(episode, seed)
+        id_ = f"{spec.role.name.lower()}-{stream}-{number}"
+        slot.begin(self._make_episode(slot, id_, index), seed)
         self.actions.begin_episode(slot, stream)
         self._fire("on_episode_created", slot)
         self.whereabouts.episode_begins(slot.index, stream=stream, number=number, seed=seed)
         answer = self._reset(slot)
         if slot.episode is None:
             return False
-        if self._must_check_reset:
-            check_reset(answer, env.single_observation_space, name=spec.env_factory.name)
-            self._must_check_reset = False
-        observation, infos = parts_of_reset(answer, slot, name=spec.env_factory.name)
-        slot.observation = copied(observation)
-        # Another copy: listeners may write into what is recorded.
-        episode.add_env_reset(copied(observation), copied_info(infos))
-        slot.record = episode.step_recorder(*self.actions.outputs)
+        self._take_reset(slot, slot.episode, answer)
         self.tick()
         slot.notice_task()
         self._fire("on_episode_start", slot)
         return True
+
+    def _make_episode(self, slot: EnvSlot, id_: str, index: int) -> SingleAgentEpisode:
+        """A new episode, the `index`-th of its role."""
+        del index
+        env = self._runner.env
+        episode = SingleAgentEpisode(
+            id_=id_,
+            observation_space=env.single_observation_space,
+            action_space=env.single_action_space,
+        )
+        episode.note_player(self._runner, slot.index)
+        return episode
+
+    def _take_reset(self, slot: EnvSlot, episode: SingleAgentEpisode, answer: Any) -> None:
+        """Takes what the env answered to the reset into the episode."""
+        name = self._spec.env_factory.name
+        if self._must_check_reset:
+            check_reset(answer, self._runner.env.single_observation_space, name=name)
+            self._must_check_reset = False
+        observation, infos = parts_of_reset(answer, slot, name=name)
+        slot.observation = copied(observation)
+        # Another copy: listeners may write into what is recorded.
+        episode.add_env_reset(copied(observation), copied_info(infos))
+        slot.record = episode.step_recorder(*self.actions.outputs)
 
     def _end_episode(self, slot: EnvSlot, episode: SingleAgentEpisode) -> SingleAgentEpisode:
         rewrite = self._postprocess(slot)
@@ -520,11 +549,15 @@ class EpisodePlayer:
             self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
         # Made after the events, so that what they store in the episode is reported, and before
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
-        record = EpisodeRecord.from_episode(episode, module_id=self._runner.module_id)
+        record = self._record_of(episode)
         self.finished.add(slot.index, slot.episode_number, record)
         self.repair.note_progress(slot)
         slot.finish()
         return episode
+
+    def _record_of(self, episode: SingleAgentEpisode) -> EpisodeRecord:
+        """What remains of an episode that has ended."""
+        return EpisodeRecord.from_episode(episode, module_id=self._runner.module_id)
 
     def _give_up_episodes(self) -> None:
         for slot in self.slots:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from callbacks import EVENTS, CallbackSpec
 from checkpoints import decode, encode
@@ -118,6 +118,9 @@ class EnvRunnerSpec:
             at most; None leaves it to the repair of its runner.
         episode_limit_s: a request for whole episodes ends early, with those that have ended, when
             none ended for so long; None waits.
+        policy_mapping: with several agents: which module acts for which, as it was given.
+        rewards_after_end: with several agents: "credit" or "error"; see `MultiAgentEpisode`.
+        max_empty_steps: with several agents: env steps in a row in which nobody is observed.
     """
 
     env_factory: EnvFactory
@@ -142,6 +145,9 @@ class EnvRunnerSpec:
     sub_env_tolerance: int | None = None
     connectors: ConnectorFactories | None = None
     episode_limit_s: float | None = None
+    policy_mapping: Any = None
+    rewards_after_end: Literal["credit", "error"] = "credit"
+    max_empty_steps: int = 1000
 
     @property
     def title(self) -> str:
@@ -505,6 +511,7 @@ class RunnerReport:
             to episode.
         why_no_env_state: what keeps the state of its sub-envs from being used; empty if it is used,
             or if they say nothing about it.
+        agents: all possible agents; None for an env of one agent.
     """
 
     module_specs: ByModule[RLModuleSpec]
@@ -515,6 +522,7 @@ class RunnerReport:
     why_no_tasks: str = ""
     why_no_env_state: str = ""
     silent_wrappers: tuple[str, ...] = ()
+    agents: tuple[AgentId, ...] | None = None
 
 
 # ---- shares

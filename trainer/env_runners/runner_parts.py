@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from callbacks import CallbackChain
 from trainer.env_runners.messages import EnvRunnerSpec
@@ -15,6 +15,7 @@ from trainer.types import ModuleId
 class RunnerParts(Protocol):
     """The parts of a runner that its loop works with."""
 
+    plays_several_agents: ClassVar[bool]
     spec: EnvRunnerSpec
     env: VectorEnv
     module: RLModule

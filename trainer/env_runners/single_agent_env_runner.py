@@ -11,6 +11,7 @@ from typing import Any
 
 from callbacks import CallbackChain
 from checkpoints.arguments import argument_error, checked_methods, integer, takes
+from trainer.connectors import Normalization
 from trainer.env_runners.direct_runners import DirectRunners
 from trainer.env_runners.env_runner import ConfigView, EnvRunner, at_work, note_made, note_stopped
 from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
@@ -22,6 +23,7 @@ from trainer.env_runners.messages import (
     SampleRequest,
     SlotPosition,
     Sync,
+    Weights,
     Whereabouts,
     share_out,
 )
@@ -32,11 +34,11 @@ from trainer.envs.tasks import TaskInForce
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
-from trainer.modules import RLModule, RLModuleSpec, module_position
+from trainer.modules import ByModule, RLModule, RLModuleSpec, module_position
 from trainer.runtime.engine import Signals
 from trainer.runtime.threads import sparing_old_objects
 from trainer.seeding import weights_rng
-from trainer.types import DEFAULT_AGENT_ID, State
+from trainer.types import DEFAULT_AGENT_ID, AgentId, State
 
 
 @checked_methods()
@@ -95,16 +97,38 @@ class SingleAgentEnvRunner(EnvRunner):
         self._lost: dict[int, int] = {}
         Whereabouts(signals).doing(MAKING)
         with at_work(self):
-            self.env = make_vector_env(self, is_recreated=is_recreated)
-            self.module_id = spec.module_specs.only_id
-            self.module_spec = self._complete_module_spec()
-            self.module = self._make_module()
-            self._player = EpisodePlayer(self, signals=signals)
+            self._make_parts(is_recreated=is_recreated)
             self.first_tasks = self._tasks()
             self._take_over(sync or Sync())
         note_made(self)
 
     # ---- making
+
+    def _make_parts(self, *, is_recreated: bool) -> None:
+        """Makes envs, module and player."""
+        self.env = make_vector_env(self, is_recreated=is_recreated)
+        specs = self.spec.module_specs
+        if len(specs) > 1:
+            raise ConfigError(
+                f"There are the modules {', '.join(specs)}, and the env "
+                f"{self.spec.env_factory.name!r} has a single agent. Give a MultiAgentEnv, or "
+                "leave out multi_agent(policies=…)."
+            )
+        self.module_id = specs.only_id
+        self.module_spec = self._complete_module_spec()
+        self.module = self._make_module()
+        self.modules = ByModule({self.module_id: self.module})
+        self._player = EpisodePlayer(self, signals=self._signals)
+
+    @property
+    def agent_ids(self) -> tuple[AgentId, ...] | None:
+        """All possible agents; None where there is a single one."""
+        return None
+
+    @property
+    def module_specs(self) -> ByModule[RLModuleSpec]:
+        """What its modules were made from, with the spaces of its envs filled in."""
+        return ByModule({self.module_id: self.module_spec})
 
     def _complete_module_spec(self) -> RLModuleSpec:
         given, postprocessing = self.spec.module_specs.only, self.spec.postprocessing
@@ -145,15 +169,13 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def _take_over(self, sync: Sync) -> None:
         if sync.weights is not None:
-            weights = sync.weights.modules[self.module_id]
-            self.module.set_state(dict(weights.state))
             self.weights_version = sync.weights.version
-            self._player.actions.set_state(weights.exploration)
+            self._take_weights(sync.weights)
             self._timestep = sync.weights.timestep
             if self.spec.in_evaluation:
                 self._begin_episodes_from(sync.weights.connectors)
         if sync.normalization is not None:
-            self._player.normalize_with(sync.normalization[self.module_id])
+            self._normalize_with(sync.normalization)
         self._player.evaluation = sync.evaluation
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
@@ -166,6 +188,14 @@ class SingleAgentEnvRunner(EnvRunner):
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:
                     slot.set_task(change.task)
+
+    def _take_weights(self, weights: Weights) -> None:
+        own = weights.modules[self.module_id]
+        self.module.set_state(dict(own.state))
+        self._player.actions.set_state(own.exploration)
+
+    def _normalize_with(self, normalization: ByModule[Normalization]) -> None:
+        self._player.normalize_with(normalization[self.module_id])
 
     def _begin_episodes_from(self, connectors: State | None) -> None:
         for slot in self._player.slots:
@@ -261,8 +291,7 @@ class SingleAgentEnvRunner(EnvRunner):
             positions=self.take_positions(),
             callbacks=self.callbacks.get_state() if self.callbacks.has_state() else None,
             num_env_steps=player.num_env_steps,
-            num_agent_steps={DEFAULT_AGENT_ID: player.num_env_steps},
-            num_module_steps={self.module_id: player.num_env_steps},
+            **self._steps_by_id(),
             weights_version=self.weights_version,
             num_episodes_lost=len(lost) + restarts.num_episodes_lost,
             num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
@@ -271,6 +300,13 @@ class SingleAgentEnvRunner(EnvRunner):
         )
         player.forget_unreported()
         return reply
+
+    def _steps_by_id(self) -> dict[str, Any]:
+        num_steps = self._player.num_env_steps
+        return {
+            "num_agent_steps": {DEFAULT_AGENT_ID: num_steps},
+            "num_module_steps": {self.module_id: num_steps},
+        }
 
     def take_records(self) -> list[EpisodeRecord]:
         """The episodes that ended since the last answer; they are left out of the next one."""
@@ -308,17 +344,28 @@ class SingleAgentEnvRunner(EnvRunner):
                 episodes = player.play(request)
         except Exception as error:
             if spec.checks_env:
-                running = [slot.episode for slot in player.slots if slot.episode is not None]
-                explain_failure(running, error, name=spec.env_factory.name)
+                self._explain(error)
             raise
         if spec.checks_env:
-            check_finite(episodes, name=spec.env_factory.name)
+            self._check_finite(episodes)
         if self.callbacks.listens_to(SAMPLE_EVENT):
             player.whereabouts.doing(SAMPLE_EVENT)
         with player.timing_callbacks():
-            fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
+            self._fire_sample_end(episodes)
         self._player.notice_tasks()
         return episodes
+
+    def _explain(self, error: Exception) -> None:
+        """Raises what is behind an error of an env, if the running episodes show it."""
+        running = [slot.episode for slot in self._player.slots if slot.episode is not None]
+        explain_failure(running, error, name=self.spec.env_factory.name)
+
+    def _check_finite(self, episodes: list[SingleAgentEpisode]) -> None:
+        check_finite(episodes, name=self.spec.env_factory.name)
+
+    def _fire_sample_end(self, episodes: list[SingleAgentEpisode]) -> None:
+        player = self._player
+        fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
 
     # ---- telling, ending
 

@@ -301,6 +301,8 @@ def copied_info(info: Any) -> Any:
 
 def is_same(left: Any, right: Any) -> bool:
     """Whether two observations are the same bit for bit; containers are compared part by part."""
+    if left is None or right is None:
+        return left is right
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(is_same(left[key], right[key]) for key in left)
     if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):

@@ -27,24 +27,49 @@ from trainer.env_runners.messages import MENDING, EnvRestarts, SlotPosition, Whe
 from trainer.env_runners.runner_parts import RunnerParts
 from trainer.envs import EnvContext, VectorEnv
 from trainer.envs.env_checks import check_reset_signature, check_spaces, explain_failure
+from trainer.envs.multi_agent_env import has_several_agents
+from trainer.envs.vector_env import MultiAgentVectorEnv
 from trainer.errors import EnvContractError, EnvCreationError
 from trainer.runtime.restart_policy import Attempt, Attempts
 
 # ---- env making
 
 
-def make_vector_env(runner: RunnerParts, *, is_recreated: bool) -> VectorEnv:
+MadeEnv = tuple[gymnasium.Env[Any, Any], EnvContext]
+"""A sub-env and its context."""
+
+
+class SeveralAgentsError(EnvContractError):
+    """The env of a runner for one agent has several: its bootstrap makes another runner.
+
+    Attributes:
+        made: the first sub-env, which the other runner takes over.
+    """
+
+    made: MadeEnv
+
+
+def make_vector_env(
+    runner: RunnerParts, *, is_recreated: bool, first: MadeEnv | None = None
+) -> VectorEnv:
     """All sub-envs of a runner; callbacks are told of each, and of all together.
+
+    Args:
+        runner: whose.
+        is_recreated: whether it replaces a runner that failed.
+        first: the first sub-env of several agents, which was made already.
 
     Raises:
         EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
+        SeveralAgentsError: the env has several agents, and `first` is None.
     """
     envs, contexts = [], []
     for index in range(runner.spec.num_envs):
-        env, context = _make_sub_env(runner, index, is_recreated=is_recreated)
+        made = first if index == 0 else None
+        env, context = _make_sub_env(runner, index, is_recreated=is_recreated, made=made)
         envs.append(env)
         contexts.append(context)
-    vector_env = VectorEnv(envs, contexts)
+    vector_env = VectorEnv(envs, contexts) if first is None else MultiAgentVectorEnv(envs, contexts)
     runner.callbacks.fire(
         "on_environment_created",
         env_runner=runner,
@@ -67,10 +92,10 @@ def make_again(runner: RunnerParts, index: int) -> gymnasium.Env[Any, Any]:
 
 
 def _make_sub_env(
-    runner: RunnerParts, index: int, *, is_recreated: bool
-) -> tuple[gymnasium.Env[Any, Any], EnvContext]:
+    runner: RunnerParts, index: int, *, is_recreated: bool, made: MadeEnv | None = None
+) -> MadeEnv:
     spec = runner.spec
-    env, context = spec.env_factory.make(
+    env, context = made or spec.env_factory.make(
         worker_index=spec.worker_index,
         vector_index=index,
         num_workers=spec.num_workers,
@@ -78,8 +103,9 @@ def _make_sub_env(
         is_evaluation=spec.in_evaluation,
         unique_index=2 * (spec.first_slot + index) + spec.in_evaluation,
     )
+    if index == 0 and not runner.plays_several_agents:
+        _check_first(env, context, name=spec.env_factory.name)
     if index == 0:
-        check_spaces(env, name=spec.env_factory.name)
         check_reset_signature(env, name=spec.env_factory.name)
     runner.callbacks.fire(
         "on_sub_environment_created",
@@ -95,6 +121,17 @@ def _make_sub_env(
             connected.begin_every_episode_from(None)
         env = connected
     return env, context
+
+
+def _check_first(env: gymnasium.Env[Any, Any], context: EnvContext, *, name: str) -> None:
+    try:
+        check_spaces(env, name=name)
+    except EnvContractError as error:
+        if not has_several_agents(env):
+            raise
+        several = SeveralAgentsError(str(error))
+        several.made = env, context
+        raise several from None
 
 
 # ---- sub env repair
@@ -242,6 +279,8 @@ class SubEnvRepair:
         if not self.is_on or is_no_fault:
             raise error
         spec = self._runner.spec
+        if self._runner.plays_several_agents:
+            return  # what such envs answer is checked at every step
         if spec.checks_env and slot.episode is not None:
             explain_failure([slot.episode], error, name=spec.env_factory.name)
 

@@ -20,7 +20,9 @@ from trainer.env_runners.messages import (
     SlotPosition,
     Sync,
 )
+from trainer.env_runners.multi_agent_env_runner import MultiAgentEnvRunner
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.sub_env_repair import SeveralAgentsError
 from trainer.envs import (
     packed_registrations,
     silent_wrappers,
@@ -30,7 +32,6 @@ from trainer.envs import (
 from trainer.envs.tasks import why_no_tasks
 from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
-from trainer.modules import ByModule
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role, position_rng
 from trainer.types import State
@@ -99,13 +100,17 @@ class RunnerBootstrap:
         np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002 - it is the one that others use
 
     def make_runner(self, signals: Signals | None = None) -> SingleAgentEnvRunner:
-        """Makes the runner, in this process."""
-        return SingleAgentEnvRunner(
-            self.spec,
-            sync=self.sync,
-            is_recreated=self.is_recreated,
-            signals=signals,
-        )
+        """Makes the runner, in this process: of the kind that its env asks for."""
+        how: dict[str, Any] = {
+            "sync": self.sync,
+            "is_recreated": self.is_recreated,
+            "signals": signals,
+        }
+        try:
+            return SingleAgentEnvRunner(self.spec, **how)
+        except SeveralAgentsError as found:
+            first = found.made
+        return MultiAgentEnvRunner(self.spec, **how, first_env=first)
 
     def __call__(self, signals: Signals | None) -> RunnerServant:
         """Makes the servant that a worker process keeps."""
@@ -168,7 +173,7 @@ class RunnerServant:
 def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
     """What the main process wants to know of a fresh runner, in whichever process it lives."""
     return RunnerReport(
-        module_specs=ByModule({runner.module_id: runner.module_spec}),
+        module_specs=runner.module_specs,
         metrics=runner.metrics.drain(),
         lost=runner.take_lost(),
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
@@ -176,6 +181,7 @@ def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
         why_no_tasks=why_no_tasks(runner.env.envs[0]),
         why_no_env_state=why_no_env_state(runner.env.envs[0]),
         silent_wrappers=silent_wrappers(runner.env.envs[0]),
+        agents=runner.agent_ids,
     )
 
 

@@ -38,8 +38,8 @@ def check_spaces(env: gymnasium.Env[Any, Any], *, name: str) -> None:
     """
     if isinstance(env.unwrapped, MultiAgentEnv) or isinstance(env, MultiAgentEnv):
         raise EnvContractError(
-            f"Env {name!r} is a MultiAgentEnv; env runners play envs with one agent. Train one "
-            "agent at a time, with the others inside of a gymnasium.Env."
+            f"Env {name!r} is a MultiAgentEnv, and a SingleAgentEnvRunner plays envs with one "
+            "agent. Build an algorithm: it makes the runners that its env asks for."
         )
     for attribute in ("observation_space", "action_space"):
         space = getattr(env, attribute, None)

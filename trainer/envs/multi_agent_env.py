@@ -136,6 +136,11 @@ def _possible_agents(env: Any) -> Any:
     return list(old) if old else possible
 
 
+def has_several_agents(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether an env, or what is inside of its layers, is played by several agents."""
+    return isinstance(env, MultiAgentEnv) or isinstance(env.unwrapped, MultiAgentEnv)
+
+
 @dataclass(frozen=True)
 class EnvAgents:
     """The agents of an env, read once when it is made.

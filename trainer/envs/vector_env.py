@@ -193,6 +193,24 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 stack.callback(env.close)
 
 
+class MultiAgentVectorEnv(VectorEnv):
+    """The sub-envs of a runner that several agents play in.
+
+    Their spaces are by agent, and the same in all of them; see `EnvAgents`.
+    """
+
+    def __init__(
+        self, envs: Sequence[gymnasium.Env[Any, Any]], contexts: Sequence[EnvContext]
+    ) -> None:
+        self.envs = list(envs)
+        self.contexts = list(contexts)
+        self.num_envs = len(self.envs)
+        first = self.envs[0]
+        self.metadata = getattr(first, "metadata", {})
+        self.render_mode = getattr(first, "render_mode", None)
+        self.spec = getattr(first, "spec", None)
+
+
 def _of_the_runner(method: str) -> EnvError:
     return EnvError(
         f"env.{method}() was called on the sub-envs of an env runner, which steps and resets each "

@@ -5,10 +5,10 @@ Which chunks a module learns from is decided here, too: those that it acted in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from trainer.episodes import SingleAgentEpisode
+from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.learners.columns import BatchListener
 from trainer.learners.learner import EpisodeLearner, LearnerT, ReplayLearner
 from trainer.modules import ByModule
@@ -36,7 +36,8 @@ class LearnerGroup(ByModule[LearnerT]):
         """Lets every module learn from its chunks; one without rows makes no update.
 
         Args:
-            chunks: of each module; see `EpisodeLearner.update`, also for the other arguments.
+            chunks: of each module that is trained; see `EpisodeLearner.update`, also for the other
+                arguments.
             num_env_steps_sampled_before: where schedules are read.
             on_batch: shown the batch of each module.
 
@@ -46,7 +47,8 @@ class LearnerGroup(ByModule[LearnerT]):
         metrics: Metrics = {}
         before: dict[ModuleId, State] = {}
         try:
-            for id_, learner in self.items():
+            for id_ in chunks:
+                learner = self[id_]
                 if len(self) > 1 and not any(map(len, chunks[id_])):
                     continue
                 if len(self) > 1:  # the only one undoes what fails by itself
@@ -68,18 +70,18 @@ class LearnerGroup(ByModule[LearnerT]):
         """Lets every module learn from its buffer; one whose buffer is empty makes no update.
 
         Args:
-            buffers: of each module.
+            buffers: of each module that is trained.
             options: see `ReplayLearner.update_from`; what fails is undone by the algorithm.
         """
         return {
-            id_: learner.update_from(buffers[id_], **options)
-            for id_, learner in self.items()
-            if len(buffers[id_])
+            id_: self[id_].update_from(buffer, **options)
+            for id_, buffer in buffers.items()
+            if len(buffer)
         }
 
 
 def chunks_by_module(
-    episodes: Sequence[SingleAgentEpisode], ids: Collection[ModuleId]
+    episodes: Sequence[SingleAgentEpisode | MultiAgentEpisode], ids: Collection[ModuleId]
 ) -> ByModule[Sequence[SingleAgentEpisode]]:
     """The chunks that each module acted in, in their order; those of an only module are all.
 
@@ -87,6 +89,15 @@ def chunks_by_module(
         episodes: chunks in order of env slot, then time.
         ids: the modules.
     """
+    chunks: Sequence[SingleAgentEpisode]
+    chunks = [chunk for episode in episodes for chunk in _of_agents(episode)]
     if len(ids) == 1:
-        return ByModule(dict.fromkeys(ids, episodes))
-    return ByModule({id_: [one for one in episodes if one.module_id == id_] for id_ in ids})
+        return ByModule(dict.fromkeys(ids, chunks))
+    return ByModule({id_: [one for one in chunks if one.module_id == id_] for id_ in ids})
+
+
+def _of_agents(episode: SingleAgentEpisode | MultiAgentEpisode) -> Iterable[SingleAgentEpisode]:
+    """The chunks of its agents that have steps; an episode of one agent is its own."""
+    if isinstance(episode, SingleAgentEpisode):
+        return (episode,)
+    return [chunk for chunk in episode.agent_episodes.values() if len(chunk)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,6 +85,21 @@ class FinishedEpisode(Protocol):
 
 
 @dataclass(frozen=True)
+class AgentRecord:
+    """What one of several agents got in an episode.
+
+    Attributes:
+        agent_id: who played.
+        module_id: who acted for it.
+        episode_return: all that it was paid.
+    """
+
+    agent_id: Any
+    module_id: Any
+    episode_return: float
+
+
+@dataclass(frozen=True)
 class EpisodeRecord:
     """What remains of an episode for the statistics.
 
@@ -100,6 +115,8 @@ class EpisodeRecord:
         media: {name: anything}.
         task: the task of the env at its first step; None if there was none.
         rewritten_return: the sum of its rewards as callbacks rewrote them; None if they did not.
+        agents: of an env of several agents, in canonical order; then `agent_id` and `module_id` are
+            None.
     """
 
     id_: str
@@ -113,6 +130,22 @@ class EpisodeRecord:
     media: Mapping[str, Any] = field(default_factory=dict)
     task: Any = None
     rewritten_return: float | None = None
+    agents: Sequence[AgentRecord] = ()
+
+    @classmethod
+    def from_agents(cls, episode: Any, agents: Sequence[AgentRecord]) -> EpisodeRecord:
+        """The record of an episode of several agents that has just ended."""
+        record = cls.from_episode(_AsOne(episode))
+        return replace(record, agent_id=None, module_id=None, agents=tuple(agents))
+
+    def returns_by(self, attribute: str) -> dict[Any, float]:
+        """What was paid by "agent_id", or by "module_id": to all agents that it acted for."""
+        if not self.agents:
+            return {getattr(self, attribute): self.episode_return}
+        parts: dict[Any, list[float]] = {}
+        for agent in self.agents:
+            parts.setdefault(getattr(agent, attribute), []).append(agent.episode_return)
+        return {id_: rounded_sum(paid) for id_, paid in parts.items()}
 
     @property
     def return_to_learn(self) -> float:
@@ -233,6 +266,7 @@ class EpisodeStatistics:
             "num_episodes_lifetime": self._num_lifetime,
             "agent_episode_return_mean": _means_by("agent_id", recent),
             "module_episode_return_mean": _means_by("module_id", recent),
+            **_per_agent(recent),
             "custom_metrics": self._custom_metrics(recent),
             **self._lists(),
             **self._by_task(),
@@ -292,6 +326,7 @@ class EpisodeStatistics:
                     "hist_data": {name: list(data) for name, data in record.hist_data.items()},
                     **({} if record.task is None else {"task": record.task}),
                     "rewritten_return": record.rewritten_return,
+                    **({"agents": list(map(asdict, record.agents))} if record.agents else {}),
                 }
                 for record in self._records
             ],
@@ -301,7 +336,25 @@ class EpisodeStatistics:
         """Takes back what `get_state` gave; `smoothing` stays as it was set here."""
         self._num_this_iteration = state["num_this_iteration"]
         self._num_lifetime = state["num_lifetime"]
-        self._records = [EpisodeRecord(**record) for record in state["records"]]
+        self._records = [_record_from(record) for record in state["records"]]
+
+
+class _AsOne:
+    """An episode of several agents, as the record of one reads it."""
+
+    agent_id = module_id = None
+
+    def __init__(self, episode: Any) -> None:
+        self._episode = episode
+        self.t = episode.env_t
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._episode, name)
+
+
+def _record_from(state: State) -> EpisodeRecord:
+    agents = tuple(AgentRecord(**agent) for agent in state.get("agents", ()))
+    return EpisodeRecord(**{**state, "agents": agents})
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -319,8 +372,19 @@ def _mean(values: Sequence[float]) -> float:
     return rounded_mean(numbers, len(numbers))
 
 
+def _per_agent(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
+    """What one agent of a module gets on average; with several agents only."""
+    by_module: dict[Any, list[float]] = {}
+    for record in records:
+        for agent in record.agents:
+            by_module.setdefault(agent.module_id, []).append(agent.episode_return)
+    means = {id_: _mean(paid) for id_, paid in by_module.items()}
+    return {"module_agent_return_mean": means} if means else {}
+
+
 def _means_by(attribute: str, records: Iterable[EpisodeRecord]) -> dict[Any, float]:
     by_id: dict[Any, list[float]] = {}
     for record in records:
-        by_id.setdefault(getattr(record, attribute), []).append(record.episode_return)
+        for id_, paid in record.returns_by(attribute).items():
+            by_id.setdefault(id_, []).append(paid)
     return {id_: _mean(returns) for id_, returns in by_id.items()}

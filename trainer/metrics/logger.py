@@ -144,7 +144,11 @@ _RECORD: Final = fields(
         "custom_metrics": dict_of(anything),
         "hist_data": dict_of(list_of(anything)),
     },
-    optional={"task": anything, "rewritten_return": one_of(number, NOTHING)},
+    optional={
+        "task": anything,
+        "rewritten_return": one_of(number, NOTHING),
+        "agents": list_of(of_type(dict)),
+    },
 )
 
 EPISODES_STATE: Final = fields(

@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from checkpoints import Checkpointable, HasState
 from checkpoints.state_shapes import ShapeCheck, fields
-from trainer import seeding
 from trainer.errors import ModuleError
+from trainer.seeding import id_digest
 from trainer.types import DEFAULT_MODULE_ID, ModuleId
 
 ValueT = TypeVar("ValueT")
@@ -129,4 +129,4 @@ def module_position(module_id: ModuleId) -> tuple[int, ...]:
     Nothing for the default module, whose numbers are those of a run with one module; else 64 bits
     that follow from the id alone, so that no module's numbers move when another one is added.
     """
-    return () if module_id == DEFAULT_MODULE_ID else (seeding.id_digest(module_id),)
+    return () if module_id == DEFAULT_MODULE_ID else (id_digest(module_id),)

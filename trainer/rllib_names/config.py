@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from trainer.old_names import NotOffered, OldName
-from trainer.types import DEFAULT_MODULE_ID
 
 # ---- names of today
 
@@ -280,17 +279,6 @@ OLD_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 # ---- less than in RLlib
 
 
-def _asks_for_one_module(value: Any) -> bool:
-    return isinstance(value, (dict, list, tuple, set, frozenset)) and (
-        list(value) == [DEFAULT_MODULE_ID]
-    )
-
-
-def _trains_one_module(value: Any) -> bool:
-    return value is None or _asks_for_one_module(value)
-
-
-_ONE_AGENT: Final = "Multi-agent training comes later; leave it out and train one agent."
 _DEFAULT_CONNECTORS: Final = (
     "Leave it out: encoding, and scaling or clipping of actions, belong to the networks here. "
     "`normalize_actions=False` and `clip_actions=False` leave actions as they are."
@@ -322,10 +310,11 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "learner_class": NotOffered(_OWN_LEARNER),
         "num_learners": NotOffered(_ONE_LEARNER),
         "num_aggregator_actors_per_learner": NotOffered(_ONE_LEARNER),
-        "algorithm_config_overrides_per_module": NotOffered(_ONE_AGENT),
-        "policies": NotOffered(_ONE_AGENT, _asks_for_one_module),
-        "policies_to_train": NotOffered(_ONE_AGENT, _trains_one_module),
-        "observation_fn": NotOffered(_ONE_AGENT),
+        "algorithm_config_overrides_per_module": NotOffered(
+            "Leave it out: all modules learn with the same settings."
+        ),
+        "observation_fn": NotOffered("Change observations in a wrapper of the env."),
+        "count_steps_by": NotOffered("Leave it out: env steps are counted."),
         "off_policy_estimation_methods": NotOffered("Learning from recorded data is not offered."),
         "checkpoint_trainable_policies_only": NotOffered("Leave it out: everything is saved."),
         "logger_creator": NotOffered(_LOGGERS),
@@ -376,9 +365,7 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "log_level": 'Use `logging.getLogger("trainer").setLevel(...)`.',
         "log_sys_usage": "CPU and memory use are not reported.",
         "policy_map_capacity": "All modules stay in memory.",
-        "policy_mapping_fn": "There is one module, so every agent is mapped to it.",
         "policy_states_are_swappable": "All modules stay in memory.",
-        "count_steps_by": "With one agent, env steps are agent steps.",
         "num_cpus_for_main_process": _NO_CLUSTER,
         "num_gpus": _NO_TORCH,
         "placement_strategy": _NO_CLUSTER,

@@ -23,9 +23,7 @@ class _EnvRunner(Protocol):
     @property
     def env(self) -> Any: ...
     @property
-    def module(self) -> Any: ...
-    @property
-    def module_id(self) -> str: ...
+    def modules(self) -> Any: ...
 
 
 class EnvRunnerNames:
@@ -38,12 +36,12 @@ class EnvRunnerNames:
 
     @property
     def policy_map(self: _EnvRunner) -> dict[str, Any]:
-        """The module under its id."""
-        return {self.module_id: self.module}
+        """The modules by id."""
+        return dict(self.modules)
 
     def get_policy(self: _EnvRunner, policy_id: str | None = None) -> Any:
-        """Older name of `module`; None for an id that does not exist."""
-        return self.module if policy_id in (None, self.module_id) else None
+        """A module, by default the only one; None for an id that does not exist."""
+        return self.modules.only if policy_id is None else self.modules.get(policy_id)
 
     def for_policy(
         self: _EnvRunner,
@@ -52,15 +50,16 @@ class EnvRunnerNames:
         **kwargs: Any,
     ) -> Any:
         """Calls `func(module, **kwargs)`."""
-        if policy_id not in (None, self.module_id):
+        if policy_id is not None and policy_id not in self.modules:
             raise KeyError(
-                f"There is no module {policy_id!r}; expected policy_id={self.module_id!r}."
+                f"There is no module {policy_id!r}; expected one of {', '.join(self.modules)}."
             )
-        return func(self.module, **kwargs)
+        module = self.modules.only if policy_id is None else self.modules[policy_id]
+        return func(module, **kwargs)
 
     def foreach_policy(self: _EnvRunner, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
-        """Calls `func(module, module_id, **kwargs)` for the one module."""
-        return [func(self.module, self.module_id, **kwargs)]
+        """Calls `func(module, module_id, **kwargs)` for every module, in the order of ids."""
+        return [func(module, id_, **kwargs) for id_, module in self.modules.items()]
 
 
 class RolloutWorker(SingleAgentEnvRunner):

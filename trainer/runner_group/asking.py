@@ -29,6 +29,7 @@ from trainer.runner_group.rounds import (
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
+from trainer.types import AgentId
 
 _CLOSING_S: Final = 2.0
 _PRELOADED = (
@@ -55,6 +56,7 @@ class Asking:
     Attributes:
         weights: what runners act with from the next request on; None before there are any.
         module_specs: what the runners' modules are made from; complete once they were made.
+        agents: all possible agents of the envs; None for envs of one agent.
         crash_files: where requests that failed are kept.
         stall_limit_s: how long a runner may go without an env step; None is for ever.
         limited_by: the setting that says so.
@@ -86,6 +88,7 @@ class Asking:
         """
         self.weights: Weights | None = None
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
+        self.agents: tuple[AgentId, ...] | None = None
         self.crash_files = crash_files
         self.stall_limit_s = stall_limit_s
         is_evaluation = records.spec.in_evaluation
@@ -142,7 +145,8 @@ class Asking:
     def take_over(self, result: RoundResult) -> None:
         """Notes what came out of a round."""
         if result.reports:
-            self.module_specs = result.reports[min(result.reports)].module_specs
+            report = result.reports[min(result.reports)]
+            self.module_specs, self.agents = report.module_specs, report.agents
         self.num_restarts += result.num_restarts
         self._records.add_losses(result.num_episodes_lost, result.num_env_steps_lost)
         self._recreated += result.recreated

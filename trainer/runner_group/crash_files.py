@@ -63,7 +63,7 @@ from trainer.runner_group.slot_states import slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role
-from trainer.types import ModuleId, State
+from trainer.types import AgentId, ModuleId, State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -270,7 +270,11 @@ def _check(value: Any, shape: ShapeCheck, *, source: str) -> None:
 
 
 def replay(
-    record: State, spec: EnvRunnerSpec, module_specs: ByModule[RLModuleSpec]
+    record: State,
+    spec: EnvRunnerSpec,
+    module_specs: ByModule[RLModuleSpec],
+    *,
+    agents: Collection[AgentId] | None = None,
 ) -> SampleReply | None:
     """Plays again in this process what a runner was asked, so that a debugger can be used.
 
@@ -280,6 +284,7 @@ def replay(
         record: from `read_crash`.
         spec: of any runner of the same config; the record says which one it was.
         module_specs: know the spaces of the envs.
+        agents: of the envs; None for envs of one agent.
 
     Returns:
         its answer, if nothing failed this time; None if it was only made and put back.
@@ -289,7 +294,7 @@ def replay(
     """
     parts = ("place", "role", "positions", "weights", "callbacks", "normalization", "evaluation")
     require_keys("replay()", "record", record, parts)
-    _check(record["positions"], slots_of(module_specs), source="The crash file")
+    _check(record["positions"], slots_of(module_specs, agents=agents), source="The crash file")
     _check(
         record["positions"],
         list_of(anything, length=record["place"]["num_envs"]),

@@ -45,7 +45,7 @@ from trainer.runner_group.slot_states import SlotStates, group_state
 from trainer.runner_group.user_calls import EnvTasks, OfEnvs, OnMetrics, UserCalls, WithNumber
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
-from trainer.types import Array, State
+from trainer.types import AgentId, Array, State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -127,6 +127,11 @@ class EnvRunnerGroup:
     def module_specs(self) -> ByModule[RLModuleSpec]:
         """What the runners' modules are made from; complete once they were made."""
         return self._asking.module_specs
+
+    @property
+    def agent_ids(self) -> tuple[AgentId, ...] | None:
+        """All possible agents of the envs; None for envs of one agent."""
+        return self._asking.agents
 
     @property
     def num_restarts(self) -> int:
@@ -313,7 +318,7 @@ class EnvRunnerGroup:
 
         The group itself is not touched.
         """
-        return replay(record, self._records.spec, self.module_specs)
+        return replay(record, self._records.spec, self.module_specs, agents=self._asking.agents)
 
     # ---- the user's own code in the runners
 
@@ -543,7 +548,7 @@ class EnvRunnerGroup:
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        check_shape(state, group_state(self.module_specs))
+        check_shape(state, group_state(self.module_specs, agents=self._asking.agents))
 
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request; see `SlotStates.set_state`.

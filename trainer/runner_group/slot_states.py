@@ -9,7 +9,7 @@ with an env, however loosely it keeps to its spaces, must be able to go on with 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import gymnasium as gym
@@ -34,49 +34,68 @@ from checkpoints.state_shapes import (
 from trainer.env_runners.messages import SlotPosition
 from trainer.envs.env_checks import is_number
 from trainer.envs.tasks import TaskInForce, same_task
-from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
 from trainer.episodes.episode_state import EPISODE_STATE
+from trainer.errors import EpisodeError
 from trainer.modules import ByModule, RLModuleSpec
 from trainer.runner_group.records import RunnerRecords
-from trainer.types import Array, State
+from trainer.types import AgentId, Array, State
 
 # ---- position shape
 
-_PLAYED: Final = fields(
-    {
-        "episode_number": count,
-        "env_seed": one_of(count, NOTHING),
-        "actions": list_of(anything),
-        "observation": anything,
-        "episode": one_of(EPISODE_STATE, NOTHING),
-        "earlier_chunks": list_of(EPISODE_STATE),
-    },
-    optional={
-        "tasks": list_of(of_type(list)),
-        "env_state": anything,
-        "carried_state": anything,
-        "connectors": of_type(dict),
-    },
-)
+
+def _played(episode: ShapeCheck) -> ShapeCheck:
+    """The check for the parts of a position, with episodes of a kind."""
+    return fields(
+        {
+            "episode_number": count,
+            "env_seed": one_of(count, NOTHING),
+            "actions": list_of(anything),
+            "observation": anything,
+            "episode": one_of(episode, NOTHING),
+            "earlier_chunks": list_of(episode),
+        },
+        optional={
+            "tasks": list_of(of_type(list)),
+            "env_state": anything,
+            "carried_state": anything,
+            "connectors": of_type(dict),
+        },
+    )
+
+
+_PLAYED: Final = _played(EPISODE_STATE)
+_PLAYED_BY_SEVERAL: Final = _played(of_type(dict))
 
 CALLBACK_STATES: Final = dict_of(CHAIN_STATE)
 """Of the callbacks of runners, by the runner's number."""
 
 
-def group_state(module_specs: ByModule[RLModuleSpec]) -> ShapeCheck:
+def group_state(
+    module_specs: ByModule[RLModuleSpec], *, agents: Collection[AgentId] | None = None
+) -> ShapeCheck:
     """The check for the state of an `EnvRunnerGroup`.
 
     Args:
         module_specs: know the spaces of the envs.
+        agents: all possible ones; None for envs of one agent.
     """
     return fields(
-        {"slots": slots_of(module_specs), "callbacks": CALLBACK_STATES, "is_continued": FLAG},
+        {
+            "slots": slots_of(module_specs, agents=agents),
+            "callbacks": CALLBACK_STATES,
+            "is_continued": FLAG,
+        },
         optional={"lost": list_of(count, length=2)},
     )
 
 
-def slots_of(module_specs: ByModule[RLModuleSpec]) -> ShapeCheck:
-    """The check for the positions of env slots."""
+def slots_of(
+    module_specs: ByModule[RLModuleSpec], *, agents: Collection[AgentId] | None = None
+) -> ShapeCheck:
+    """The check for the positions of env slots; arguments as in `group_state`."""
+    if agents is not None:
+        return list_of(_slot_of_agents(agents))
     module_spec = module_specs.only
 
     def slot(value: Any, place: str) -> Iterator[str]:
@@ -88,6 +107,49 @@ def slots_of(module_specs: ByModule[RLModuleSpec]) -> ShapeCheck:
         yield from problems or _unlike_each_other(value, place)
 
     return slots
+
+
+def _slot_of_agents(agents: Collection[AgentId]) -> ShapeCheck:
+    """The check for the position of a slot in which several agents play."""
+
+    def slot(value: Any, place: str) -> Iterator[str]:
+        problems = list(_PLAYED_BY_SEVERAL(value, place))
+        yield from problems or _joint_problems(value, place, agents)
+
+    return slot
+
+
+def _joint_problems(slot: dict[str, Any], place: str, agents: Collection[AgentId]) -> Iterator[str]:
+    parts = [slot["env_seed"], slot["episode"], slot["observation"]]
+    if all(part is None for part in parts):
+        if slot["actions"]:
+            yield f"{place}['actions'] is of an episode, but none runs"
+        return
+    if any(part is None for part in parts):
+        yield f"{place} has only a part of 'env_seed', 'observation' and 'episode': all or none"
+        return
+    for chunk, inside in _chunks(slot, place):
+        try:
+            episode = MultiAgentEpisode.from_state(chunk)
+        except EpisodeError as error:
+            yield f"{inside} is no episode of several agents: {error}"
+            return
+        if list(episode.possible_agents or ()) != list(agents):
+            yield f"{inside} is of the agents {episode.possible_agents}, expected {list(agents)}"
+            return
+    joint = [("observation", slot["observation"])]
+    joint += [(f"actions'][{index}", chunk) for index, chunk in enumerate(slot["actions"])]
+    for name, value in joint:
+        is_fit = isinstance(value, tuple) and len(value) == len(agents)
+        if not is_fit or not all(isinstance(part, tuple) and len(part) <= 2 for part in value):
+            yield f"{place}['{name}'] is {described(value)}, expected a part for each agent"
+            return
+    steps = sum(nested.batch_length(chunk) for chunk in slot["actions"])
+    if steps != slot["episode"]["env_t"]:
+        yield (
+            f"{place}['actions'] are of {steps} env steps, but the episode has "
+            f"{slot['episode']['env_t']}"
+        )
 
 
 def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iterator[str]:

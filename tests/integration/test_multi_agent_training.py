@@ -1,0 +1,376 @@
+"""Training with several agents: what one agent does, exactness, faults, modules, refusals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from callbacks.ready_made.recorders import load_episode
+from checkpoints import encode
+from trainer import DQNConfig, EpisodeRecorder, PGConfig, PPOConfig, SACConfig
+from trainer.envs import MultiAgentEnv
+from trainer.errors import ConfigError
+from trainer.metrics import comparable
+from trainer.modules import PolicySpec, RLModule
+from trainer.testing.multi_agent_envs import MultiAgentPendulum, RockPaperScissors
+
+
+class OneCartPole(MultiAgentEnv):
+    """CartPole with the one agent `default_agent`."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        del env_config
+        self.inner = gym.make("CartPole-v1")
+        self.possible_agents = ["default_agent"]
+        self.observation_space = self.inner.observation_space
+        self.action_space = self.inner.action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        observation, info = self.inner.reset(seed=seed, options=options)
+        return {"default_agent": observation}, {"default_agent": info}
+
+    def step(self, actions: Any) -> Any:
+        parts = self.inner.step(actions["default_agent"])
+        return tuple({"default_agent": part} for part in parts)
+
+
+class Gaps(MultiAgentEnv):
+    """Agents come late, wait for observations, end early, and come in any order of dicts.
+
+    Settings: `shuffles` gives dicts in another order; `breaks` names a file: the env raises at the
+    env steps, counted over all, that it lists, once each; `kills`, its process is killed there.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        agents: list[Any] = ["a", 3, "late"]
+        self._shuffles = env_config.get("shuffles", False)
+        self._faults = {kind: env_config.get(kind) for kind in ("breaks", "kills")}
+        self.possible_agents = agents[::-1] if self._shuffles else agents
+        self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+        self.action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self._t, self._ended, self._total = 0, set[Any](), 0
+        self._late = int(self.np_random.integers(1, 4))
+        self._length = int(self.np_random.integers(5, 12))
+        return self._shuffled({"a": self._seen(), 3: self._seen()}), {}
+
+    def _seen(self) -> Any:
+        return self.np_random.uniform(-1.0, 1.0, 3).astype(np.float32)
+
+    def _shuffled(self, by_agent: dict[Any, Any]) -> dict[Any, Any]:
+        pairs = list(by_agent.items())
+        return dict(pairs[::-1] if self._shuffles else pairs)
+
+    def step(self, actions: Any) -> Any:
+        self._fail()
+        self._t += 1
+        self._total += sum(map(int, actions.values()))
+        running = [agent for agent in ("a", 3) if agent not in self._ended]
+        running += ["late"] if self._t >= self._late else []
+        # Drawn for all, in one order; what is paid depends on the actions of all so far.
+        draws = {agent: (self.np_random.random(), self._seen()) for agent in running}
+        seen = {agent: one for agent, (draw, one) in draws.items() if draw < 0.7}
+        rewards = {agent: 0.1 * (self._total % 7) + draw for agent, (draw, _) in draws.items()}
+        terminateds = {"__all__": self._t >= self._length}
+        if self._t == 4 and "a" in running:
+            self._ended.add("a")
+            seen["a"], terminateds["a"] = self._seen(), True
+        return self._shuffled(seen), self._shuffled(rewards), terminateds, {}, {}
+
+    def _fail(self) -> None:
+        for kind, file in self._faults.items():
+            if file is None:
+                continue
+            count = Path(file).with_suffix(".count")
+            number = int(count.read_text()) if count.exists() else 0
+            count.write_text(str(number + 1))
+            if str(number) in Path(file).read_text().split():
+                if kind == "kills":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise ValueError("on purpose")
+
+
+def _mapping(agent_id: Any, episode: Any, **_: Any) -> str:
+    return "even" if (episode.number + (agent_id == "a")) % 2 == 0 else "odd"
+
+
+def gaps(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(Gaps, env_config=env_config)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=num_envs,
+            observation_filter="MeanStdFilter",
+        )
+        .multi_agent(policies={"odd", "even"}, policy_mapping_fn=_mapping)
+        .training(train_batch_size=40, minibatch_size=16, num_epochs=2)
+        .rl_module(model_config={"fcnet_hiddens": [8]})
+        .debugging(seed=3)
+    )
+
+
+def outcome(config: PPOConfig, iterations: int = 3) -> bytes:
+    """All that the run has learnt and where it stands, and its results without times."""
+    with config.build_algo() as algo:
+        results = [comparable(algo.train()) for _ in range(iterations)]
+        for result in results:
+            result.pop("config", None), result.pop("fault_tolerance", None)
+        state = algo.get_state(not_components=["config"])
+        return encode([state["learner"], state["connectors"], state["counters"]]) + encode(
+            [_text_keys(result["env_runners"]) for result in results]
+        )
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _text_keys(part) for key, part in value.items()}
+    return value
+
+
+@pytest.mark.parametrize("make", [PPOConfig, PGConfig, DQNConfig])
+def test_one_agent_in_a_multi_agent_env_is_a_single_agent(make: Any) -> None:
+    weights = []
+    for env in ("CartPole-v1", OneCartPole):
+        config = make().environment(env).env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        config.training(train_batch_size=64).debugging(seed=3)
+        if make is PPOConfig:
+            config.training(minibatch_size=32, num_epochs=2)
+        if make is DQNConfig:
+            config.training(num_steps_sampled_before_learning_starts=20)
+            config.reporting(min_sample_timesteps_per_iteration=64)
+        with config.build_algo() as algo:
+            for _ in range(5):
+                runners = algo.train()["env_runners"]
+            played = algo.episode_statistics.result()["hist_stats"]
+            steps = dict(runners["num_agent_steps_sampled_lifetime"])
+            weights.append(encode([algo.learner.get_state(), played, steps]))
+    assert weights[0] == weights[1]
+
+
+def test_spreading_over_runners_and_the_order_of_dicts_change_nothing() -> None:
+    alone = outcome(gaps(0, 2))
+    assert outcome(gaps(2, 1)) == alone
+    assert outcome(gaps(0, 2, shuffles=True)) == alone
+    assert outcome(gaps(0, 2).debugging(seed=4)) != alone
+
+
+@pytest.mark.parametrize("iteration", [1, 2])
+def test_a_restored_run_goes_on_as_if_nothing_had_happened(iteration: int, tmp_path: Path) -> None:
+    undisturbed = outcome(gaps(0, 2), 3)
+    with gaps(0, 2).build_algo() as algo:
+        for _ in range(iteration):
+            algo.train()
+        algo.save_to_path(tmp_path / "c")
+    with gaps(0, 2).build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        for _ in range(3 - iteration):
+            algo.train()
+        state = algo.get_state(not_components=["config"])
+    assert undisturbed.startswith(
+        encode([state["learner"], state["connectors"], state["counters"]])
+    )
+
+
+def test_a_sub_env_that_fails_at_any_step_is_repaired_alone(tmp_path: Path) -> None:
+    undisturbed = outcome(gaps(0, 2), 2)
+    for number in range(1, 80, 13):
+        faults = tmp_path / f"{number}"
+        faults.write_text(f"{number} {number + 3}")
+        config = gaps(0, 2, breaks=str(faults))
+        config.fault_tolerance(restart_failed_sub_environments=True)
+        assert outcome(config, 2) == undisturbed
+
+
+def test_a_runner_that_is_killed_is_repaired(tmp_path: Path) -> None:
+    faults = tmp_path / "kills"
+    faults.write_text("17 33")
+    assert outcome(gaps(1, 2, kills=str(faults)), 2) == outcome(gaps(0, 2), 2)
+    assert int(faults.with_suffix(".count").read_text()) > 33
+
+
+def test_what_each_module_got_is_told() -> None:
+    with gaps(0, 2).build_algo() as algo:
+        for _ in range(3):
+            result = algo.train()
+        runners = result["env_runners"]
+        records = algo.episode_statistics.get_state()["records"]
+        assert set(result["learners"]) == {"even", "odd", "__all_modules__"}
+        assert set(runners["num_agent_steps_sampled"]) == {"a", 3, "late"}
+        assert sum(runners["num_agent_steps_sampled"].values()) == sum(
+            runners["num_module_steps_sampled"].values()
+        )
+        for record in records:
+            paid = sum(agent["episode_return"] for agent in record["agents"])
+            assert paid == pytest.approx(record["episode_return"])
+        evaluated = algo.evaluate()["env_runners"]
+        assert set(evaluated["module_episode_return_mean"]) == {"even", "odd"}
+
+
+def test_a_frozen_module_acts_and_does_not_learn() -> None:
+    config = gaps(0, 2).multi_agent(policies_to_train=["odd"])
+    with config.build_algo() as algo:
+        before = encode(algo.learners["even"].get_state()), encode(algo.learners["odd"].get_state())
+        algo.train()
+        assert encode(algo.learners["even"].get_state()) == before[0]
+        assert encode(algo.learners["odd"].get_state()) != before[1]
+        assert not algo.is_trained("even")
+
+
+def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
+    with gaps(0, 2).build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+        saved = encode(algo.learners["odd"].get_state())
+        module = RLModule.from_checkpoint(tmp_path / "c" / "learner" / "odd" / "rl_module")
+        assert encode(module.get_state()) == encode(algo.get_weights()["odd"])
+        algo.train()
+        other = encode(algo.learners["even"].get_state())
+        algo.restore_from_path(tmp_path / "c", component="learner/odd")
+        assert encode(algo.learners["odd"].get_state()) == saved
+        assert encode(algo.learners["even"].get_state()) == other
+
+
+def test_agents_share_a_module_by_default_and_a_random_one_never_learns() -> None:
+    config = PPOConfig().environment(RockPaperScissors).env_runners(num_env_runners=0)
+    config.training(train_batch_size=30, minibatch_size=15, num_epochs=1).debugging(seed=3)
+    with config.copy().build_algo() as algo:
+        result = algo.train()
+        assert result["env_runners"]["num_module_steps_sampled"] == {"default_policy": 60}
+    config.multi_agent(
+        policies={"main": None, "random": PolicySpec("random")},
+        policy_mapping_fn={"player_0": "main", "player_1": "random"},
+    )
+    with config.build_algo() as algo:
+        learnt = algo.train()["learners"]
+        assert learnt["random"] == {}
+        assert learnt["main"]["num_module_steps_trained"] > 0
+        action = algo.compute_single_action(np.eye(4, dtype=np.float32)[3], policy_id="main")
+        assert action in range(3)
+        with pytest.raises(ConfigError, match="there is no such module"):
+            algo.compute_single_action(np.eye(4, dtype=np.float32)[3], policy_id="none")
+
+
+def test_evaluation_plays_by_its_own_mapping() -> None:
+    config = PPOConfig().environment(RockPaperScissors).env_runners(num_env_runners=0)
+    config.training(train_batch_size=30, minibatch_size=15, num_epochs=1).debugging(seed=3)
+    config.multi_agent(policies={"a", "b"}, policy_mapping_fn={"player_0": "a", "player_1": "b"})
+    config.evaluation(
+        evaluation_interval=1,
+        evaluation_duration=3,
+        evaluation_config={"policy_mapping_fn": {"player_0": "b", "player_1": "a"}},
+    )
+    with config.build_algo() as algo:
+        result = algo.train()
+        evaluated = result["evaluation"]["env_runners"]
+        for agent, module in (("player_0", "b"), ("player_1", "a")):
+            by_agent = evaluated["agent_episode_return_mean"][agent]
+            assert evaluated["module_episode_return_mean"][module] == by_agent
+        assert evaluated["num_episodes"] == 3
+
+
+def test_callbacks_see_the_episode_of_all_agents(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Recorder(EpisodeRecorder):
+        def on_episode_end(self, *, episode: Any, policies: Any = None, **rest: Any) -> None:
+            env = rest["env"].envs[rest["env_index"]]
+            seen.append((sorted(policies), episode.get_agent_returns(), env.possible_agents))
+            super().on_episode_end(episode=episode, **rest)
+
+        def on_create_policy(self, *, policy_id: str, **_: Any) -> None:
+            seen.append(policy_id)
+
+    config = gaps(0, 1).callbacks(lambda: Recorder(tmp_path))
+    with config.build_algo() as algo:
+        algo.train()
+    assert seen[:2] == ["even", "odd"]
+    policies, returns, agents = seen[2]
+    assert policies == ["even", "odd"]
+    assert set(returns) <= set(agents)
+    arrays = load_episode(sorted(tmp_path.glob("*.npz"))[0])
+    assert len(arrays["a/rewards"]) == len(arrays["a/observations"]) - 1
+
+
+def test_sac_learns_from_a_buffer_per_module(tmp_path: Path) -> None:
+    def config() -> SACConfig:
+        made = SACConfig().environment(MultiAgentPendulum, env_config={"num_agents": 2})
+        made.multi_agent(policies=["p", "q"], policy_mapping_fn={0: "p", 1: "q"})
+        made.training(train_batch_size=16, num_steps_sampled_before_learning_starts=20)
+        made.rl_module(model_config={"fcnet_hiddens": [8]})
+        return made.reporting(min_sample_timesteps_per_iteration=30).debugging(seed=3)
+
+    with config().build_algo() as algo:
+        for _ in range(2):
+            algo.train()
+        algo.save_to_path(tmp_path / "c")
+        assert [len(buffer) for buffer in algo.replay_buffers.values()] == [60, 60]
+        algo.train()
+        undisturbed = encode(algo.get_state(["learner", "replay_buffer"]))
+    with config().build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        algo.train()
+        assert encode(algo.get_state(["learner", "replay_buffer"])) == undisturbed
+
+
+_STATE = iter(range(10**9))
+
+
+@pytest.mark.parametrize(
+    ("mapping", "problem"),
+    [
+        (None, "nothing says which agent"),
+        ({"a": "odd"}, "says nothing of agent 3"),
+        (lambda agent_id, episode: "oddd", "'oddd', and there are even, odd"),
+        (lambda agent_id, episode: ["odd", "even"][hash(episode.id_) % 2], "calls hash"),
+        (lambda agent_id, episode: ["odd", "even"][next(_STATE) % 2], "gives different answers"),
+    ],
+)
+def test_mappings_that_cannot_be_are_refused(mapping: Any, problem: str) -> None:
+    config = gaps(0, 1).multi_agent(policy_mapping_fn=mapping)
+    with pytest.raises(ConfigError, match=problem):
+        config.build_algo()
+
+
+def test_a_mapping_may_draw_from_the_global_generators() -> None:
+    def drawn(agent_id: Any, episode: Any, rng: Any, **_: Any) -> str:
+        return "odd" if np.random.random() + rng.random() < 1.0 else "even"  # noqa: NPY002
+
+    runs = [outcome(gaps(n, 2 - n).multi_agent(policy_mapping_fn=drawn), 2) for n in (0, 0)]
+    assert runs[0] == runs[1]
+
+
+def test_what_is_not_offered_with_several_agents_is_refused_by_name() -> None:
+    listened = gaps(0, 1).callbacks(on_postprocess_trajectory=lambda **_: None)
+    with pytest.raises(ConfigError, match="does not offer on_postprocess_trajectory"):
+        listened.build_algo()
+    curious = gaps(0, 1).env_runners(exploration_config={"type": "RE3"})
+    with pytest.raises(ConfigError, match="strategies that change rewards are not offered"):
+        curious.build_algo()
+    with gaps(0, 1).build_algo() as algo:
+        runner: Any = algo.env_runner
+        with pytest.raises(ConfigError, match="PolicySpec"):
+            runner.sample(num_timesteps=3, random_actions=True)
+    single = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    with pytest.raises(ConfigError, match="has a single agent"):
+        single.multi_agent(policies={"p", "q"}).build_algo()
+
+
+def test_a_single_agent_is_trained_under_another_id() -> None:
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.multi_agent(policies={"p"}, policy_mapping_fn={"default_agent": "p"})
+    config.training(train_batch_size=40, minibatch_size=20, num_epochs=1)
+    with config.build_algo() as algo:
+        result = algo.train()
+        assert set(result["learners"]) == {"p", "__all_modules__"}
+        assert result["env_runners"]["num_module_steps_sampled"] == {"p": 40}
