@@ -187,8 +187,12 @@ def test_a_dropped_entry_is_found() -> None:
         assert "were not repeated" in controller.inexact_reasons[0]
     reports = [index for index, each in enumerate(entries) if isinstance(each, ReportEntry)]
     damaged = entries[: reports[4]] + entries[reports[4] + 1 :]
-    with pytest.raises((JournalError, TuneError)):
-        Controller(simulation.make()).replay(damaged, simulation.whole_row)
+    controller = Controller(simulation.make())
+    try:
+        controller.replay(damaged, simulation.whole_row)
+    except TuneError:  # a JournalError, or a row that does not follow the one before
+        return
+    assert "were not repeated" in controller.inexact_reasons[0]
 
 
 def test_a_scheduler_that_is_not_replayed_is_found() -> None:

@@ -386,10 +386,12 @@ class OffPolicyAlgorithm(Algorithm):
     ) -> None:
         # A buffer may be restored by who would not save it, and may be missing where it was not
         # saved.
-        self._buffer_was_restored = any(map(_is_of_buffer, found))
+        ids = self.replay_buffers.ids
+        own = {_BUFFER} if len(ids) == 1 else {f"{_BUFFER}/{id_}" for id_ in ids}
+        self._buffer_was_restored = not own.isdisjoint(found)
         super()._check_components(
-            expected=[name for name in expected if not _is_of_buffer(name)],
-            found=[name for name in found if not _is_of_buffer(name)],
+            expected=[name for name in expected if name not in own],
+            found=[name for name in found if name not in own],
             path=path,
         )
 
@@ -403,8 +405,3 @@ class OffPolicyAlgorithm(Algorithm):
                 max(1, self.config.num_steps_sampled_before_learning_starts),
             )
         super()._on_restored()
-
-
-def _is_of_buffer(component: str) -> bool:
-    """Whether a component is the replay buffer, or that of a module."""
-    return component.split("/")[0] == _BUFFER
