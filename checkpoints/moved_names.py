@@ -55,21 +55,22 @@ trainer.actors.handles: trainer.runtime.actor_class trainer.runtime.actor_states
 trainer.actors.process: trainer.runtime.actor_process
 trainer.actors.registry: trainer.runtime.actor_address trainer.runtime.actor_registry
 trainer.actors.start: trainer.runtime.actor_start
+trainer.algorithms.building: trainer.algorithms.registry
 trainer.algorithms.checkpointing: trainer.algorithms.model_difference
     trainer.algorithms.restored_config
-trainer.algorithms.dqn.dqn: trainer.algorithms.dqn.config
-trainer.algorithms.dqn.dqn: trainer.algorithms.dqn.loss
+trainer.algorithms.dqn.dqn: trainer.algorithms.dqn.algorithm trainer.algorithms.dqn.config
+    trainer.algorithms.dqn.learner trainer.algorithms.dqn.loss
 trainer.algorithms.evaluations: trainer.algorithms.algorithm_evaluation
-trainer.algorithms.on_and_off_policy: trainer.algorithms.on_and_off_policy.algorithm
-    trainer.algorithms.on_and_off_policy.config
+trainer.algorithms.on_and_off_policy: trainer.algorithms.off_policy.algorithm
+    trainer.algorithms.off_policy.config trainer.algorithms.on_policy
 trainer.algorithms.onnx_export: trainer.algorithms.onnx_graph trainer.modules.acting_layers
-trainer.algorithms.pg.pg: trainer.algorithms.pg.config trainer.algorithms.pg.postprocessing
-trainer.algorithms.pg.pg: trainer.algorithms.pg.loss
-trainer.algorithms.ppo.ppo: trainer.algorithms.ppo.config
-    trainer.algorithms.ppo.postprocessing
-trainer.algorithms.ppo.ppo: trainer.algorithms.ppo.loss
-trainer.algorithms.sac.sac: trainer.algorithms.sac.config
-trainer.algorithms.sac.sac: trainer.algorithms.sac.loss trainer.algorithms.sac.target_critics
+trainer.algorithms.pg.pg: trainer.algorithms.pg.algorithm trainer.algorithms.pg.config
+    trainer.algorithms.pg.learner trainer.algorithms.pg.loss trainer.algorithms.pg.postprocessing
+trainer.algorithms.ppo.ppo: trainer.algorithms.ppo.algorithm trainer.algorithms.ppo.config
+    trainer.algorithms.ppo.learner trainer.algorithms.ppo.loss trainer.algorithms.ppo.postprocessing
+trainer.algorithms.sac.sac: trainer.algorithms.sac.algorithm trainer.algorithms.sac.config
+    trainer.algorithms.sac.learner trainer.algorithms.sac.loss trainer.algorithms.sac.target_critics
+trainer.algorithms.state: trainer.algorithms.sample_exploration
 trainer.algorithms.training_iteration: trainer.algorithms.counters
     trainer.algorithms.iteration_result trainer.algorithms.run_clock
 trainer.cli.checkpoint_commands: trainer.cli.checkpoint_paths trainer.cli.comparing
@@ -79,6 +80,7 @@ trainer.cli.main: trainer.cli.arguments
 trainer.cli.run_directory: trainer.cli.run_plan
 trainer.config.acting_sections: trainer.config.callbacks_section trainer.config.env_runners_section
     trainer.config.environment_section trainer.config.evaluation_section
+trainer.config.algorithm_config: trainer.config.specs
 trainer.config.config_values: trainer.config.dictionary
 trainer.config.names: trainer.config.description
 trainer.config.run_sections: trainer.config.sections trainer.config.training_sections
@@ -87,16 +89,17 @@ trainer.config.settings: trainer.config.checks trainer.config.problems trainer.c
 trainer.config.validation: trainer.config.evaluation_rules trainer.config.rule trainer.config.rules
 trainer.connectors.observations: trainer.connectors.normalization
     trainer.connectors.normalization_statistics
+trainer.connectors.pieces: trainer.connectors.connected_env
 trainer.env_runners.acting: trainer.env_runners.action_source trainer.env_runners.exploring
     trainer.env_runners.perturbed_modules
-trainer.env_runners.env_runner: trainer.env_runners.global_worker
+trainer.env_runners.env_runner: trainer.env_runners.direct_runners trainer.env_runners.global_worker
 trainer.env_runners.env_slot: trainer.env_runners.misshapen_answers
 trainer.env_runners.episode_player: trainer.env_runners.chunks_until_told
     trainer.env_runners.endless_episodes trainer.env_runners.episode_events
     trainer.env_runners.finished_records
-trainer.env_runners.messages: trainer.env_runners.env_restarts trainer.env_runners.shares
-    trainer.env_runners.spec trainer.env_runners.trajectory_postprocessing
-    trainer.env_runners.whereabouts
+trainer.env_runners.messages: trainer.env_runners.env_restarts trainer.env_runners.runner_parts
+    trainer.env_runners.shares trainer.env_runners.spec
+    trainer.env_runners.trajectory_postprocessing trainer.env_runners.whereabouts
 trainer.env_runners.slot_env_state: trainer.env_runners.observations trainer.env_runners.replay
     trainer.env_runners.slot_tasks
 trainer.env_runners.sub_env_repair: trainer.env_runners.env_making
@@ -112,8 +115,8 @@ trainer.episodes.conversion: trainer.episodes.other_rewards
 trainer.episodes.episode_columns: trainer.episodes.alignment trainer.episodes.episode_returns
     trainer.episodes.given_data
 trainer.episodes.episode_state: trainer.episodes.parts
-trainer.episodes.single_agent_episode: trainer.episodes.stopwatch
 trainer.episodes.lookback_buffer: trainer.episodes.indexing trainer.episodes.overwriting
+trainer.episodes.single_agent_episode: trainer.episodes.stopwatch
 trainer.evaluation.evaluator: trainer.evaluation.collecting trainer.evaluation.evaluation_function
     trainer.evaluation.same_spaces trainer.evaluation.state_shape trainer.evaluation.subject
 trainer.exploration.discrete: trainer.exploration.epsilon_greedy trainer.exploration.random_actions
@@ -131,13 +134,12 @@ trainer.learners.columns: trainer.learners.minibatches trainer.learners.train_ba
 trainer.learners.learner: trainer.learners.episode_learner trainer.learners.replay_learner
     trainer.learners.settings trainer.learners.target_network
 trainer.metrics.episode_statistics: trainer.metrics.task_statistics
-trainer.metrics.keys: trainer.metrics.result_key
+trainer.metrics.keys: trainer.metrics.options trainer.metrics.paths trainer.metrics.result_key
 trainer.metrics.logger: trainer.metrics.block_timer trainer.metrics.statistic_table
-trainer.metrics.keys: trainer.metrics.paths
 trainer.metrics.result: trainer.metrics.comparable trainer.metrics.summary
 trainer.metrics.statistic: trainer.metrics.exact_sum trainer.metrics.kept_values
     trainer.metrics.moments trainer.metrics.values_by_index
-trainer.modules.actor_critic: trainer.modules.policy_module
+trainer.modules.actor_critic: trainer.modules.policy_module trainer.modules.spec
 trainer.modules.model_config: trainer.modules.networks
 trainer.modules.rl_module: trainer.modules.space_records
 trainer.modules.sac_module: trainer.modules.critics
@@ -145,8 +147,8 @@ trainer.modules.spaces: trainer.modules.action_masks
 trainer.nn.convolution: trainer.nn.image_network
 trainer.nn.distributions: trainer.nn.bernoulli trainer.nn.categorical trainer.nn.gaussian
     trainer.nn.noise trainer.nn.squashed_gaussian
-trainer.nn.layers: trainer.nn.activations trainer.nn.initializers trainer.nn.mlp
-trainer.nn.optimizers: trainer.nn.schedules
+trainer.nn.layers: trainer.nn.acting trainer.nn.activations trainer.nn.initializers trainer.nn.mlp
+trainer.nn.optimizers: trainer.nn.parameters trainer.nn.schedules
 trainer.replay.replay_buffer: trainer.replay.prioritized trainer.replay.reduce_tree
     trainer.replay.state_shape
 trainer.replay.step_ring: trainer.replay.column_rooms trainer.replay.nesting
@@ -169,11 +171,11 @@ trainer.runner_group.rounds: trainer.env_runners.last_words trainer.env_runners.
     trainer.env_runners.request_round trainer.env_runners.rounds trainer.env_runners.trouble
 trainer.runner_group.slot_states: trainer.env_runners.group_state trainer.env_runners.position_shape
 trainer.runner_group.user_calls: trainer.env_runners.async_calls
-trainer.runtime.local_engine: trainer.runtime.oom_kills
+trainer.runtime.local_engine: trainer.runtime.oom_kills trainer.runtime.worker_slot
 trainer.runtime.messages: trainer.runtime.outcomes
 trainer.runtime.orderly_end: trainer.cli.orderly_end
 trainer.runtime.process_start: trainer.runtime.fork_server trainer.runtime.import_path
-    trainer.runtime.semaphores
+    trainer.runtime.process_groups trainer.runtime.semaphores
 trainer.runtime.run_lock: trainer.cli.run_lock
 trainer.runtime.signals: trainer.runtime.deferred_signals
 trainer.runtime.threads: trainer.runtime.blas_threads trainer.runtime.garbage

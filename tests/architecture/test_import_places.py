@@ -25,8 +25,8 @@ FOR_TYPES: Final = {
         "an algorithm registers itself when it is defined; the registry names the class in "
         "annotations only"
     ),
-    "trainer.config.algorithm_config -> trainer.config.algorithm_config": (
-        "a config makes specs of itself; the functions that do so name its class in annotations"
+    "trainer.episodes.episode_state -> trainer.episodes.single_agent_episode": (
+        "functions that take an episode apart name its class in annotations"
     ),
     "trainer.config.algorithm_config -> trainer.algorithms.algorithm": (
         "an annotation says to type checkers which algorithm `build_algo()` makes"

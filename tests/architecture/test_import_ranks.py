@@ -79,6 +79,9 @@ ENGINE_EXCEPTIONS: Final = {
     "trainer.algorithms.building -> trainer.runtime.local_engine": (
         "the one place that chooses the engine of an algorithm's runners"
     ),
+    "trainer.runner_group.rounds -> trainer.runtime.process_start": (
+        "messages about lost runners name files that hide modules from new processes"
+    ),
 }
 RANK_EXCEPTIONS: Final[dict[str, str]] = {}
 DEPENDENCY_EXCEPTIONS: Final[dict[str, str]] = {}

@@ -102,7 +102,7 @@ def _spread(adders: list[Callable[[Any], None]]) -> Callable[[Any], None]:
 # ---- single agent episode
 #
 # The record of one agent's episode, or of one chunk of it. Reading and overwriting data is in
-# `episode_columns.py`, adding steps in `growing_episode.py`.
+# `episode_columns.py`.
 
 _JUDGE_THEMSELVES: Final = (
     *("__init__", "append_step", "add_env_step"),

@@ -1,4 +1,4 @@
-"""Strategies that draw actions: from the policy, uniformly, the best mostly, the better more often."""
+"""Strategies that draw actions: from the policy, uniformly, or the better ones more often."""
 
 from __future__ import annotations
 
