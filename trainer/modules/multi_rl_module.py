@@ -222,8 +222,9 @@ def _restored(path: Path, filesystem: object, kwargs: Mapping[str, Any]) -> RLMo
 def _of_the_algorithm(verb: str, module_id: object) -> ModuleError:
     return ModuleError(
         f"{verb}_module({module_id!r:.80}) was called on a MultiRLModule, which is one of several "
-        "copies in different processes; a change here would be lost with the next weights. Call "
-        f"algo.{verb}_module({module_id!r:.80}), which changes all of them at once."
+        "copies in different processes; a change here would be lost with the next weights. Modules "
+        "can't be changed during a run: name all of them in `multi_agent(policies=...)`, and load "
+        "weights that exist already with `MultiRLModuleSpec(load_state_path=...)`."
     )
 
 
