@@ -283,8 +283,9 @@ def note_stopped(runner: EnvRunner) -> None:
 # ---- direct runners
 #
 # Env runners that users make without an algorithm, from a config: RLlib's way to try them out.
-# runner = SingleAgentEnvRunner(config=PPOConfig().environment("CartPole-v1")) group =
-# EnvRunnerGroup(config=PPOConfig().environment("CartPole-v1"))
+#
+#     runner = SingleAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))
+#     group = EnvRunnerGroup(config=PPOConfig().environment("CartPole-v1"))
 
 
 @dataclass(frozen=True)
