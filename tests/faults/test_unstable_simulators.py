@@ -233,7 +233,11 @@ class FailsAlwaysAt(CountdownEnv):
 
 @pytest.mark.parametrize(("way", "step"), [("raise", 0), ("raise", 25), ("exit", 0)])
 def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
-    way: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: str,
+    step: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     if way == "exit" or step:  # one of the cases waits as long as users do
         monkeypatch.setattr(restart_policy, "_LONGEST_BACK_OFF_S", 0.05)
@@ -247,7 +251,8 @@ def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
         with pytest.raises((InjectedFaultError, RunnerLostError)) as raised:
             algo.train()
         assert time.monotonic() - begun < 20.0
-        assert algo.env_runner_group.num_restarts < 3 * 16
+        # The group counts the repairs of rounds that end well; the log has those of all.
+        assert 7 <= caplog.text.count("; it is replaced") < 3 * 16
         file.unlink()
         assert algo.train()["training_iteration"] == 2
     told = str(raised.value.__cause__ if way == "raise" else raised.value)
