@@ -357,6 +357,22 @@ def _column(agent: AgentId, steps: Sequence[Mapping[AgentId, Any]]) -> tuple[Any
 # ---- player
 
 
+def check_serves(module_id: ModuleId, module: RLModule, agent: AgentId, agents: EnvAgents) -> None:
+    """Checks that a module can act for an agent.
+
+    Raises:
+        ConfigError: one of its spaces is not the agent's.
+    """
+    for kind in ("observation_space", "action_space"):
+        own, its = getattr(agents, f"{kind}s")[agent], getattr(module, kind)
+        if own != its:
+            raise ConfigError(
+                f"policy_mapping_fn gives agent {agent!r} the module {module_id!r}, which has "
+                f"{kind}={its}; the agent has {own}. Map it to a module of its own, or give both "
+                "the same space."
+            )
+
+
 class MultiAgentPlayer(EpisodePlayer):
     """Steps the sub-envs of a runner with several agents side by side; see `EpisodePlayer`.
 
@@ -378,6 +394,7 @@ class MultiAgentPlayer(EpisodePlayer):
         """
         self._agents: EnvAgents = runner.agents
         self._mapping = mapping
+        self._fitting: set[tuple[AgentId, ModuleId]] = set()
         self.num_agent_steps: Counter[AgentId] = Counter()
         self.num_module_steps: Counter[ModuleId] = Counter()
         super().__init__(runner, signals=signals)
@@ -424,11 +441,10 @@ class MultiAgentPlayer(EpisodePlayer):
         self.num_module_steps.clear()
 
     def _go_on(self, slot: EnvSlot, episode: Any) -> None:
-        """Nothing: agents take their seats when they act."""
+        episode.note_player(self._runner, slot.index)  # another one after a restore
 
     def _make_episode(self, slot: EnvSlot, id_: str, index: int) -> Any:
-        """A new episode with its modules."""
-        del slot
+        """A new episode; its agents get their modules when the env was reset."""
         episode = MultiAgentEpisode(
             id_,
             number=index,
@@ -436,9 +452,23 @@ class MultiAgentPlayer(EpisodePlayer):
             action_space=self._agents.action_spaces,
             possible_agents=self._agents.ids,
             rewards_after_end=self._spec.rewards_after_end,
+            agent_to_module_mapping_fn=self._module_of,
         )
-        episode.assign_modules(self._mapping.assignment(episode))
+        episode.note_player(self._runner, slot.index)
         return episode
+
+    def _module_of(self, agent: AgentId, episode: MultiAgentEpisode) -> ModuleId:
+        """The module that acts for an agent; its spaces are the agent's.
+
+        Raises:
+            ConfigError: see `PolicyMapping`; or the module has other spaces.
+        """
+        module_id = self._mapping.module_of(agent, episode)
+        if (agent, module_id) not in self._fitting:
+            module = self.actions.sources[module_id].acting.module
+            check_serves(module_id, module, agent, self._agents)
+            self._fitting.add((agent, module_id))
+        return module_id
 
     def _take_reset(self, slot: Any, episode: Any, answer: Any) -> None:
         observations, infos = slot.checks.reset(answer)

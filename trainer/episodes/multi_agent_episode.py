@@ -377,10 +377,15 @@ class MultiAgentEpisode:
     def module_for(self, agent_id: AgentId) -> ModuleId | None:
         """The module that acts for an agent; None before one was assigned.
 
+        Who asks before the reset lets the mapping function be asked then.
+
         Raises:
             EpisodeError: there is no such agent.
         """
-        return self._ledger.modules.get(self._columns.known_id(agent_id))
+        agent = self._columns.known_id(agent_id)
+        if agent not in self._ledger.modules and not self._ledger.is_reset:
+            self._map_agents()
+        return self._ledger.modules.get(agent)
 
     def assign_modules(self, modules: Mapping[Any, ModuleId]) -> None:
         """Notes which module acts for which agent, for good.
