@@ -331,9 +331,6 @@ def test_sac_learns_from_a_buffer_per_module(tmp_path: Path) -> None:
 
 
 def test_what_is_not_offered_with_several_agents_is_refused_by_name() -> None:
-    listened = gaps(0, 1).callbacks(on_postprocess_trajectory=lambda **_: None)
-    with pytest.raises(ConfigError, match="does not offer on_postprocess_trajectory"):
-        listened.build_algo()
     curious = gaps(0, 1).env_runners(exploration_config={"type": "RE3"})
     with pytest.raises(ConfigError, match="strategies that change rewards are not offered"):
         curious.build_algo()

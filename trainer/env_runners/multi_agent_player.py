@@ -23,11 +23,12 @@ from trainer.env_runners.acting import ActionSource
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
+from trainer.env_runners.multi_agent_trajectories import JointTrajectories, chunks_of
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.slot_env_state import Replay, copied
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
+from trainer.episodes import MultiAgentEpisode, nested
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTIONS
 from trainer.errors import ConfigError
@@ -222,13 +223,6 @@ def _in_order(slot: Any, chosen: dict[AgentId, Any]) -> dict[AgentId, Any]:
     return {agent: chosen[agent] for agent in slot.episode.get_agents_to_act()}
 
 
-def chunks_of(episodes: Sequence[Any]) -> list[SingleAgentEpisode]:
-    """The agents' chunks with at least one step, in order of episode, then agent."""
-    return [
-        chunk for episode in episodes for chunk in episode.agent_episodes.values() if len(chunk)
-    ]
-
-
 # ---- slot
 
 
@@ -313,7 +307,9 @@ class MultiAgentSlot(EnvSlot):
         return tuple(_column(agent, self._actions_apart) for agent in self._agents.ids)
 
     def follow(self, chunk: Any) -> None:
-        """Nothing: rewards of several agents are not rewritten."""
+        """Takes over that rewards of the chunk before the running one were rewritten."""
+        if self.episode is not None:
+            self.episode.follow(chunk)
 
     def _replay(self, to_env: Callable[[Any], Any], on_step: Callable[[], None]) -> Replay:
         def by_agent(row: Joint) -> Any:
@@ -381,8 +377,9 @@ class MultiAgentPlayer(EpisodePlayer):
         num_module_steps: the same by module.
     """
 
-    actions: Any
+    actions: JointActions
     slots: Any
+    _trajectories: JointTrajectories | None
 
     def __init__(self, runner: Any, *, mapping: PolicyMapping, signals: Any) -> None:
         """Prepares the slots.
@@ -412,8 +409,9 @@ class MultiAgentPlayer(EpisodePlayer):
         """Turns {agent: action of its module} into what the env takes."""
         return self.actions.to_env  # type: ignore[no-any-return]
 
-    def _make_trajectories(self) -> None:
-        """None: chunks of several agents are not rewritten."""
+    def _make_trajectories(self) -> JointTrajectories | None:
+        runner: Any = self._runner
+        return JointTrajectories.of(runner, lambda: runner.modules, lambda: self.actions.sources)
 
     def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
         """Takes over what the main process' strategy of a module knows."""
@@ -433,6 +431,8 @@ class MultiAgentPlayer(EpisodePlayer):
         """Plays with observations as these make them."""
         for id_, source in self.actions.sources.items():
             source.acting.normalize_with(normalization[id_])
+        if self._trajectories is not None:
+            self._trajectories.normalize_with(normalization)
 
     def forget_unreported(self) -> None:
         """Forgets what was played since it was last reported."""

@@ -28,6 +28,7 @@ class SingleAgentPlayer(EpisodePlayer):
     """Steps sub-envs of one agent each side by side; see `EpisodePlayer`."""
 
     actions: ActionSource
+    _trajectories: TrajectoryEvent | None
 
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots; see `EpisodePlayer`."""

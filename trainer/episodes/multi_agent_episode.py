@@ -725,6 +725,10 @@ class MultiAgentEpisode:
 
     # Chunks and parts.
 
+    def follow(self, before: MultiAgentEpisode) -> None:
+        """Takes over that rewards of the chunk before this one were rewritten."""
+        agent_parts.follow(self._ledger, before._ledger)
+
     def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
         """Ends this chunk of a running episode and returns the chunk that goes on.
 
