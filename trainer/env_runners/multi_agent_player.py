@@ -407,7 +407,7 @@ class MultiAgentPlayer(EpisodePlayer):
     @property
     def to_env(self) -> Callable[[Any], Any]:
         """Turns {agent: action of its module} into what the env takes."""
-        return self.actions.to_env  # type: ignore[no-any-return]
+        return self.actions.to_env
 
     def _make_trajectories(self) -> JointTrajectories | None:
         runner: Any = self._runner

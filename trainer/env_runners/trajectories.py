@@ -497,7 +497,7 @@ class TrajectoryEvent:
         runner, module = self._runner, self._runner.module
         shown = self._trajectories.shown(episode)
         agent_id = DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id
-        module_id = runner.module_id
+        module_id = runner.spec.module_specs.only_id
         arguments: dict[str, Any] = {
             "env_runner": runner,
             "metrics_logger": runner.metrics,

@@ -377,14 +377,12 @@ class MultiAgentEpisode:
     def module_for(self, agent_id: AgentId) -> ModuleId | None:
         """The module that acts for an agent; None before one was assigned.
 
-        Who asks before the reset lets the mapping function be asked then.
-
         Raises:
             EpisodeError: there is no such agent.
         """
         agent = self._columns.known_id(agent_id)
-        if agent not in self._ledger.modules and not self._ledger.is_reset:
-            self._map_agents()
+        if not self._ledger.is_reset:
+            self._map_agents()  # who asks early lets the function be asked early
         return self._ledger.modules.get(agent)
 
     def assign_modules(self, modules: Mapping[Any, ModuleId]) -> None:
@@ -413,10 +411,7 @@ class MultiAgentEpisode:
             return
         agents = canonical_order(self._ledger.possible or self._ledger.appeared)
         new = [agent for agent in agents if agent not in self._ledger.modules]
-        if new:
-            self.assign_modules({agent: function(agent, self) for agent in new})
-
-    # Growing.
+        self.assign_modules({agent: function(agent, self) for agent in new})
 
     def add_env_reset(
         self,
