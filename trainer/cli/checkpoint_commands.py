@@ -531,7 +531,9 @@ def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
         checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY, **given
     ) as algo:
         try:
-            return export_onnx(algo, arguments.file, overwrite=arguments.overwrite)
+            return export_onnx(
+                algo, arguments.file, module_id=arguments.module, overwrite=arguments.overwrite
+            )
         except ImportError as error:
             raise ConfigError(str(error)) from error
 
