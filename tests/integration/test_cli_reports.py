@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -71,10 +70,17 @@ def test_ctrl_c_ends_all_seeds_and_saves_them(tmp_path: Path) -> None:
         command("train", *words, "--run-dir", "many"), cwd=tmp_path, stdout=subprocess.DEVNULL
     )
     files = [tmp_path / "many" / f"seed-{seed}" / "results.jsonl" for seed in (1, 2)]
-    assert wait_until(lambda: all(file.exists() and file.stat().st_size for file in files))
-    locks = [file.with_name("run.lock") for file in files]
-    children = [int(lock.read_text()) for lock in locks]
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    children = []
+    try:
+        assert wait_until(lambda: all(map(has_rows, files)), within_s=60)
+        children = [int(file.with_name("run.lock").read_text()) for file in files]
+    finally:
+        process.send_signal(signal.SIGINT)  # if the test fails, too: nothing shall train on
+        code = process.wait(timeout=60)
+    assert code == 130
     assert not any(is_process_alive(child) for child in children)
     assert all(list((file.parent / "checkpoints").glob("0*")) for file in files)
+
+
+def has_rows(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
