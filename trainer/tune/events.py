@@ -69,7 +69,7 @@ class Clone:
     generation: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Trial:
     """All that decisions need to know of one trial; owned and changed by the controller only.
 
@@ -294,7 +294,7 @@ class Step:
     """What follows from an event.
 
     Attributes:
-        entries: for the journal, to be written (and synced if any `must_sync`) before any action.
+        entries: for the journal, to be written (and synced, as `Entry.must_sync` says) first.
         actions: to be carried out in this order.
     """
 
