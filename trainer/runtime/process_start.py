@@ -197,10 +197,10 @@ def _serve_forks(listener: int, alive: int) -> NoReturn:
     """In the copy: starts processes until nobody holds the other end of `alive` any more."""
     try:
         needed = {0, 1, 2, listener, alive, resource_tracker.getfd()}
-        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers are wanted
-            if int(name) not in needed:
-                with contextlib.suppress(OSError):  # that of this listing
-                    os.close(int(name))
+        opened = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208 - numbers
+        for number in opened - needed:
+            with contextlib.suppress(OSError):  # that of the listing is closed
+                os.close(number)
         forkserver.main(listener, alive, [])
     finally:
         os._exit(0)

@@ -207,7 +207,8 @@ class StartTrial:
         lane: the lane that it holds from now on.
         cause: "new"; "resumed" after a pause; "retry" after an error of the user's code;
             "clone" of another trial; "repaired" when the tuner itself was restarted.
-        config: the complete config for the user's code.
+        params: those that it goes on with: before an exploit others than after it.
+        config: the complete config for the user's code, of these params.
         seed: the trial's seed; of a clone the new one (`adopt_root_seed`).
         start_from: where no newer checkpoint of its own is there; None: the beginning.
         base_row: rows that the trial had at `start_from`.
@@ -219,6 +220,7 @@ class StartTrial:
     start_number: int
     lane: int
     cause: Literal["new", "resumed", "retry", "clone", "repaired"]
+    params: Mapping[str, Any]
     config: Any
     seed: int
     start_from: CheckpointRef | None

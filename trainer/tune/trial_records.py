@@ -442,7 +442,7 @@ class TrialRecords:
             checkpoint=origin.checkpoint,
             row_number=origin.row_number,
             new_seed=start.seed if origin.is_clone else None,
-            experiment_tag=_tag(trial),
+            experiment_tag=_tag(start),
             experiment_seed=settings.experiment_seed,
             output=output,  # type: ignore[arg-type]  # mypy loses the length of the tuple
             changes_directory=settings.changes_directory,
@@ -474,9 +474,9 @@ def check_packs(spec: TrainableSpec, config: Any) -> None:
     _packed(config, "config")
 
 
-def _tag(trial: Trial) -> str:
-    params = ",".join(f"{path}={value}" for path, value in trial.params.items())
-    return f"{trial.number}_{params}" if params else str(trial.number)
+def _tag(start: StartTrial) -> str:
+    params = ",".join(f"{path}={value}" for path, value in start.params.items())
+    return f"{start.trial}_{params}" if params else str(start.trial)
 
 
 def usable_cpus() -> int:
