@@ -26,7 +26,6 @@ import numpy as np
 
 from trainer.runtime.engine import Place, TakeOver
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
-from trainer.runtime.process_start import fork_own_server
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.tune.events import StartTrial
@@ -338,7 +337,7 @@ class Lane:
         place: Place | LocalPlace,
         bootstraps: Bootstraps,
         happenings: deque[Happening],
-        first_call: list[TakeOver | None],
+        prepare: Callable[[TrialBootstrap], None],
         *,
         trial_timeout_s: float | None = None,
         patience: Patience = Patience(),
@@ -348,7 +347,7 @@ class Lane:
         self.place = place
         self._bootstraps = bootstraps
         self._happenings = happenings
-        self._first_call = first_call  # what the next process of the pool does first
+        self._prepare = prepare  # the start of a process
         self._timeout_s = trial_timeout_s
         self._patience = patience
         self._reuses_process = reuses_process
@@ -516,7 +515,7 @@ class Lane:
         if self._reuses_process and self.place.is_running and origin.checkpoint is None:
             self.place.submit("reset", (boot,))
             return
-        self._first_call[0] = fork_own_server if boot.starts_processes else None
+        self._prepare(boot)
         self.place.start(
             self._bootstraps.packed(boot),
             stall_limit_s=self._timeout_s,
@@ -658,19 +657,23 @@ class Lanes:
     ) -> None:
         self._happenings: deque[Happening] = deque()
         self._pool: WorkerPool | None = None
-        self._first_call: list[TakeOver | None] = [None]
+        self._take_over: TakeOver | None = None
         if in_process:
             places: list[Any] = [LocalPlace() for _ in range(number)]
         else:
             names = [f"the process of lane {index}" for index in range(number)]
             self._pool = WorkerPool(
-                names, preload_modules=_PRELOADED, inherit=lambda: self._first_call[0]
+                names, preload_modules=_PRELOADED, inherit=lambda: self._take_over
             )
             places = [self._pool[index] for index in range(1, number + 1)]
         self.lanes = [
-            Lane(index, place, bootstraps, self._happenings, self._first_call, **settings)
+            Lane(index, place, bootstraps, self._happenings, self._prepare, **settings)
             for index, place in enumerate(places)
         ]
+
+    def _prepare(self, boot: TrialBootstrap) -> None:
+        if self._pool is not None:
+            self._take_over = self._pool.for_owners if boot.starts_processes else None
 
     def __getitem__(self, number: int) -> Lane:
         return self.lanes[number]

@@ -427,7 +427,7 @@ class Streams:
                 made = getattr(lazy, "_rng", None)  # None: Optuna would seed it by the system
                 rng = np.random.RandomState(self._seed) if made is None else made
                 self._generators[path] = rng
-                self._marks[path] = (rng.get_state(), 0)
+                self._marks[path] = (_state_of(rng), 0)
             lazy._rng = self._generators[path]
         if getattr(sampler, "_seed", 0) is None:
             sampler._seed = self._seed
@@ -435,8 +435,8 @@ class Streams:
     def positions(self) -> dict[str, list[Any]]:
         """Where each generator stands, as JSON: words drawn, and what is left of a pair or None."""
         for path, rng in self._generators.items():
-            state, drawn = self._marks[path]
-            self._marks[path] = (rng.get_state(), drawn + _words_between(state, rng.get_state()))
+            (before, drawn), after = self._marks[path], _state_of(rng)
+            self._marks[path] = (after, drawn + _words_between(before, after))
         return {path: [drawn, _rest(state)] for path, (state, drawn) in self._marks.items()}
 
     def go_to(self, positions: Mapping[str, Sequence[Any]]) -> None:
@@ -445,9 +445,10 @@ class Streams:
             rng, (state, drawn) = self._generators[path], self._marks[path]
             rng.set_state(state)
             rng.randint(0, 2**32, size=words - drawn, dtype=np.uint32)
-            name, key, position = rng.get_state()[:3]
-            rng.set_state((name, key, position, int(rest is not None), rest or 0.0))
-            self._marks[path] = (rng.get_state(), words)
+            rng.set_state(
+                {**_state_of(rng), "has_gauss": int(rest is not None), "gauss": rest or 0.0}
+            )
+            self._marks[path] = (_state_of(rng), words)
 
 
 def _lazy_generators(sampler: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -463,13 +464,18 @@ def _words_between(before: Any, after: Any) -> int:
     """32-bit words that a Mersenne twister draws from one state to the other."""
     mirror = np.random.RandomState(0)
     mirror.set_state(before)
-    words = 0
-    while not np.array_equal(mirror.get_state()[1], after[1]):
-        rest = len(after[1]) - mirror.get_state()[2] + 1  # to the first word of the next block
+    words, here, there = 0, before["state"], after["state"]
+    while not np.array_equal(here["key"], there["key"]):
+        rest = len(here["key"]) - here["pos"] + 1  # to the first word of the next block
         mirror.randint(0, 2**32, size=rest, dtype=np.uint32)
-        words += rest
-    return int(words + after[2] - mirror.get_state()[2])
+        words, here = words + rest, _state_of(mirror)["state"]
+    return int(words + there["pos"] - here["pos"])
 
 
-def _rest(state: Any) -> float | None:
-    return float(state[4]) if state[3] else None
+def _state_of(rng: np.random.RandomState) -> dict[str, Any]:
+    state: Any = rng.get_state(legacy=False)
+    return dict(state)
+
+
+def _rest(state: Mapping[str, Any]) -> float | None:
+    return float(state["gauss"]) if state["has_gauss"] else None
