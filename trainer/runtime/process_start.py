@@ -19,7 +19,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver, process, resource_tracker, util
+from multiprocessing import forkserver, process, resource_tracker, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -176,7 +176,9 @@ def fork_own_server() -> None:
         return
     resource_tracker.ensure_running()
     with socket.socket(socket.AF_UNIX) as listener:
-        address = connection.arbitrary_address("AF_UNIX")
+        address = f"{util.get_temp_dir()}/fork-server-{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):  # of a process that had this number before
+            os.unlink(address)  # noqa: PTH108
         listener.bind(address)
         os.chmod(address, 0o600)  # noqa: PTH101 - as multiprocessing does
         listener.listen()
