@@ -21,6 +21,7 @@ import numpy as np
 from trainer.agent_ids import (
     ALL_AGENTS,
     COMMON_INFOS,
+    AgentIds,
     canonical_order,
     listed,
     nearest_agent,
@@ -229,6 +230,7 @@ class AgentLedger:
         self.num_truncations_without_observation = 0
         self.num_empty_steps = 0
         self._owing: list[tuple[AgentId, AgentLine]] = []
+        self._owing_ids: AgentIds | None = None
         self._has_arrays = False
 
     @property
@@ -238,9 +240,11 @@ class AgentLedger:
 
     # Who is there.
 
-    def owing(self) -> list[AgentId]:
-        """The agents that have to act in the next env step, canonical order."""
-        return [agent for agent, _ in self._owing]
+    def owing(self) -> AgentIds:
+        """The agents that have to act in the next env step; the same object until they change."""
+        if self._owing_ids is None:
+            self._owing_ids = AgentIds(agent for agent, _ in self._owing)
+        return self._owing_ids
 
     def running(self) -> list[AgentId]:
         """The agents between their first observation and their end, canonical order."""
@@ -282,6 +286,7 @@ class AgentLedger:
     def find_owing(self) -> None:
         """Finds out anew who owes an action, and whether columns are arrays already."""
         self._has_arrays = any(line.episode.is_numpy for line in self.lines.values())
+        self._owing_ids = None
         self._owing = [
             (agent, self.lines[agent])
             for agent in (() if self.is_done else self.running())
