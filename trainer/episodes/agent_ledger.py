@@ -414,18 +414,17 @@ class AgentLedger:
             return False
         if infos and not infos.keys() <= observations.keys():
             return False
+        rows = []
         try:
-            rows = [
-                (line, observations[agent], actions[agent], rewards[agent], outputs.get(agent))
-                for agent, line in owing
-            ]
+            for agent, line in owing:
+                reward, given = rewards[agent], outputs.get(agent)
+                if not (type(reward) is float or _is_number(reward)) or not line.takes(given):
+                    return False
+                rows.append((line, observations[agent], actions[agent], reward, given, agent))
         except KeyError:
             return False
-        for line, _, _, reward, given in rows:
-            if not (type(reward) is float or _is_number(reward)) or not line.takes(given):
-                return False
         self.env_t = t = self.env_t + 1
-        for (agent, _), (line, observation, action, reward, given) in zip(owing, rows, strict=True):
+        for line, observation, action, reward, given, agent in rows:
             line.add_row(t, observation, action, reward, infos.get(agent), given)
         self.recent = self.recent[1], dict(rewards)
         self.num_empty_steps = 0
@@ -441,6 +440,9 @@ class AgentLedger:
         error: type[Exception] = EnvContractError,
     ) -> dict[AgentId, Any]:
         """A dict of the env by the ledger's own ids."""
+        ids = self._ids
+        if given.keys() <= ids.keys() and bool not in map(type, given):
+            return {ids[agent]: value for agent, value in given.items()}
         own = {}
         for agent, value in given.items():
             if agent in but:
