@@ -39,7 +39,7 @@ RANKS: Final[dict[int, frozenset[str]]] = {
     6: frozenset({"config"}),
     7: frozenset({"evaluation"}),
     8: frozenset({"algorithms"}),
-    9: frozenset({"tune", "analysis"}),
+    9: frozenset({"tune", "reports"}),
     # `rllib_names` is installed from outside; nothing but the next line imports it.
     10: frozenset({"cli", "train", "rllib_names"}),
     11: frozenset({""}),  # trainer/__init__.py, which offers what users need
@@ -78,6 +78,9 @@ OF_PROCESSES: Final = (
 ENGINE_EXCEPTIONS: Final = {
     "trainer.algorithms.building -> trainer.runtime.local_engine": (
         "the one place that chooses the engine of an algorithm's runners"
+    ),
+    "trainer.cli.seeds -> subprocess": (
+        "every seed is a run of the command line, in a process that outlives nothing of ours"
     ),
     "trainer.runner_group.rounds -> trainer.runtime.process_start": (
         "messages about lost runners name files that hide modules from new processes"
