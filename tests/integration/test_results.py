@@ -20,7 +20,7 @@ from trainer.env_runners import episode_player
 from trainer.env_runners import episode_player as episode_events
 from trainer.env_runners import episode_player as step_loop
 from trainer.metrics import comparable
-from trainer.metrics.keys import STANDARD_KEYS, describe
+from trainer.metrics.result import STANDARD_KEYS, describe
 from trainer.rllib_names.metrics import OLD_KEYS
 from trainer.testing.envs import CountdownEnv
 

@@ -36,12 +36,12 @@ from trainer.env_runners.messages import (
     Whereabouts,
     share_out,
 )
-from trainer.env_runners.slot_env_state import copied, copied_info
 from trainer.env_runners.sub_env_repair import SubEnvRepair
 from trainer.env_runners.trajectories import TRAJECTORY_EVENT, Rewrite, TrajectoryEvent
 from trainer.envs.env_checks import check_reset, check_rewards, check_step
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
+from trainer.episodes.nested import copied, copied_info
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.engine import Signals
 from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index

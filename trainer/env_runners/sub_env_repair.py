@@ -30,8 +30,8 @@ from trainer.env_runners.messages import (
 )
 from trainer.envs import EnvContext, VectorEnv
 from trainer.envs.env_checks import check_reset_signature, check_spaces, explain_failure
+from trainer.envs.env_factory import MultiAgentVectorEnv
 from trainer.envs.multi_agent_env import has_several_agents
-from trainer.envs.vector_env import MultiAgentVectorEnv
 from trainer.errors import EnvContractError, EnvCreationError
 from trainer.runtime.restart_policy import Attempt, Attempts
 

@@ -28,8 +28,6 @@ from typing import Any, Final
 from trainer.errors import ConfigError
 from trainer.runtime.signals import FOR_MAIN_PROCESS
 
-# ---- process start
-
 # ---- fork server
 #
 # The fork server, from which workers are copied: it may hang, or belong to another process.
@@ -160,8 +158,6 @@ def forget_fork_server() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_fork_server)
 
-
-# ---- process start
 
 # ---- import path
 #
