@@ -169,6 +169,7 @@ trainer.rllib_names.metrics: trainer.metrics.rllib_keys trainer.metrics.rllib_na
 trainer.rllib_names.modules: trainer.modules.rllib_names trainer.rllib_names.model_names
 trainer.rllib_names.runners: trainer.env_runners.rollout_worker trainer.evaluation.collecting
     trainer.rllib_names.env_runner_group_names trainer.rllib_names.env_runner_names
+trainer.runner_group.asking: trainer.env_runners.async_calls trainer.runner_group.user_calls
 trainer.runner_group.crash_files: trainer.env_runners.crash_files
 trainer.runner_group.group: trainer.env_runners.env_runner_group
 trainer.runner_group.plays: trainer.env_runners.group_sample trainer.env_runners.ticket_play
@@ -176,7 +177,6 @@ trainer.runner_group.records: trainer.env_runners.group_state trainer.env_runner
     trainer.env_runners.runner_place trainer.runner_group.slot_states
 trainer.runner_group.rounds: trainer.env_runners.last_words trainer.env_runners.local_round
     trainer.env_runners.request_round trainer.env_runners.rounds trainer.env_runners.trouble
-trainer.runner_group.user_calls: trainer.env_runners.async_calls
 trainer.runtime.local_engine: trainer.runtime.oom_kills
 trainer.runtime.messages: trainer.runtime.outcomes trainer.runtime.worker_slot
 trainer.runtime.process_start: trainer.runtime.fork_server trainer.runtime.import_path

@@ -20,9 +20,9 @@ from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.old_names import OLD_NAMES
 from trainer.runner_group import EnvRunnerGroup
+from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.rounds import OnRecreated
-from trainer.runner_group.user_calls import OnMetrics
 from trainer.runtime.engine import Engine
 from trainer.runtime.local_engine import LocalEngine
 from trainer.seeding import Role

@@ -45,8 +45,8 @@ from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
 from trainer.modules import ByModule
 from trainer.runner_group import EnvRunnerGroup, TicketPlay
+from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.records import CALLBACK_STATES
-from trainer.runner_group.user_calls import OnMetrics
 from trainer.types import ModuleId, State
 
 # ---- subject
