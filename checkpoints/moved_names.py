@@ -74,7 +74,7 @@ trainer.algorithms.training_iteration: trainer.algorithms.counters
     trainer.algorithms.sample_exploration
 trainer.cli.checkpoint_commands: trainer.cli.checkpoint_paths trainer.cli.comparing
     trainer.cli.inspection
-trainer.cli.commands: trainer.cli.replaying trainer.cli.training_run
+trainer.cli.commands: trainer.cli.replaying
 trainer.cli.main: trainer.cli.arguments
 trainer.cli.run_directory: trainer.cli.run_plan
 trainer.config.algorithm_config: trainer.config.specs

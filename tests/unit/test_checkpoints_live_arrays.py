@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints import codec as live_arrays
+from checkpoints import checkpointable as live_arrays
 from checkpoints import state_array
 from checkpoints.checkpointable import live_state
 

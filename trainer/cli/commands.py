@@ -10,16 +10,13 @@ import itertools
 import pdb  # noqa: T100
 import re
 import shlex
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks import EpisodeRecorder, VideoRecorder
 from callbacks.chain import CallbackGroup
-from callbacks.ready_made.metric_values import number_at
-from callbacks.ready_made.progress import LineOutput, ProgressLines
-from callbacks.ready_made.result_loggers import JSONLinesLogger, objects_beside
+from callbacks.ready_made.progress import LineOutput
 from callbacks.spec import CallbackSpec, new_object
 from checkpoints import read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
@@ -35,125 +32,15 @@ from trainer.cli.named_code import (
 )
 from trainer.cli.output import complain_with_traceback, tell
 from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
+from trainer.cli.seeds import SeedRuns
+from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.config_values import foreign_names
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError
 from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.run_lock import RunLock
-from trainer.runtime.signals import CutShort, OrderlyEnd
 from trainer.types import State
-
-# ---- training run
-#
-# The loop of `train` and `resume`: iterations, progress, results, checkpoints, ended by Ctrl-C.
-
-# Together with saving and Python's own end, less than 3 s.
-_FINISHING_S: Final = 1.5
-_STOPPING_S: Final = 0.5
-
-
-class TrainingRun:
-    """Trains until a criterion is met or the user presses Ctrl-C.
-
-    It uses what the ready-made callbacks are made of, but registers no callbacks: checkpoints of
-    the command line hold no code.
-    """
-
-    def __init__(
-        self,
-        algo: Algorithm,
-        directory: RunDirectory,
-        plan: RunPlan,
-    ) -> None:
-        self._algo = algo
-        self._directory = directory
-        self._plan = plan
-        self._stops = plan.stops
-        self._output = LineOutput()
-        self._end = OrderlyEnd(on_asked=self._tell_asked)
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether the run ended by Ctrl-C or SIGTERM."""
-        return self._end.was_asked
-
-    def run(self) -> str:
-        """Runs to the end; returns why it ended, as a sentence.
-
-        An algorithm whose run was interrupted is stopped, too.
-        """
-        self._output.write(
-            f"Training {type(self._algo).__name__} on {self._algo.env_runner_group.env_name}, "
-            f"seed {self._algo.root_seed}, results in {self._directory.path}"
-        )
-        with self._end:
-            try:
-                return self._train()
-            finally:
-                if self.was_interrupted:
-                    self._stop_soon()
-
-    def _train(self) -> str:
-        progress = ProgressLines(self._stops)
-        last = self._directory.last_result()
-        # A run that has ended already makes no further iteration, however often it is resumed.
-        reason = None if last is None else self._reason(last)
-        saved_at = self._algo.training_iteration
-        has_checkpoint = saved_at > 0
-        while reason is None:
-            started_at = time.monotonic()
-            result = self._iteration()
-            if result is not None:
-                elapsed_s = time.monotonic() - started_at
-                self._output.write(progress.line(result, elapsed_s=elapsed_s))
-                if not self._has_logger_of_its_own():
-                    self._directory.append_result(result)
-                reason = self._reason(result)
-            iteration = self._algo.training_iteration
-            if reason is None and self.was_interrupted:
-                reason = _why_stopped(iteration, was_finished=result is not None)
-            is_unsaved = iteration > saved_at or not has_checkpoint
-            is_due = iteration - saved_at >= self._plan.checkpoint_every
-            if is_due or (is_unsaved and reason is not None):
-                self._directory.save_checkpoint(self._algo, keep=self._plan.keep)
-                saved_at, has_checkpoint = iteration, True
-        return reason
-
-    def _has_logger_of_its_own(self) -> bool:
-        """Whether a callback of the run writes the same rows to the same file."""
-        loggers = objects_beside(self._algo, JSONLinesLogger)
-        file = self._directory.results_file
-        return any(getattr(logger.sink, "path", None) == file for logger in loggers)
-
-    def _iteration(self) -> Mapping[str, Any] | None:
-        """A result; None if the run is to end, and it would have taken too long."""
-        try:
-            with self._end.limited(_FINISHING_S):
-                return self._algo.train()
-        except CutShort:
-            return None
-
-    def _stop_soon(self) -> None:
-        # Once for the training runners and once for those of the evaluation, if they do not close.
-        with contextlib.suppress(CutShort), self._end.limited(_STOPPING_S, again_s=_STOPPING_S):
-            self._algo.stop()
-
-    def _tell_asked(self) -> None:
-        self._output.write("\nFinishing the iteration, then saving; Ctrl-C again stops at once.")
-
-    def _reason(self, result: Mapping[str, Any]) -> str | None:
-        return self._stops.reason(result, value=number_at(result, self._stops.metric))
-
-
-def _why_stopped(iteration: int, *, was_finished: bool) -> str:
-    if was_finished:
-        return "Stopped by you; the iteration was finished and saved."
-    return (
-        f"Stopped by you; iteration {iteration + 1} would have taken longer and was not finished, "
-        f"iteration {iteration} is saved."
-    )
-
 
 # ---- commands
 
@@ -167,6 +54,8 @@ def train(arguments: argparse.Namespace) -> int:
     import_from_here()
     config = _config(arguments)
     plan = plan_of_new_run(arguments)
+    if arguments.seeds is not None:
+        return _train_seeds(arguments, config)
     with contextlib.ExitStack() as stack:
         directory = _locked_directory(arguments, config, stack)
         directory.create(plan)
@@ -177,6 +66,20 @@ def train(arguments: argparse.Namespace) -> int:
             raise
         with algo:
             return _run(algo, directory, plan, arguments)
+
+
+def _train_seeds(arguments: argparse.Namespace, config: AlgorithmConfig) -> int:
+    """A run per seed; the arguments were checked before the first begins."""
+    if arguments.seed is not None:
+        raise ConfigError("--seed and --seeds were both given. Give --seeds alone.")
+    own = argparse.ArgumentParser()
+    own.add_argument("command")
+    for name in ("--seeds", "--jobs", "--run-dir"):
+        own.add_argument(name)
+    words = own.parse_known_args(arguments.words)[1]
+    with contextlib.ExitStack() as stack:
+        folder = _locked_directory(arguments, config, stack).relative_path
+        return SeedRuns(arguments.seeds, folder, words, num_jobs=arguments.jobs).run()
 
 
 def resume(arguments: argparse.Namespace) -> int:
