@@ -12,6 +12,7 @@ The letters in all docstrings about learning:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -103,8 +104,31 @@ class Columns:
         return self.observations[len(self.rewards) :]
 
 
+class RowMemory:
+    """The memory of a batch's observations, used again for the next batch if nobody refers to it.
+
+    The system takes longer to give fresh memory than images take to be copied (measured for 115 MB:
+    240 against 40 ms).
+    """
+
+    def __init__(self) -> None:
+        self._flat: FloatArray = np.empty(0, np.float32)
+        self._own_references = sys.getrefcount(self._flat)
+
+    def rows(self, count: int, width: int) -> FloatArray:
+        """An array [count, width] with any numbers in it, which belongs to the caller."""
+        size = count * width
+        # Every view refers to the array that has the memory.
+        if size > len(self._flat) or sys.getrefcount(self._flat) > self._own_references:
+            self._flat = np.empty(size, np.float32)
+        return self._flat[:size].reshape(count, width)
+
+
 def columns_from_episodes(
-    episodes: Sequence[SingleAgentEpisode], *, encoder: ObservationEncoder
+    episodes: Sequence[SingleAgentEpisode],
+    *,
+    encoder: ObservationEncoder,
+    memory: RowMemory | None = None,
 ) -> Columns:
     """Lays the chunks one after another, in the order given.
 
@@ -112,6 +136,7 @@ def columns_from_episodes(
         episodes: chunks after `to_numpy()`; look-back is left out, chunks without steps are passed
             over.
         encoder: of the observation space.
+        memory: for the observations; None: new memory.
 
     Raises:
         EpisodeError: there is no step, or a chunk lacks what the policy knew when it acted.
@@ -129,7 +154,7 @@ def columns_from_episodes(
     terminateds[np.cumsum(lengths) - 1] = is_terminated
     rewards = np.concatenate([chunk.get_rewards() for chunk in chunks])
     return Columns(
-        observations=_observations(chunks, encoder),
+        observations=_observations(chunks, encoder, memory or RowMemory()),
         actions=nested.concatenate(*[chunk.get_actions() for chunk in chunks]),
         action_logp=_extra_column(chunks, ACTION_LOGP),
         action_dist_inputs=_extra_column(chunks, ACTION_DIST_INPUTS),
@@ -143,11 +168,11 @@ def columns_from_episodes(
 
 
 def _observations(
-    chunks: Sequence[SingleAgentEpisode], encoder: ObservationEncoder
+    chunks: Sequence[SingleAgentEpisode], encoder: ObservationEncoder, memory: RowMemory
 ) -> FloatArray:
     """The rows of all chunks in one piece of memory: images of a batch take 100 MB and more."""
     num_steps = sum(len(chunk) for chunk in chunks)
-    rows = np.empty((num_steps + len(chunks), encoder.size), np.float32)
+    rows = memory.rows(num_steps + len(chunks), encoder.size)
     start = 0
     for number, chunk in enumerate(chunks):
         encoded = encoder.encode(chunk.get_observations())
