@@ -30,7 +30,7 @@ class Embedding(TorchRLModule):
     def _forward(self, batch: dict) -> dict:
         return {"action_dist_inputs": self.pi(self.body(self.vectors(batch["obs"])))}
 
-    def compute_values(self, batch: dict, embeddings: torch.Tensor | None = None) -> torch.Tensor:
+    def compute_values(self, batch: dict) -> torch.Tensor:
         return self.vf(self.body(self.vectors(batch["obs"]))).squeeze(-1)
 
 
