@@ -43,7 +43,7 @@ from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_
 from trainer.cli.seeds import SeedRuns
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
-from trainer.config.foreign_names import foreign_names
+from trainer.config.config_values import foreign_names
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
 from trainer.runner_group.crash_files import read_crash

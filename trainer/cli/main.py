@@ -27,7 +27,7 @@ from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
 from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
-from trainer.interrupted_import import importing_is_over
+from trainer.importing import importing_is_over
 
 # ---- arguments
 #

@@ -20,17 +20,17 @@ import numpy as np
 from trainer.agent_ids import ALL_AGENTS, AgentIds
 from trainer.connectors import ActionDecoder, Normalization
 from trainer.env_runners.acting import ActionSource
-from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.env_slot import EnvSlot, Replay
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_trajectories import JointTrajectories, chunks_of
 from trainer.env_runners.policy_mapping import PolicyMapping
-from trainer.env_runners.slot_env_state import Replay, copied
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.episodes import MultiAgentEpisode, nested
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTIONS
+from trainer.episodes.nested import copied
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
 from trainer.modules import ByModule, RLModule
