@@ -213,6 +213,7 @@ PUBLIC_NAMES: Final = {
 OLD_PUBLIC_NAMES: Final = {
     "callbacks": [
         "DefaultCallbacks",
+        "MultiAgentBatch",
         "MultiCallbacks",
         "make_multi_callbacks",
     ],

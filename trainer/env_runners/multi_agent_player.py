@@ -28,6 +28,7 @@ from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.episodes import MultiAgentEpisode, nested
+from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS
 from trainer.episodes.nested import copied
@@ -421,6 +422,9 @@ AGENT_COUNTS: Final = (
 )
 """What is counted of the chunks that are handed out; see `MultiAgentEpisode`."""
 
+_NOT_LEARNT: Final = "num_agent_steps_not_to_learn"
+"""Completed rows of agents whose info says `training_enabled: False`."""
+
 
 def check_serves(module_id: ModuleId, module: RLModule, agent: AgentId, agents: EnvAgents) -> None:
     """Checks that a module can act for an agent.
@@ -493,7 +497,9 @@ class MultiAgentPlayer(EpisodePlayer):
         return {
             "num_agent_steps": dict(self.num_agent_steps),
             "num_module_steps": dict(self.num_module_steps),
-            "agent_counts": {name: self.agent_counts[name] for name in AGENT_COUNTS},
+            "agent_counts": {
+                name: self.agent_counts[name] for name in (*AGENT_COUNTS, _NOT_LEARNT)
+            },
         }
 
     def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
@@ -598,6 +604,8 @@ class MultiAgentPlayer(EpisodePlayer):
         for episode in episodes:
             self.agent_counts.update({name: getattr(episode, name) for name in AGENT_COUNTS})
         for chunk in chunks_of(episodes):
+            if not is_to_learn_from(chunk):
+                self.agent_counts[_NOT_LEARNT] += len(chunk)
             self.num_agent_steps[chunk.agent_id] += len(chunk)
             self.num_module_steps[chunk.module_id] += len(chunk)
         if self._spec.episodes_to_numpy:
