@@ -213,7 +213,6 @@ PUBLIC_NAMES: Final = {
 OLD_PUBLIC_NAMES: Final = {
     "callbacks": [
         "DefaultCallbacks",
-        "MultiAgentBatch",
         "MultiCallbacks",
         "make_multi_callbacks",
     ],
@@ -270,6 +269,7 @@ OLD_PUBLIC_NAMES: Final = {
         "TRAINING_STEP_TIMER",
         "Columns",
         "DefaultCallbacks",
+        "MultiAgentBatch",
         "MultiCallbacks",
         "RolloutWorker",
         "collect_episodes",
