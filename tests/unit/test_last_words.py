@@ -11,6 +11,7 @@ import pytest
 
 from callbacks import CallbackSpec
 from trainer.env_runners.messages import STEPPING, EnvRunnerSpec, SlotPosition, Whereabouts
+from trainer.env_runners.module_table import ModuleTable
 from trainer.envs import make_env_factory
 from trainer.modules import ByModule, RLModuleSpec
 from trainer.runner_group.records import RunnerPlace
@@ -25,7 +26,7 @@ from trainer.testing.envs import CountdownEnv
 def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> RunnerPlace:
     spec = EnvRunnerSpec(
         env_factory=make_env_factory(CountdownEnv, {}),
-        module_specs=ByModule({"default_policy": RLModuleSpec()}),
+        table=ModuleTable(ByModule({"default_policy": RLModuleSpec()})),
         callbacks=CallbackSpec(),
         config={},
         root_seed=0,

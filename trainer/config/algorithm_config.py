@@ -27,6 +27,7 @@ from trainer.config.validation import (
 from trainer.connectors import ConnectorFactories, NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
 from trainer.env_runners.env_runner import DirectRunners
+from trainer.env_runners.module_table import ModuleTable
 from trainer.envs import make_env_factory
 from trainer.errors import ConfigError, FrozenConfigError
 from trainer.exploration import ExplorationSpec
@@ -111,7 +112,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
     """
     return EnvRunnerSpec(
         env_factory=make_env_factory(config.env, config.env_config),
-        module_specs=module_specs(config),
+        table=ModuleTable(module_specs(config), config.policy_mapping_fn),
         callbacks=config.callback_spec(),
         config=settings_for_callbacks(config),
         root_seed=root_seed,
@@ -129,7 +130,6 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         checks_env=not config.disable_env_checking,
         exploration=exploration_spec(config),
         connectors=ConnectorFactories.of(config),
-        policy_mapping=config.policy_mapping_fn,
         rewards_after_end="error" if config.rewards_after_end == "error" else "credit",
         max_empty_steps=config.max_empty_steps,
         sub_env_tolerance=(

@@ -80,6 +80,10 @@ class Seats:
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
         self.start(0, 0)
 
+    def take_sources(self, sources: ByModule[ActionSource]) -> None:
+        """Takes other sources; agents take their seats again, each where its own numbers stand."""
+        self._sources, self._streams, self._seats = sources, {}, {}
+
     def start(self, stream: int, number: int) -> None:
         """Goes to the beginning of an episode."""
         self._stream, self._number = stream, number
@@ -124,12 +128,8 @@ class JointActions:
     def __init__(
         self, modules: Mapping[ModuleId, RLModule], spec: EnvRunnerSpec, agents: EnvAgents
     ) -> None:
-        self.sources = ByModule(
-            {
-                id_: ActionSource(module, spec, where=self._place_of_row)
-                for id_, module in modules.items()
-            }
-        )
+        self._spec = spec
+        self.take_modules(modules)
         self.acting = None
         self._rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {}
         self._decoders = {
@@ -140,6 +140,15 @@ class JointActions:
             )
             for agent in agents.ids
         }
+
+    def take_modules(self, modules: Mapping[ModuleId, RLModule]) -> None:
+        """Acts with these modules from now on, none of which is normalised for yet."""
+        self.sources = ByModule(
+            {
+                id_: ActionSource(module, self._spec, where=self._place_of_row)
+                for id_, module in modules.items()
+            }
+        )
 
     def _place_of_row(self, seats: list[Any], row: int) -> str:
         seat = seats[row]
@@ -393,6 +402,17 @@ class MultiAgentPlayer(EpisodePlayer):
     def _make_slot(self, index: int, env: gymnasium.Env[Any, Any]) -> EnvSlot:
         seats = Seats(index, self._agents, self.actions.sources)
         return MultiAgentSlot(index, env, seats, self._agents, spec=self._spec)
+
+    def take_modules(self, mapping: PolicyMapping) -> None:
+        """Plays with the runner's modules of now.
+
+        Running episodes go on with the modules that they began with; new ones follow the mapping.
+        """
+        runner: Any = self._runner
+        self._mapping = mapping
+        self.actions.take_modules(runner.modules)
+        for slot in self.slots:
+            slot.noise.take_sources(self.actions.sources)
 
     @property
     def to_env(self) -> Callable[[Any], Any]:

@@ -6,6 +6,7 @@ A runner that dies is made again from the same values and gives the same answer.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -33,18 +34,20 @@ from trainer.env_runners.messages import (
     Whereabouts,
     share_out,
 )
+from trainer.env_runners.module_table import ModuleTable
 from trainer.env_runners.sub_env_repair import make_vector_env
 from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
 from trainer.envs.env_checks import check_action_space, check_finite, explain_failure
+from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
-from trainer.modules import ByModule, RLModule, RLModuleSpec, module_position
+from trainer.modules import ByModule, RLModuleSpec, module_position
 from trainer.runtime.engine import Signals
 from trainer.runtime.threads import sparing_old_objects
 from trainer.seeding import weights_rng
-from trainer.types import DEFAULT_AGENT_ID, AgentId, State
+from trainer.types import DEFAULT_AGENT_ID, ModuleId, State
 
 
 @checked_methods()
@@ -58,8 +61,11 @@ class SingleAgentEnvRunner(EnvRunner):
         module_id: the id of its module.
         module_spec: what that was made from, with the spaces of its envs filled in.
         has_played: whether it played since its positions were last taken.
+        agents: all possible agents and their spaces; None where there is a single one.
         first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
     """
+
+    agents: EnvAgents | None = None
 
     def __init__(
         self,
@@ -101,10 +107,14 @@ class SingleAgentEnvRunner(EnvRunner):
         self.has_played = False
         self._signals = signals
         self._lost: dict[int, int] = {}
+        self._made_metrics: Any = None
+        self._untold = () if sync is None else sync.new_modules
         Whereabouts(signals).doing(MAKING)
         with at_work(self):
             self._make_parts(is_recreated=is_recreated)
             self.first_tasks = self._tasks()
+            if self._untold:  # what is logged of these belongs to the next answer
+                self._made_metrics = self.metrics.drain()
             self._take_over(sync or Sync())
         note_made(self)
 
@@ -122,14 +132,11 @@ class SingleAgentEnvRunner(EnvRunner):
             )
         self.module_id = specs.only_id
         self.module_spec = self._complete_module_spec()
-        self.module = self._make_module()
+        rng = weights_rng(self.spec.root_seed, of=module_position(self.module_id))
+        self.module = self.module_spec.build(rng)
         self.modules = ByModule({self.module_id: self.module})
+        self._tell_of_module(self.module_id)
         self._player = EpisodePlayer(self, signals=self._signals)
-
-    @property
-    def agent_ids(self) -> tuple[AgentId, ...] | None:
-        """All possible agents; None where there is a single one."""
-        return None
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:
@@ -152,12 +159,6 @@ class SingleAgentEnvRunner(EnvRunner):
             inference_only=postprocessing is None or not postprocessing.needs_whole_module,
         )
 
-    def _make_module(self) -> RLModule:
-        rng = weights_rng(self.spec.root_seed, of=module_position(self.module_id))
-        module = self.module_spec.build(rng)
-        self.callbacks.fire("on_create_policy", policy_id=self.module_id, policy=module)
-        return module
-
     # ---- being brought up to date
 
     def synchronize(self, sync: Sync) -> None:
@@ -174,6 +175,8 @@ class SingleAgentEnvRunner(EnvRunner):
             self._take_over(sync)
 
     def _take_over(self, sync: Sync) -> None:
+        if sync.table is not None:
+            self._take_table(sync.table, sync.new_modules)
         if sync.weights is not None:
             self.weights_version = sync.weights.version
             self._take_weights(sync.weights)
@@ -185,6 +188,8 @@ class SingleAgentEnvRunner(EnvRunner):
         self._player.evaluation = sync.evaluation
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
+        for id_ in sync.new_modules:
+            self._tell_of_module(id_)
         if sync.positions is not None:
             for slot, position in zip(self._player.slots, sync.positions, strict=True):
                 if not self._player.put_back(slot, position):
@@ -194,6 +199,13 @@ class SingleAgentEnvRunner(EnvRunner):
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:
                     slot.set_task(change.task)
+
+    def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
+        """Nothing: a single agent has one module, and keeps it."""
+
+    def _tell_of_module(self, module_id: ModuleId) -> None:
+        policy = self.modules[module_id]
+        self.callbacks.fire("on_create_policy", policy_id=module_id, policy=policy)
 
     def _take_weights(self, weights: Weights) -> None:
         own = weights.modules[self.module_id]
@@ -221,6 +233,11 @@ class SingleAgentEnvRunner(EnvRunner):
             slot.tasks is not None and slot.tasks.in_force is not seen
             for slot, seen in zip(self._player.slots, before, strict=True)
         )
+
+    def take_made_metrics(self) -> Any:
+        """What was logged while the runner was made."""
+        made, self._made_metrics = self._made_metrics, None
+        return self.metrics.drain() if made is None else made
 
     def take_lost(self) -> dict[int, int]:
         """Sub-envs (index → steps) whose episode could not be put back, since last asked."""
@@ -299,6 +316,7 @@ class SingleAgentEnvRunner(EnvRunner):
             num_env_steps=player.num_env_steps,
             **self._steps_by_id(),
             weights_version=self.weights_version,
+            table_version=self.spec.table.version,
             num_episodes_lost=len(lost) + restarts.num_episodes_lost,
             num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
             restarts=restarts,

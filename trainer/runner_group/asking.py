@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.messages import Weights
+from trainer.env_runners.module_table import ModuleTable
 from trainer.env_runners.worker_service import ApplyReply
+from trainer.envs.multi_agent_env import EnvAgents
 from trainer.errors import AlgorithmStoppedError
 from trainer.modules import ByModule, RLModule, RLModuleSpec, TorchRLModule
 from trainer.runner_group.crash_files import CrashFiles
@@ -29,7 +32,6 @@ from trainer.runner_group.rounds import (
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
-from trainer.types import AgentId
 
 _CLOSING_S: Final = 2.0
 _PRELOADED = (
@@ -56,7 +58,7 @@ class Asking:
     Attributes:
         weights: what runners act with from the next request on; None before there are any.
         module_specs: what the runners' modules are made from; complete once they were made.
-        agents: all possible agents of the envs; None for envs of one agent.
+        agents: all possible agents of the envs, and their spaces; None for envs of one agent.
         crash_files: where requests that failed are kept.
         stall_limit_s: how long a runner may go without an env step; None is for ever.
         limited_by: the setting that says so.
@@ -88,7 +90,7 @@ class Asking:
         """
         self.weights: Weights | None = None
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
-        self.agents: tuple[AgentId, ...] | None = None
+        self.agents: EnvAgents | None = None
         self.crash_files = crash_files
         self.stall_limit_s = stall_limit_s
         is_evaluation = records.spec.in_evaluation
@@ -150,6 +152,13 @@ class Asking:
         self.num_restarts += result.num_restarts
         self._records.add_losses(result.num_episodes_lost, result.num_env_steps_lost)
         self._recreated += result.recreated
+
+    def take_table(self, table: ModuleTable) -> None:
+        """Notes which modules runners have from the next request on; their spaces are known."""
+        (inference_only,) = {spec.inference_only for spec in self.module_specs.values()}
+        self.module_specs = table.specs.map(
+            lambda spec: replace(spec, inference_only=inference_only)
+        )
 
     def tell_recreated(self) -> None:
         """Tells which runners were replaced since this was last called."""

@@ -31,7 +31,9 @@ from trainer.env_runners.messages import (
     Weights,
     share_out,
 )
+from trainer.env_runners.module_table import ModuleTable
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
@@ -131,6 +133,12 @@ class EnvRunnerGroup:
     @property
     def agent_ids(self) -> tuple[AgentId, ...] | None:
         """All possible agents of the envs; None for envs of one agent."""
+        agents = self._asking.agents
+        return None if agents is None else agents.ids
+
+    @property
+    def agents(self) -> EnvAgents | None:
+        """All possible agents of the envs, and their spaces; None for envs of one agent."""
         return self._asking.agents
 
     @property
@@ -318,7 +326,7 @@ class EnvRunnerGroup:
 
         The group itself is not touched.
         """
-        return replay(record, self._records.spec, self.module_specs, agents=self._asking.agents)
+        return replay(record, self._records.spec, self.module_specs, agents=self.agent_ids)
 
     # ---- the user's own code in the runners
 
@@ -548,7 +556,7 @@ class EnvRunnerGroup:
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        check_shape(state, group_state(self.module_specs, agents=self._asking.agents))
+        check_shape(state, group_state(self.module_specs, agents=self.agent_ids))
 
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request; see `SlotStates.set_state`.
@@ -574,6 +582,27 @@ class EnvRunnerGroup:
         """Gives every runner new weights, with the next thing it is asked."""
         self._calls.finish()  # calls to come would have those that these began with
         self._asking.weights = weights
+
+    @property
+    def table(self) -> ModuleTable:
+        """Which modules there are, and for whom they act; every runner gets to know with its next
+        request.
+        """
+        return self._records.spec.table
+
+    def set_table(self, table: ModuleTable) -> None:
+        """Changes the modules of all runners, with the next thing they are asked.
+
+        Running episodes that a module is missing for are given up, and counted as lost.
+
+        Args:
+            table: with the spaces of all modules.
+        """
+        self._calls.finish()  # calls to come would have those that these began with
+        for place in self._records:
+            place.take_table(table)
+            self._records.add_losses(*place.give_up_episodes_without_module())
+        self._asking.take_table(table)
 
     def has_weights(self, weights: Weights) -> bool:
         """Whether runners have the same numbers, or get them with the next thing they are asked."""

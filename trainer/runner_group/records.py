@@ -19,13 +19,14 @@ from trainer.env_runners.messages import (
     Sync,
     Weights,
 )
+from trainer.env_runners.module_table import ModuleTable
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce, same_task
 from trainer.errors import RunnerLostError
 from trainer.modules import ByModule
 from trainer.runtime.messages import describe_failure, warn_of_close
-from trainer.types import State
+from trainer.types import ModuleId, State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -42,6 +43,9 @@ class RunnerPlace:
         runner: the runner itself if it lives in this process; None before it is made, and for
             remote ones.
         weights: what was last sent to the live runner; None if nothing was.
+        sent_table: the modules that were last sent to the live runner; None if none were.
+        told_modules: ids of the modules that the callbacks know of, as of `callbacks`; None before
+            the first runner was made.
         normalization: what is in force for observations and rewards; None if nothing ever was.
         sent_normalization: what was last sent to the live runner.
         evaluation: evaluation runners: the stream of randomness of what they play on their own.
@@ -72,6 +76,8 @@ class RunnerPlace:
     callbacks: State | None = None
     runner: SingleAgentEnvRunner | None = None
     weights: Weights | None = None
+    sent_table: ModuleTable | None = None
+    told_modules: frozenset[ModuleId] | None = None
     normalization: ByModule[Normalization] | None = None
     sent_normalization: ByModule[Normalization] | None = None
     evaluation: int = 0
@@ -117,12 +123,23 @@ class RunnerPlace:
         """
         if self.num_starts == 0 or self.is_busy:
             return False
-        is_current = self.weights is weights and self.sent_normalization is self.normalization
+        is_current = (
+            self.weights is weights
+            and self.sent_normalization is self.normalization
+            and self.sent_table is self.spec.table
+        )
         return self.runner is None or self.is_ahead or not is_current
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
-        sync = Sync(weights, self.positions, self.callbacks, self.normalization, self.evaluation)
+        sync = Sync(
+            weights,
+            self.positions,
+            self.callbacks,
+            self.normalization,
+            self.evaluation,
+            new_modules=self._new_modules(),
+        )
         bootstrap = RunnerBootstrap(
             self.spec,
             sync,
@@ -131,10 +148,25 @@ class RunnerPlace:
         )
         self.num_starts += 1
         self.weights = weights
+        self.sent_table = self.spec.table
         self.sent_normalization = self.normalization
         self.is_ahead = False
         self.untold_tasks = {}
         return bootstrap
+
+    def _new_modules(self) -> tuple[ModuleId, ...]:
+        told = self.told_modules
+        return () if told is None else tuple(id_ for id_ in self.spec.table.specs if id_ not in told)
+
+    def take_table(self, table: ModuleTable) -> None:
+        """Says which modules there are, and for whom they act, from the next request on."""
+        self.spec = replace(self.spec, table=table)
+        if self.told_modules is not None:
+            self.told_modules &= {*table.specs}
+
+    def forget_sent(self) -> None:
+        """Lets the next request bring everything along that belongs to modules."""
+        self.weights = self.sent_normalization = self.sent_table = None
 
     def sync(self, weights: Weights | None) -> Sync:
         """What the live runner lacks.
@@ -142,6 +174,9 @@ class RunnerPlace:
         After this it is up to date, and ahead of the committed position once it plays.
         """
         # By identity: weights can be replaced by others of the same version (set_weights, restore).
+        table = self.spec.table if self.sent_table is not self.spec.table else None
+        if table is not None:
+            self.forget_sent()
         sync = Sync(
             weights if weights is not self.weights else None,
             self.positions if self.is_ahead else None,
@@ -149,8 +184,11 @@ class RunnerPlace:
             self.normalization if self.normalization is not self.sent_normalization else None,
             self.evaluation,
             self._tasks_to_tell(),
+            table,
+            self._new_modules(),
         )
         self.weights = weights
+        self.sent_table = self.spec.table
         self.sent_normalization = self.normalization
         self.is_ahead = True
         return sync
@@ -230,6 +268,8 @@ class RunnerPlace:
         What it tells counts only from the first one in a place: later ones repeat it.
         """
         self.had_runner = True
+        if self.told_modules is None:
+            self.told_modules = frozenset(report.module_specs)
         self.silent_wrappers = report.silent_wrappers
         self._tell_no_env_state(logging.INFO, report.why_no_env_state)
         if self.callbacks is None:
@@ -254,6 +294,8 @@ class RunnerPlace:
         for index, task in untold.items():  # set while the runner was at work
             self.set_task(index, task)
         self.callbacks = callbacks
+        if self.sent_table is not None:
+            self.told_modules = frozenset(self.sent_table.specs)
         self.is_ahead = False
 
     def commit_reply(self, reply: SampleReply) -> None:
@@ -264,6 +306,12 @@ class RunnerPlace:
                 f"{self.name} acted with weights of version {reply.weights_version}, but was sent "
                 f"version {sent}. Its answer was not taken. Leave `weights_version` of runners "
                 "alone; if nobody changed it, this is a mistake of ours."
+            )
+        table = self.sent_table
+        if table is not None and reply.table_version != table.version:
+            raise RuntimeError(
+                f"{self.name} acted with modules of version {reply.table_version}, but was sent "
+                f"version {table.version}. Its answer was not taken. This is a mistake of ours."
             )
         for text in reply.restarts.texts:
             _LOGGER.warning("%s: %s", self.name.capitalize(), text)
@@ -306,6 +354,29 @@ class RunnerPlace:
         self.positions = tuple(position.restarted(skip) for position in self.positions)
         self.is_ahead = True
         return len(running), sum(position.num_steps for position in running)
+
+    def give_up_episodes_without_module(self) -> tuple[int, int]:
+        """Abandons the running episodes of which an agent has a module that is no longer there.
+
+        Returns:
+            the number of episodes lost, and of their env steps.
+        """
+        there = {*self.spec.table.specs}
+        before = self.positions
+        self.positions = tuple(
+            position if there >= _modules_of(position) else position.restarted()
+            for position in before
+        )
+        pairs = zip(before, self.positions, strict=True)
+        lost = [position for position, after in pairs if after is not position]
+        self.is_ahead = self.is_ahead or bool(lost)
+        return len(lost), sum(position.num_steps for position in lost)
+
+
+def _modules_of(position: SlotPosition) -> set[ModuleId]:
+    """The modules that act in the running episode of several agents; none if there is none."""
+    episode = position.episode or {}
+    return {module_id for _, module_id in episode.get("modules", ())}
 
 
 class RunnerRecords:

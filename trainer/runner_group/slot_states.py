@@ -14,6 +14,7 @@ from callbacks.chain import CHAIN_STATE
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
+    TEXT,
     ShapeCheck,
     anything,
     count,
@@ -85,7 +86,7 @@ def group_state(
             "callbacks": CALLBACK_STATES,
             "is_continued": FLAG,
         },
-        optional={"lost": list_of(count, length=2)},
+        optional={"lost": list_of(count, length=2), "told_modules": list_of(TEXT)},
     )
 
 
@@ -306,7 +307,21 @@ class SlotStates:
             "callbacks": self.get_callback_states(),
             "is_continued": any(place.is_continued for place in records),
             **({"lost": lost} if any(lost) else {}),
+            **self.told_modules(),
         }
+
+    def told_modules(self) -> State:
+        """The modules that callbacks were told of, where they have changed in the run."""
+        told = [place.told_modules for place in self._records if place.told_modules is not None]
+        if not self._records.spec.table.version or not told:
+            return {}
+        return {"told_modules": sorted(frozenset.intersection(*told))}
+
+    def set_told_modules(self, state: State) -> None:
+        """Takes back what `told_modules` gave; without it, callbacks know of all modules."""
+        there = frozenset(self._records.spec.table.specs)
+        for place in self._records:
+            place.told_modules = there & frozenset(state.get("told_modules", there))
 
     def ways_back(self) -> list[str | None]:
         """How each slot's running episode would be put back; None where none runs."""
@@ -336,6 +351,7 @@ class SlotStates:
         """
         records = self._records
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
+        self.set_told_modules(state)
         self._warn_of_dropped_callbacks(state["callbacks"])
         records.num_episodes_lost, records.num_env_steps_lost = state.get("lost", (0, 0))
         self._give_up_without_slot(positions[records.num_slots :])
