@@ -11,9 +11,8 @@ import pytest
 
 from callbacks import CallbackSpec
 from trainer.env_runners.messages import STEPPING, EnvRunnerSpec, SlotPosition, Whereabouts
-from trainer.env_runners.module_table import ModuleTable
 from trainer.envs import make_env_factory
-from trainer.modules import ByModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runner_group.records import RunnerPlace
 from trainer.runner_group.rounds import last_words
 from trainer.runtime.local_engine import num_oom_kills

@@ -27,7 +27,6 @@ from trainer.config.validation import (
 from trainer.connectors import ConnectorFactories, NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
 from trainer.env_runners.env_runner import DirectRunners
-from trainer.env_runners.module_table import ModuleTable
 from trainer.envs import make_env_factory
 from trainer.errors import ConfigError, FrozenConfigError
 from trainer.exploration import ExplorationSpec
@@ -35,6 +34,7 @@ from trainer.modules import (
     ActorCriticModule,
     ByModule,
     DefaultModelConfig,
+    ModuleTable,
     MultiRLModuleSpec,
     PolicySpec,
     RLModule,

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from callbacks import EVENTS, CallbackChain, CallbackSpec
 from checkpoints import decode, encode
 from trainer.connectors import ConnectorFactories, Normalization, SampleBatch
-from trainer.env_runners.module_table import ModuleTable
 from trainer.envs import EnvFactory, VectorEnv
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce, followed_by
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
 from trainer.metrics import EpisodeRecord, MetricsLogger
-from trainer.modules import ByModule, RLModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role
 from trainer.types import AgentId, Array, FloatArray, ModuleId, State
@@ -622,10 +621,12 @@ class Whereabouts:
 class RunnerParts(Protocol):
     """The parts of a runner that its loop works with."""
 
-    plays_several_agents: ClassVar[bool]
     spec: EnvRunnerSpec
     env: VectorEnv
     module: RLModule
     module_id: ModuleId
     metrics: MetricsLogger
     callbacks: CallbackChain
+
+    def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
+        """Raises what is behind an error of an env, if its running episodes show it."""

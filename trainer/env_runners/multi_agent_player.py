@@ -120,17 +120,13 @@ class JointActions:
 
     Attributes:
         sources: by module.
-        exploring: None: each source has its own.
     """
-
-    exploring = None
 
     def __init__(
         self, modules: Mapping[ModuleId, RLModule], spec: EnvRunnerSpec, agents: EnvAgents
     ) -> None:
         self._spec = spec
         self.take_modules(modules)
-        self.acting = None
         self._rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {}
         self._decoders = {
             agent: ActionDecoder(
@@ -422,7 +418,21 @@ class MultiAgentPlayer(EpisodePlayer):
     def _make_trajectories(self) -> None:
         """None: chunks of several agents are not rewritten."""
 
-    def normalize_modules_with(self, normalization: ByModule[Normalization]) -> None:
+    def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
+        """Takes over what the main process' strategy of a module knows."""
+        self.actions.sources[module_id].set_state(state)
+
+    def steps_by_id(self) -> dict[str, Any]:
+        """`num_agent_steps` and `num_module_steps` since they were last reported."""
+        return {
+            "num_agent_steps": dict(self.num_agent_steps),
+            "num_module_steps": dict(self.num_module_steps),
+        }
+
+    def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
+        """Nothing: a seat is brought to where its agent stood when that acts."""
+
+    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
         """Plays with observations as these make them."""
         for id_, source in self.actions.sources.items():
             source.acting.normalize_with(normalization[id_])

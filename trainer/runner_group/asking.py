@@ -14,11 +14,10 @@ from typing import Final, Protocol
 
 from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.messages import Weights
-from trainer.env_runners.module_table import ModuleTable
 from trainer.env_runners.worker_service import ApplyReply
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.errors import AlgorithmStoppedError
-from trainer.modules import ByModule, RLModule, RLModuleSpec, TorchRLModule
+from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec, TorchRLModule
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerRecords
 from trainer.runner_group.rounds import (

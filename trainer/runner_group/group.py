@@ -31,13 +31,12 @@ from trainer.env_runners.messages import (
     Weights,
     share_out,
 )
-from trainer.env_runners.module_table import ModuleTable
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
-from trainer.modules import ByModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runner_group.asking import Asking
 from trainer.runner_group.crash_files import CrashFiles, replay
 from trainer.runner_group.plays import GroupSample, TicketPlay
@@ -585,9 +584,7 @@ class EnvRunnerGroup:
 
     @property
     def table(self) -> ModuleTable:
-        """Which modules there are, and for whom they act; every runner gets to know with its next
-        request.
-        """
+        """Which modules there are, and for whom they act, from the next request on."""
         return self._records.spec.table
 
     def set_table(self, table: ModuleTable) -> None:
@@ -771,7 +768,7 @@ class EnvRunnerGroup:
     # ---- what there is, and what of it is well
 
     @property
-    def local_env_runner(self) -> SingleAgentEnvRunner | None:
+    def local_env_runner(self) -> PlayingEnvRunner | None:
         """The runner of the main process; None if the runners are remote, or were stopped.
 
         It holds the newest weights and positions: what it would get with the next request, such as

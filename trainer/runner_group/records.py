@@ -19,12 +19,11 @@ from trainer.env_runners.messages import (
     Sync,
     Weights,
 )
-from trainer.env_runners.module_table import ModuleTable
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce, same_task
 from trainer.errors import RunnerLostError
-from trainer.modules import ByModule
+from trainer.modules import ByModule, ModuleTable
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.types import ModuleId, State
 
@@ -74,7 +73,7 @@ class RunnerPlace:
     spec: EnvRunnerSpec
     positions: tuple[SlotPosition, ...] = ()
     callbacks: State | None = None
-    runner: SingleAgentEnvRunner | None = None
+    runner: PlayingEnvRunner | None = None
     weights: Weights | None = None
     sent_table: ModuleTable | None = None
     told_modules: frozenset[ModuleId] | None = None
@@ -156,7 +155,9 @@ class RunnerPlace:
 
     def _new_modules(self) -> tuple[ModuleId, ...]:
         told = self.told_modules
-        return () if told is None else tuple(id_ for id_ in self.spec.table.specs if id_ not in told)
+        return (
+            () if told is None else tuple(id_ for id_ in self.spec.table.specs if id_ not in told)
+        )
 
     def take_table(self, table: ModuleTable) -> None:
         """Says which modules there are, and for whom they act, from the next request on."""
