@@ -79,5 +79,6 @@ def _completed_spec(
                 f"Module {module_id!r} has {kind}={given}, and agent {serves[0]!r}, which it "
                 f"serves, {first}. Leave the space out, or correct one of them."
             )
-        completed = replace(completed, **{kind: first if given is None else given})
+        if given is None:  # else it stays the same object
+            completed = replace(completed, **{kind: first})
     return completed

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import gymnasium
@@ -32,7 +33,7 @@ from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTIONS
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
-from trainer.modules import ByModule, RLModule
+from trainer.modules import ByModule, ModuleTable, RLModule
 from trainer.seeding import NoiseStream, agent_position
 from trainer.types import AgentId, ModuleId, State
 
@@ -126,7 +127,7 @@ class JointActions:
         self, modules: Mapping[ModuleId, RLModule], spec: EnvRunnerSpec, agents: EnvAgents
     ) -> None:
         self._spec = spec
-        self.take_modules(modules)
+        self._take_modules(modules)
         self._rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {}
         self._decoders = {
             agent: ActionDecoder(
@@ -137,14 +138,27 @@ class JointActions:
             for agent in agents.ids
         }
 
-    def take_modules(self, modules: Mapping[ModuleId, RLModule]) -> None:
+    def take_table(self, table: ModuleTable, modules: Mapping[ModuleId, RLModule]) -> None:
+        """Acts with the modules of another table, none of which is normalised for yet."""
+        self._spec = replace(self._spec, table=table)
+        self._take_modules(modules)
+
+    def _take_modules(self, modules: Mapping[ModuleId, RLModule]) -> None:
         """Acts with these modules from now on, none of which is normalised for yet."""
         self.sources = ByModule(
             {
-                id_: ActionSource(module, self._spec, where=self._place_of_row)
+                id_: ActionSource(module, self._spec_of(id_), where=self._place_of_row)
                 for id_, module in modules.items()
             }
         )
+        acting = self._spec.table.acting
+        self._greedy = frozenset(id_ for id_ in modules if id_ in acting and acting[id_].is_greedy)
+
+    def _spec_of(self, module_id: ModuleId) -> EnvRunnerSpec:
+        own = self._spec.table.acting.get(module_id)
+        if own is None or own.exploration is None:
+            return self._spec
+        return replace(self._spec, exploration=own.exploration)
 
     def _place_of_row(self, seats: list[Any], row: int) -> str:
         seat = seats[row]
@@ -176,7 +190,8 @@ class JointActions:
         outputs: list[dict[AgentId, Any]] = [{} for _ in active]
         for id_, of_module in rows.items():
             if of_module:
-                self._act(id_, of_module, actions, outputs, explore=explore, timestep=timestep)
+                explores = explore and id_ not in self._greedy
+                self._act(id_, of_module, actions, outputs, explore=explores, timestep=timestep)
         if len(rows) > 1:
             actions = [
                 _in_order(slot, chosen) for slot, chosen in zip(active, actions, strict=True)
@@ -406,7 +421,7 @@ class MultiAgentPlayer(EpisodePlayer):
         """
         runner: Any = self._runner
         self._mapping = mapping
-        self.actions.take_modules(runner.modules)
+        self.actions.take_table(runner.spec.table, runner.modules)
         for slot in self.slots:
             slot.noise.take_sources(self.actions.sources)
 

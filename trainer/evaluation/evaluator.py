@@ -29,6 +29,7 @@ from checkpoints import StateError, encode, state_array
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
+    TEXT,
     ShapeCheck,
     anything,
     count,
@@ -46,7 +47,7 @@ from trainer.errors import ConfigError, EvaluationError
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
-from trainer.modules import ByModule
+from trainer.modules import ByModule, ModuleTable
 from trainer.runner_group import EnvRunnerGroup, TicketPlay
 from trainer.runner_group.slot_states import CALLBACK_STATES
 from trainer.types import ModuleId, State
@@ -66,11 +67,13 @@ class Subject:
         weights: what to act with.
         normalization: what is done to observations on their way to the networks, by module.
         iteration: training iterations behind them.
+        table: the modules and whom they act for, if they have changed in the run.
     """
 
     weights: Weights
     normalization: ByModule[Normalization]
     iteration: int
+    table: ModuleTable | None = None
 
     def get_state(self) -> State:
         """Plain data, from which the same evaluation can begin again."""
@@ -250,6 +253,8 @@ class Evaluator:
         """
         group = self.group
         group.begin_evaluation(self._stream(subject))  # first: it waits for the one under way
+        if subject.table is not None and subject.table is not group.table:
+            group.set_table(subject.table)
         group.set_weights(subject.weights)
         group.set_normalization(subject.normalization)
         if waits:
@@ -448,6 +453,7 @@ class Evaluator:
             "num_left_out": self.num_left_out,
             "metrics": self._metrics.get_state(),
             "callbacks": self.group.get_callback_states(),
+            **self.group.told_modules(),
             "slots": self.group.get_task_positions(),
         }
 
@@ -463,6 +469,7 @@ class Evaluator:
                 "slots": state.get("slots", []),
                 "callbacks": state["callbacks"],
                 "is_continued": self.num_evaluations > 0,
+                **{name: state[name] for name in ("told_modules",) if name in state},
             }
         )
 
@@ -500,6 +507,7 @@ _EVALUATOR: Final = fields(
         "num_left_out": count,
         "metrics": LOGGER_STATE,
         "slots": list_of(_TASKS_OF_A_SLOT),
+        "told_modules": list_of(TEXT),
     },
 )
 

@@ -4,7 +4,7 @@ from trainer.episodes.episode_columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule, RLModuleSpec
 from trainer.modules.by_module import ByModule, component_of, module_position
 from trainer.modules.model_config import DefaultModelConfig, plain_names
-from trainer.modules.module_table import ModuleTable
+from trainer.modules.module_table import Matchups, ModuleTable, OwnActing
 from trainer.modules.multi_rl_module import (
     MultiRLModule,
     MultiRLModuleSpec,
@@ -24,9 +24,11 @@ __all__ = [
     "ActorCriticModule",
     "ByModule",
     "DefaultModelConfig",
+    "Matchups",
     "ModuleTable",
     "MultiRLModule",
     "MultiRLModuleSpec",
+    "OwnActing",
     "PolicyModule",
     "PolicySpec",
     "QModelConfig",

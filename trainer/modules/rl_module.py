@@ -173,6 +173,15 @@ def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[An
     return found[-1]  # a notebook's cell that was run again: the newest
 
 
+def module_class_named(name: str) -> type[RLModule]:
+    """The class of modules of that name (`package.module.Class`), among those that are there.
+
+    Raises:
+        CheckpointMismatchError: none of this name was imported.
+    """
+    return _class_named(RLModule, {"class": name}, "the checkpoint")
+
+
 def _check_arguments(record: Mapping[str, Any], path: object) -> None:
     """Raises if a class that the checkpoint names would be given more than every module is."""
     others = [repr(name) for name in record["kwargs"] if name not in _ARGUMENTS]

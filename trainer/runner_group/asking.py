@@ -17,7 +17,7 @@ from trainer.env_runners.messages import Weights
 from trainer.env_runners.worker_service import ApplyReply
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.errors import AlgorithmStoppedError
-from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec, TorchRLModule
+from trainer.modules import ByModule, RLModule, RLModuleSpec, TorchRLModule
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerRecords
 from trainer.runner_group.rounds import (
@@ -152,12 +152,10 @@ class Asking:
         self._records.add_losses(result.num_episodes_lost, result.num_env_steps_lost)
         self._recreated += result.recreated
 
-    def take_table(self, table: ModuleTable) -> None:
-        """Notes which modules runners have from the next request on; their spaces are known."""
+    def take_specs(self, specs: ByModule[RLModuleSpec]) -> None:
+        """Notes which modules runners have from the next request on."""
         (inference_only,) = {spec.inference_only for spec in self.module_specs.values()}
-        self.module_specs = table.specs.map(
-            lambda spec: replace(spec, inference_only=inference_only)
-        )
+        self.module_specs = specs.map(lambda spec: replace(spec, inference_only=inference_only))
 
     def tell_recreated(self) -> None:
         """Tells which runners were replaced since this was last called."""

@@ -22,6 +22,7 @@ from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import DirectRunners
+from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
@@ -577,10 +578,22 @@ class EnvRunnerGroup:
 
     # ---- what runners hold
 
+    def told_modules(self) -> State:
+        """The modules that callbacks were told of; see `SlotStates.told_modules`."""
+        return self._states.told_modules()
+
     def set_weights(self, weights: Weights) -> None:
         """Gives every runner new weights, with the next thing it is asked."""
         self._calls.finish()  # calls to come would have those that these began with
         self._asking.weights = weights
+
+    def finish_user_calls(self) -> None:
+        """Waits for calls of users' functions that nobody waits for.
+
+        Raises:
+            Exception: what such a function raised.
+        """
+        self._calls.finish()
 
     @property
     def table(self) -> ModuleTable:
@@ -593,13 +606,17 @@ class EnvRunnerGroup:
         Running episodes that a module is missing for are given up, and counted as lost.
 
         Args:
-            table: with the spaces of all modules.
+            table: the modules; spaces that are None are those of the agents.
         """
-        self._calls.finish()  # calls to come would have those that these began with
+        self.finish_user_calls()  # those to come would have the modules that these began with
+        spec, agents, specs = self._records.spec, self.agents, table.specs
+        if agents is not None:
+            mapping = policy_mapping(table, agents, root_seed=spec.root_seed, role=spec.role)
+            specs = completed_specs(table, mapping, agents, env_name=self.env_name)
         for place in self._records:
             place.take_table(table)
             self._records.add_losses(*place.give_up_episodes_without_module())
-        self._asking.take_table(table)
+        self._asking.take_specs(specs)
 
     def has_weights(self, weights: Weights) -> bool:
         """Whether runners have the same numbers, or get them with the next thing they are asked."""

@@ -321,7 +321,7 @@ class SlotStates:
         """Takes back what `told_modules` gave; without it, callbacks know of all modules."""
         there = frozenset(self._records.spec.table.specs)
         for place in self._records:
-            place.told_modules = there & frozenset(state.get("told_modules", there))
+            place.told_modules = frozenset(state.get("told_modules", there))
 
     def ways_back(self) -> list[str | None]:
         """How each slot's running episode would be put back; None where none runs."""
