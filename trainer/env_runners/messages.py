@@ -624,7 +624,6 @@ class RunnerParts(Protocol):
     spec: EnvRunnerSpec
     env: VectorEnv
     module: RLModule
-    module_id: ModuleId
     metrics: MetricsLogger
     callbacks: CallbackChain
 

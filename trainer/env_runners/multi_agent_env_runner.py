@@ -14,14 +14,14 @@ from checkpoints.arguments import checked_methods
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
+from trainer.env_runners.multi_agent_trajectories import fire_joint_sample_end
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
-from trainer.env_runners.trajectories import SAMPLE_EVENT, TRAJECTORY_EVENT
 from trainer.envs.multi_agent_checks import check_agents_finite
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.vector_env import MultiAgentVectorEnv
-from trainer.errors import ConfigError, EpisodeError
+from trainer.errors import ConfigError
 from trainer.modules import (
     ByModule,
     ModuleTable,
@@ -93,8 +93,6 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         problems = []
         if spec.connectors is not None:
             problems.append("connector pieces (change observations in a wrapper of the env)")
-        if self.callbacks.listens_to(TRAJECTORY_EVENT) and not spec.in_evaluation:
-            problems.append(f"{TRAJECTORY_EVENT} (change rewards in a wrapper of the env)")
         if problems:
             raise ConfigError(
                 f"The env {spec.env_factory.name!r} has several agents, for which this version "
@@ -108,7 +106,9 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         spec = self.spec
         mapping = policy_mapping(table, self.agents, root_seed=spec.root_seed, role=spec.role)
         completed = completed_specs(table, mapping, self.agents, env_name=spec.env_factory.name)
-        self._specs = completed.map(lambda one: replace(one, inference_only=True))
+        added = spec.postprocessing
+        inference_only = added is None or not added.needs_whole_module
+        self._specs = completed.map(lambda one: replace(one, inference_only=inference_only))
         modules = {
             id_: known[id_]
             if id_ in known
@@ -137,20 +137,5 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         check_agents_finite(episodes, name=self.spec.env_factory.name)
 
     def _fire_sample_end(self, episodes: list[Any]) -> None:
-        """Shows the sample; what several agents were paid is not rewritten there."""
-        emit = self.callbacks.emitter(SAMPLE_EVENT)
-        if emit is None:
-            return
-        before = [_rewards(episode) for episode in episodes]
-        arguments = {"env_runner": self, "metrics_logger": self.metrics, "samples": episodes}
-        emit(**arguments)
-        if before != [_rewards(episode) for episode in episodes]:
-            error = EpisodeError(
-                "on_sample_end changed rewards, or the list of episodes, of several agents; this "
-                "version does not offer that. Change rewards in a wrapper of the env."
-            )
-            raise self.callbacks.blame(SAMPLE_EVENT, arguments, error) from error
-
-
-def _rewards(episode: Any) -> Mapping[Any, list[float]]:
-    return {a: one.rewards_list().copy() for a, one in episode.agent_episodes.items()}
+        player = self._player
+        fire_joint_sample_end(self, episodes, slots=player.slots, records=player.finished.records)

@@ -28,6 +28,7 @@ class SingleAgentPlayer(EpisodePlayer):
     """Steps sub-envs of one agent each side by side; see `EpisodePlayer`."""
 
     actions: ActionSource
+    _trajectories: TrajectoryEvent | None
 
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots; see `EpisodePlayer`."""
@@ -62,7 +63,7 @@ class SingleAgentPlayer(EpisodePlayer):
 
     def normalize_with(self, normalization: ByModule[Normalization]) -> None:
         """Plays with observations as this makes them."""
-        own = normalization[self._runner.module_id]
+        own = normalization[self._spec.module_specs.only_id]
         self._acting.normalize_with(own)
         if self._trajectories is not None:
             self._trajectories.normalize_with(own)
@@ -71,7 +72,7 @@ class SingleAgentPlayer(EpisodePlayer):
         """Every env step is one of the agent and of its module."""
         return {
             "num_agent_steps": {DEFAULT_AGENT_ID: self.num_env_steps},
-            "num_module_steps": {self._runner.module_id: self.num_env_steps},
+            "num_module_steps": {self._spec.module_specs.only_id: self.num_env_steps},
         }
 
     def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
@@ -113,7 +114,7 @@ class SingleAgentPlayer(EpisodePlayer):
             to_numpy_together(episodes)
 
     def _record_of(self, episode: SingleAgentEpisode) -> EpisodeRecord:
-        return EpisodeRecord.from_episode(episode, module_id=self._runner.module_id)
+        return EpisodeRecord.from_episode(episode, module_id=self._spec.module_specs.only_id)
 
     # ---- the loop over env steps
 

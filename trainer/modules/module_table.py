@@ -166,10 +166,13 @@ def mapping_record(mapping: Any) -> State | None:
     """A mapping of agents as plain data; of a function there is only the name."""
     if mapping is None:
         return None
-    if isinstance(mapping, Mapping):
-        return {"agents": _pairs(mapping)}
     if isinstance(mapping, Matchups):
         return mapping.to_record()
+    if isinstance(mapping, Mapping):
+        made_by = mapping.get("type")
+        if not isinstance(made_by, type):
+            return {"agents": _pairs(mapping)}
+        mapping = made_by
     return {"code": str(getattr(mapping, "__qualname__", type(mapping).__qualname__))}
 
 
