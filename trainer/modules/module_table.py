@@ -31,7 +31,12 @@ from trainer.exploration import ExplorationSpec
 from trainer.modules.actor_critic import ActorCriticModule, RLModuleSpec
 from trainer.modules.by_module import ByModule
 from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.rl_module import module_class_named, space_from_record, space_record
+from trainer.modules.rl_module import (
+    module_class_named,
+    plain_setting,
+    space_from_record,
+    space_record,
+)
 from trainer.seeding import Role, position_rng
 from trainer.types import AgentId, ModuleId, State
 
@@ -198,7 +203,7 @@ def spec_record(spec: RLModuleSpec) -> State | None:
             "class": f"{module_class.__module__}.{module_class.__qualname__}",
             "observation_space": space_record(spec.observation_space),  # type: ignore[arg-type]
             "action_space": space_record(spec.action_space),  # type: ignore[arg-type]
-            "model_config": dict(config or {}),
+            "model_config": plain_setting(config or {}),
             "action_mask_key": spec.action_mask_key,
         }
         encode(record)
