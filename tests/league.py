@@ -52,7 +52,8 @@ class League(RLlibCallback):
     def on_train_result(self, *, algorithm: Algorithm, result: Any, **_: Any) -> None:
         shown = result["env_runners"]
         for opponent, won in shown.get("won", {}).items():
-            self.won.setdefault(opponent, []).append(won / shown["met"][opponent])
+            if shown["met"][opponent]:
+                self.won.setdefault(opponent, []).append(won / shown["met"][opponent])
         if algorithm.training_iteration % 2:
             return
         self.num_added += 1
