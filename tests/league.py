@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks import PeriodicCheckpoint, RLlibCallback
-from checkpoints import CheckpointNotFoundError, encode, latest_checkpoint
+from checkpoints import encode, latest_checkpoint
 from tests.multi_agent_gaps import Gaps
 from trainer import Algorithm, DQNConfig, PPOConfig
 from trainer.config import AlgorithmConfig
@@ -145,10 +145,9 @@ def go_on(num_env_runners: int, iterations: int, folder: Path) -> None:
     made = config(num_env_runners, num_envs)
     made.callbacks([League, lambda: PeriodicCheckpoint(folder, every=1, keep_last=2)])
     with made.build_algo() as algo:
-        try:
-            algo.restore_from_path(latest_checkpoint(folder))
-        except CheckpointNotFoundError:
-            pass
+        newest = latest_checkpoint(folder)
+        if newest is not None:
+            algo.restore_from_path(newest)
         results = []
         while algo.training_iteration < iterations:
             results.append(algo.train())

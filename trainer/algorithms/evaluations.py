@@ -172,9 +172,8 @@ class Evaluations:
 
     def _prepare_evaluation(self) -> tuple[Evaluator, Subject]:
         """Brings the runners up to the newest weights and tells the callbacks."""
-        evaluator = self.get_evaluator()
-        evaluator.start(self._algorithm.env_runner_group)
-        subject = self._algorithm.newest_subject()
+        evaluator, subject = self.get_evaluator(), self._algorithm.newest_subject()
+        evaluator.start(self._algorithm.env_runner_group, subject)
         is_looked_at = self._algorithm.callbacks.listens_to("on_evaluate_start")
         has_function = self._config.custom_evaluation_function is not None
         evaluator.prepare(subject, waits=is_looked_at or has_function)
@@ -188,7 +187,7 @@ class Evaluations:
         if interrupted is not None and (self._config.enable_async_evaluation or not is_due):
             # No event: it was told before the checkpoint, and what it changed is in there.
             evaluator = self.get_evaluator()
-            evaluator.start(self._algorithm.env_runner_group)
+            evaluator.start(self._algorithm.env_runner_group, interrupted)
             evaluator.prepare(interrupted, waits=False)
             self.running = evaluator.begin(interrupted, is_beside_training=True)
         if is_due:
@@ -326,8 +325,8 @@ class Evaluations:
             self.evaluator.group.abandon_play()
         last = state["last"]
         if "running" in state:
-            ids = self._algorithm.env_runner_group.module_specs.ids
-            self._interrupted = Subject.from_state(state["running"], ids)
+            now = self._algorithm.newest_subject()
+            self._interrupted = Subject.from_state(state["running"], now)
         else:  # of a release that did not keep its weights: they may be the newest ones
             is_newest = state.get("running_of") == self._iteration
             self._interrupted = self._algorithm.newest_subject() if is_newest else None

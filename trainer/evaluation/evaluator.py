@@ -48,9 +48,10 @@ from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
 from trainer.modules import ByModule, ModuleTable
+from trainer.modules.module_table import TABLE_RECORD, table_from_record, table_record
 from trainer.runner_group import EnvRunnerGroup, TicketPlay
 from trainer.runner_group.slot_states import CALLBACK_STATES
-from trainer.types import ModuleId, State
+from trainer.types import State
 
 # ---- evaluator
 
@@ -81,15 +82,26 @@ class Subject:
             "iteration": self.iteration,
             "weights": self.weights.to_state(state_array),
             "normalization": self.normalization.map(_normalization_state).to_state(),
+            **({} if self.table is None else {"table": table_record(self.table)}),
         }
 
     @classmethod
-    def from_state(cls, state: State, ids: Collection[ModuleId]) -> Subject:
-        """The subject of these modules that `get_state` was called on."""
+    def from_state(cls, state: State, now: Subject) -> Subject:
+        """The subject that `get_state` was called on.
+
+        Args:
+            state: the plain data.
+            now: what an evaluation that begins now would be of.
+        """
+        table, ids = None, now.weights.modules.ids
+        if "table" in state and now.table is not None:
+            table = table_from_record(state["table"], now=now.table)
+            ids = table.specs.ids
         return cls(
             Weights.from_state(state["weights"], ids),
             ByModule.from_state(state["normalization"], ids).map(_normalization_from),
             state["iteration"],
+            table,
         )
 
 
@@ -231,14 +243,19 @@ class Evaluator:
         self._is_started = False
         self._num_told_missing = 0
 
-    def start(self, training_group: EnvRunnerGroup) -> None:
+    def start(self, training_group: EnvRunnerGroup, subject: Subject) -> None:
         """Makes the runners, if they are not there yet.
+
+        Args:
+            training_group: the runners that the subject is trained with.
+            subject: what is evaluated next.
 
         Raises:
             ConfigError: what is trained by the other group cannot act in this one's env.
         """
         if self._is_started:
             return
+        self._take_table(subject)
         self.group.start()
         check_same_spaces(training_group, self.group)
         self._is_started = True
@@ -253,13 +270,16 @@ class Evaluator:
         """
         group = self.group
         group.begin_evaluation(self._stream(subject))  # first: it waits for the one under way
-        if subject.table is not None and subject.table is not group.table:
-            group.set_table(subject.table)
+        self._take_table(subject)
         group.set_weights(subject.weights)
         group.set_normalization(subject.normalization)
         if waits:
             group.start()
             group.bring_up_to_date()
+
+    def _take_table(self, subject: Subject) -> None:
+        if subject.table is not None and subject.table is not self.group.table:
+            self.group.set_table(subject.table)
 
     # ---- playing
 
@@ -540,12 +560,19 @@ def evaluation_state(subject: Subject) -> ShapeCheck:
     in_force = subject.normalization.map(_normalization_like)
     normalization = ByModule.state_shape(in_force.__getitem__, ids)
     under_way = {"iteration": count, "weights": weights, "normalization": normalization}
+    # Of modules that there may not be any more; what does not fit is refused when it is made.
+    of_others = {
+        "iteration": count,
+        "weights": of_type(dict),
+        "normalization": of_type(dict),
+        "table": TABLE_RECORD,
+    }
     return fields(
         {"evaluator": _EVALUATOR, "last": _LAST},
         optional={
             "reported_at": one_of(count, NOTHING),
             "running_of": one_of(count, NOTHING),
-            "running": fields(under_way),
+            "running": one_of(fields(under_way), fields(of_others)),
         },
     )
 

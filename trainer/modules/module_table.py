@@ -154,8 +154,8 @@ MAPPING_RECORD: Final[ShapeCheck] = one_of(
 SPEC_RECORD: Final[ShapeCheck] = fields(
     {
         "class": TEXT,
-        "observation_space": of_type(dict),
-        "action_space": of_type(dict),
+        "observation_space": one_of(of_type(dict), NOTHING),
+        "action_space": one_of(of_type(dict), NOTHING),
         "model_config": dict_of(anything),
         "action_mask_key": one_of(TEXT, NOTHING),
     }
@@ -201,8 +201,8 @@ def spec_record(spec: RLModuleSpec) -> State | None:
     try:
         record: State = {
             "class": f"{module_class.__module__}.{module_class.__qualname__}",
-            "observation_space": space_record(spec.observation_space),  # type: ignore[arg-type]
-            "action_space": space_record(spec.action_space),  # type: ignore[arg-type]
+            "observation_space": _record_of_space(spec.observation_space),
+            "action_space": _record_of_space(spec.action_space),
             "model_config": plain_setting(config or {}),
             "action_mask_key": spec.action_mask_key,
         }
@@ -210,6 +210,14 @@ def spec_record(spec: RLModuleSpec) -> State | None:
     except (UnsupportedSpaceError, StateError):
         return None
     return record
+
+
+def _record_of_space(space: Any) -> State | None:
+    return None if space is None else space_record(space)
+
+
+def _space_of_record(record: State | None) -> Any:
+    return None if record is None else space_from_record(record)
 
 
 def spec_from_record(record: State) -> RLModuleSpec:
@@ -221,8 +229,45 @@ def spec_from_record(record: State) -> RLModuleSpec:
     """
     return RLModuleSpec(
         module_class=module_class_named(record["class"]),
-        observation_space=space_from_record(record["observation_space"]),
-        action_space=space_from_record(record["action_space"]),
+        observation_space=_space_of_record(record["observation_space"]),
+        action_space=_space_of_record(record["action_space"]),
         model_config=record["model_config"],
         action_mask_key=record["action_mask_key"],
     )
+
+
+TABLE_RECORD: Final[ShapeCheck] = fields(
+    {
+        "specs": dict_of(one_of(SPEC_RECORD, NOTHING)),
+        "mapping": MAPPING_RECORD,
+        "version": count,
+    }
+)
+"""What `table_record` gives."""
+
+
+def table_record(table: ModuleTable) -> State:
+    """A table as plain data, but for how modules act in ways of their own."""
+    return {
+        "specs": {id_: spec_record(spec) for id_, spec in table.specs.items()},
+        "mapping": mapping_record(table.mapping),
+        "version": table.version,
+    }
+
+
+def table_from_record(record: State, *, now: ModuleTable) -> ModuleTable:
+    """The table that `table_record` described.
+
+    Args:
+        record: the plain data.
+        now: a table of the same run, which knows what is no plain data.
+
+    Raises:
+        CheckpointMismatchError: no module class of a name was imported.
+    """
+    specs = {
+        id_: now.specs[id_] if spec is None and id_ in now.specs else spec_from_record(spec or {})
+        for id_, spec in record["specs"].items()
+    }
+    mapping = mapping_from_record(record["mapping"], code=now.mapping)
+    return ModuleTable(ByModule(specs), mapping, now.acting, record["version"])

@@ -22,6 +22,7 @@ from trainer.env_runners.messages import (
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce, same_task
+from trainer.episodes.multi_agent_state import modules_in_state
 from trainer.errors import RunnerLostError
 from trainer.modules import ByModule, ModuleTable
 from trainer.runtime.messages import describe_failure, warn_of_close
@@ -376,8 +377,8 @@ class RunnerPlace:
 
 def _modules_of(position: SlotPosition) -> set[ModuleId]:
     """The modules that act in the running episode of several agents; none if there is none."""
-    episode = position.episode or {}
-    return {module_id for _, module_id in episode.get("modules", ())}
+    episode = position.episode
+    return set() if episode is None or "modules" not in episode else modules_in_state(episode)
 
 
 class RunnerRecords:
