@@ -148,10 +148,9 @@ def go_on(num_env_runners: int, iterations: int, folder: Path) -> None:
         newest = latest_checkpoint(folder)
         if newest is not None:
             algo.restore_from_path(newest)
-        results = []
         while algo.training_iteration < iterations:
-            results.append(algo.train())
-        found = outcome(algo, results)
+            algo.train()
+        found = outcome(algo, [])
     found.pop("callbacks")  # of the saving callback, which knows when it saved
     unfinished = folder / "outcome.unfinished"
     unfinished.write_text(json.dumps(found))

@@ -42,6 +42,7 @@ from trainer.modules import (
     RLModule,
     RLModuleSpec,
 )
+from trainer.modules.by_module import why_no_module_id
 from trainer.modules.module_table import (
     MAPPING_RECORD,
     SPEC_RECORD,
@@ -50,7 +51,7 @@ from trainer.modules.module_table import (
     spec_from_record,
     spec_record,
 )
-from trainer.modules.multi_rl_module import spec_of, why_no_module_id
+from trainer.modules.multi_rl_module import spec_of
 from trainer.runner_group import EnvRunnerGroup
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
 from checkpoints.component_paths import nearest as nearest_id
-from trainer.config.config_values import section_methods
-from trainer.config.names import SettingDescription, describe, not_offered_problems, translate
-from trainer.config.run_sections import Sections
-from trainer.config.settings import Problem, assignment, raise_problems
+from trainer.config.config_values import SettingDescription, describe, section_methods
+from trainer.config.sections import Sections
+from trainer.config.settings import (
+    Problem,
+    assignment,
+    not_offered_problems,
+    raise_problems,
+    translate,
+)
 from trainer.config.validation import (
     COMMON_RULES,
     Rule,
@@ -67,6 +72,12 @@ def module_specs(config: AlgorithmConfig) -> ByModule[RLModuleSpec]:
     return ByModule(
         {id_: module_spec(config.get_config_for_module(id_), id_, says[id_]) for id_ in says}
     )
+
+
+def given_module_specs(config: AlgorithmConfig) -> dict[ModuleId, RLModuleSpec]:
+    """What was said of the network of each module; what was not said is None."""
+    says = config.policies_by_id()
+    return {id_: policy_spec(says[id_], config.rl_module_spec, id_) for id_ in says}
 
 
 def module_table(config: AlgorithmConfig) -> ModuleTable:
