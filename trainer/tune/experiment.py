@@ -15,13 +15,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
-from trainer.runtime.orderly_end import OrderlyEnd
+from trainer.runtime.orderly_end import CutShort, OrderlyEnd
 from trainer.tune.callbacks import CallbackCaller, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.controller import Controller, ExperimentPlan
@@ -64,7 +65,7 @@ _LOGGER = logging.getLogger(__name__)
 EXPERIMENT_FILE: Final = "experiment.json"
 _LOOK_EVERY_S: Final = 0.2
 _SYNC_EVERY_S: Final = 1.0
-_FINISHING_S: Final = 1.5
+_FINISHING_S: Final = 1.0
 _TELL_AWAITED_AFTER_S: Final = 30.0
 _ANY_RUN_AHEAD: Final = 64
 
@@ -230,8 +231,11 @@ class Experiment:
         reason = ""
         with OrderlyEnd(on_asked=self._tell_asked) as end:
             try:
-                self._make_states_again(self._lanes)
-                reason = self._drive(self._lanes, end)
+                with end.limited(_FINISHING_S) if self._processes.in_process else nullcontext():
+                    self._make_states_again(self._lanes, end)
+                    reason = self._drive(self._lanes, end)
+            except CutShort:
+                raise self._ended_in_order() from None
             finally:
                 self._finish()
         if self._first_error is not None and self._loop.raises_first_error:
@@ -552,7 +556,7 @@ class Experiment:
 
     # ---- after a restore
 
-    def _make_states_again(self, lanes: Lanes) -> None:
+    def _make_states_again(self, lanes: Lanes, end: OrderlyEnd) -> None:
         """Commits what decisions asked for and a kill prevented, of trials that hold no lane."""
         for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.trial):
             if self._adopt(ref):
@@ -568,14 +572,16 @@ class Experiment:
                     ref.row_number,
                 )
                 continue
-            self._make_state_again(ref, lanes)
+            self._make_state_again(ref, lanes, end)
 
-    def _make_state_again(self, ref: CheckpointRef, lanes: Lanes) -> None:
+    def _make_state_again(self, ref: CheckpointRef, lanes: Lanes, end: OrderlyEnd) -> None:
         """Before anything else runs, so that the first lane is free."""
         lane = lanes[0]
         order = self._save_order(ref.trial, ref.row_number)
         lane.begin(self.controller.start_for(ref), saves=[order], then_end=True)
         while True:
+            if end.was_asked:
+                self._end_in_order(lanes)
             lane.pump()
             if lane.is_free:
                 return
@@ -617,7 +623,10 @@ class Experiment:
             lanes.wait(min(_LOOK_EVERY_S, max(0.0, until - time.monotonic())))
             for happening in lanes.happenings():
                 self._take(happening, lanes)
-        raise KeyboardInterrupt(
+        raise self._ended_in_order()
+
+    def _ended_in_order(self) -> KeyboardInterrupt:
+        return KeyboardInterrupt(
             f"The experiment was ended in order. Go on with tune.Tuner.restore({str(self.folder)!r}"
             ", trainable).fit()"
         )
