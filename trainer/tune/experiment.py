@@ -130,6 +130,7 @@ class Experiment:
         self._errors: dict[int, BaseException | None] = {}
         self._first_error: BaseException | None = None
         self._is_writing = True
+        self._is_restored = False
         self._read_rows: dict[int, list[dict[str, Any]]] = {}
         self.rows_differ = False
 
@@ -151,6 +152,7 @@ class Experiment:
             elapsed_s: seconds that it ran before.
         """
         self._journal = journal
+        self._is_restored = True
         self._elapsed_before_s = elapsed_s
         step = self._replayed(entries)
         self.records.read(entries, may_change=True)
@@ -231,6 +233,7 @@ class Experiment:
         reason = ""
         with OrderlyEnd(on_asked=self._tell_asked) as end:
             try:
+                self._set_up_callbacks()
                 with end.limited(_FINISHING_S) if self._processes.in_process else nullcontext():
                     self._make_states_again(self._lanes, end)
                     reason = self._drive(self._lanes, end)
@@ -241,6 +244,17 @@ class Experiment:
         if self._first_error is not None and self._loop.raises_first_error:
             raise self._first_error
         return reason
+
+    def _set_up_callbacks(self) -> None:
+        num_samples = self.controller.num_samples
+        self._callbacks.call(
+            "setup",
+            stop=self._plan.stop,
+            num_samples=num_samples,
+            total_num_samples=self.controller.num_trials_expected or num_samples,
+        )
+        if self._is_restored:
+            self._callbacks.load(self.folder)
 
     def _drive(self, lanes: Lanes, end: OrderlyEnd) -> str:
         self._set_run_ahead(lanes)
@@ -344,6 +358,7 @@ class Experiment:
                 reason = self._carry_out(action, lanes) or reason
             if step.actions:
                 self._tell_all("on_step_end")
+                self._callbacks.save(self.folder)
         return reason
 
     def _write(self, step: Step) -> None:
