@@ -29,8 +29,6 @@ from typing import Any, Final, NoReturn
 from trainer.errors import ConfigError
 from trainer.runtime.signals import FOR_MAIN_PROCESS
 
-# ---- process start
-
 # ---- fork server
 #
 # The fork server, from which workers are copied: it may hang, or belong to another process.
@@ -207,8 +205,6 @@ def _serve_forks(listener: int, alive: int) -> NoReturn:
     finally:
         os._exit(0)
 
-
-# ---- process start
 
 # ---- import path
 #

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
-from trainer.runtime.orderly_end import CutShort, OrderlyEnd
+from trainer.runtime.signals import CutShort, OrderlyEnd
 from trainer.tune.callbacks import CallbackCaller, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.controller import Controller, ExperimentPlan
