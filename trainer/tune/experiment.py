@@ -10,7 +10,6 @@ Nothing is done that is not in the journal.
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import time
 from collections import deque
@@ -57,7 +56,12 @@ from trainer.tune.lanes import (
 )
 from trainer.tune.output import Progress
 from trainer.tune.trainables import TrainableSpec
-from trainer.tune.trial_files import SavedCheckpoint, checkpoint_folder_name, write_json
+from trainer.tune.trial_files import (
+    SavedCheckpoint,
+    checkpoint_folder_name,
+    read_json,
+    write_json,
+)
 from trainer.tune.trial_records import ProcessSettings, TrialRecords
 
 _LOGGER = logging.getLogger(__name__)
@@ -704,9 +708,16 @@ class Experiment:
 
     def _tell_progress(self) -> None:
         self._progress.show(self.controller, elapsed_s=self.elapsed_s)
-        awaited = self.controller.awaited
+        self._progress.tell_silent(self._at_work(), after_s=_TELL_AWAITED_AFTER_S)
+
+    def _at_work(self) -> dict[int, int]:
+        """The trials whose next rows are awaited, with their numbers: that of the turn, or all."""
+        trials, awaited = self.controller.trials, self.controller.awaited
         if awaited is not None:
-            self._progress.awaits(awaited, after_s=_TELL_AWAITED_AFTER_S)
+            return {awaited[0]: awaited[1]}
+        lanes = [] if self._lanes is None else self._lanes.lanes
+        busy = [lane.trial for lane in lanes if lane.has_asked and lane.trial is not None]
+        return {number: trials[number].num_rows + 1 for number in busy}
 
 
 def is_for_repairs(entry: Entry) -> bool:
@@ -728,8 +739,4 @@ def update_experiment_file(folder: Path, facts: Mapping[str, Any]) -> None:
 
 def read_experiment_file(folder: Path) -> dict[str, Any]:
     """What `experiment.json` says; empty if it is not there or damaged."""
-    try:
-        found = json.loads((folder / EXPERIMENT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_json(folder / EXPERIMENT_FILE)

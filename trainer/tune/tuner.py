@@ -462,8 +462,10 @@ class _Setup:
             num_samples: that the experiment was begun with.
         """
         tuning, saving = self.tune_config, self.checkpoint_config
-        scheduler = _own(_chosen_scheduler(tuning.scheduler))
-        searcher = _own(_chosen_searcher(tuning.search_alg))
+        given = tuning.scheduler
+        scheduler = _own(_chosen("scheduler", given, TrialScheduler, create_scheduler))
+        given = tuning.search_alg
+        searcher = _own(_chosen("search_alg", given, Searcher, create_searcher))
         at_end = saving.checkpoint_at_end
         budget: Any = tuning.time_budget_s
         return ExperimentPlan(
@@ -613,23 +615,13 @@ class _Setup:
         )
 
 
-def _chosen_scheduler(given: Any) -> Any:
+def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> Any:
     if given is None:
-        return FIFOScheduler()
+        return FIFOScheduler() if kind is TrialScheduler else BasicVariantGenerator()
     if isinstance(given, str):
-        return create_scheduler(given)
-    if not isinstance(given, TrialScheduler):
-        raise TuneError(f"scheduler={given!r:.80}: expected a TrialScheduler, or its name.")
-    return given
-
-
-def _chosen_searcher(given: Any) -> Any:
-    if given is None:
-        return BasicVariantGenerator()
-    if isinstance(given, str):
-        return create_searcher(given)
-    if not isinstance(given, Searcher):
-        raise TuneError(f"search_alg={given!r:.80}: expected a Searcher, or its name.")
+        return create(given)
+    if not isinstance(given, kind):
+        raise TuneError(f"{name}={given!r:.80}: expected a {kind.__name__}, or its name.")
     return given
 
 
