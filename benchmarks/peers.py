@@ -177,7 +177,7 @@ def rllib_tunes(
     The time that `ray.init` takes is not counted.
     """
     from ray import tune
-    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.algorithms.ppo import PPO, PPOConfig
 
     config: Any = (
         PPOConfig()
@@ -193,7 +193,7 @@ def rllib_tunes(
         .rl_module(model_config={"fcnet_hiddens": [64, 64]})
         .debugging(seed=0)
     )
-    return _ray_tunes("PPO", config, num_trials, num_iterations)
+    return _ray_tunes(PPO, config, num_trials, num_iterations)
 
 
 def ray_tunes_ours(

@@ -12,6 +12,7 @@ again and which are compared with what was recorded (`SuggestEntry`, `StartEntry
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -36,14 +37,22 @@ class Entry:
     def to_plain(self) -> dict[str, Any]:
         """The entry as plain data, its kind under "event"; defaults are left out."""
         plain: dict[str, Any] = {"event": self.kind}
-        for each in dataclasses.fields(self):
-            value = getattr(self, each.name)
-            default = each.default
-            if each.default_factory is not dataclasses.MISSING:
-                default = each.default_factory()
+        for name, default in _defaults(type(self)).items():
+            value = getattr(self, name)
             if default is dataclasses.MISSING or value != default:
-                plain[each.name] = value
+                plain[name] = value
         return plain
+
+
+@functools.cache
+def _defaults(kind: type[Entry]) -> Mapping[str, Any]:
+    """The fields of a kind of entries with their defaults, or `MISSING`; journals are long."""
+    return {
+        each.name: each.default
+        if each.default_factory is dataclasses.MISSING
+        else each.default_factory()
+        for each in dataclasses.fields(kind)
+    }
 
 
 @dataclass(frozen=True)
@@ -211,9 +220,8 @@ def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
             f"The journal has an event {name!r}, which this version does not know; expected one "
             f"of {', '.join(_KINDS)}. It was written by a newer version: restore with that one."
         )
-    known = {each.name for each in dataclasses.fields(kind)}
     try:
-        if unknown := set(fields) - known:
+        if unknown := fields.keys() - _defaults(kind).keys():
             raise TypeError(f"unknown fields {sorted(unknown)}")
         entry = kind(**fields)
     except TypeError as error:
@@ -221,9 +229,5 @@ def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
             f"The journal has an event {name!r} that cannot be read: {error}. It is damaged or was "
             "written by another version; restore with the version that wrote it."
         ) from error
-    tuples = {
-        each.name: tuple(getattr(entry, each.name))
-        for each in dataclasses.fields(kind)
-        if isinstance(getattr(entry, each.name), list)
-    }
+    tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return dataclasses.replace(entry, **tuples) if tuples else entry
