@@ -234,7 +234,8 @@ def _ray_tunes(trainable: Any, space: Any, num_trials: int, num_iterations: int)
     from ray import tune
 
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    # A cluster of its own, whatever runs on this machine.
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         with tempfile.TemporaryDirectory() as folder:
             tuner = tune.Tuner(
