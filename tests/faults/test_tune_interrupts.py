@@ -68,7 +68,8 @@ def test_trials_that_never_come_to_a_row_do_not_keep_an_experiment(
 
 def interrupted(kind: str, trainable: str, folder: Path, seed: int) -> tuple[Any, list[float]]:
     """What comes of an experiment that is interrupted now and then; and how long each took."""
-    rng, took_s = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    took_s: list[float] = []
     _, full_size = undisturbed(kind, trainable)
     journal = folder / EXPERIMENT / "journal.jsonl"
     while True:
