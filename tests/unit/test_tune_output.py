@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from trainer import tune
-from trainer.tune import output
 from trainer.tune.output import CLIReporter, Progress
 
 
@@ -46,7 +45,7 @@ def test_a_trial_that_is_long_at_a_row_is_named_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, lines = [100.0], Lines()
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("trainer.tune.output.time.monotonic", lambda: now[0])
     progress = Progress(1, CLIReporter(), title="", output=lines)
 
     def look(running: dict[int, int], *, at: float) -> list[str]:

@@ -12,7 +12,6 @@ again and which are compared with what was recorded (`SuggestEntry`, `StartEntry
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -37,16 +36,15 @@ class Entry:
     def to_plain(self) -> dict[str, Any]:
         """The entry as plain data, its kind under "event"; defaults are left out."""
         plain: dict[str, Any] = {"event": self.kind}
-        for name, default in _defaults(type(self)).items():
+        for name, default in _DEFAULTS[self.kind].items():
             value = getattr(self, name)
             if default is dataclasses.MISSING or value != default:
                 plain[name] = value
         return plain
 
 
-@functools.cache
 def _defaults(kind: type[Entry]) -> Mapping[str, Any]:
-    """The fields of a kind of entries with their defaults, or `MISSING`; journals are long."""
+    """The fields of a kind of entries with their defaults, or `MISSING`."""
     return {
         each.name: each.default
         if each.default_factory is dataclasses.MISSING
@@ -206,6 +204,12 @@ _KINDS: Mapping[str, type[Entry]] = {
 }
 
 
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    name: _defaults(kind) for name, kind in _KINDS.items()
+}
+"""Of each kind; worked out once, because journals are long."""
+
+
 def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
     """Reads what `Entry.to_plain()` gave.
 
@@ -221,7 +225,7 @@ def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
             f"of {', '.join(_KINDS)}. It was written by a newer version: restore with that one."
         )
     try:
-        if unknown := fields.keys() - _defaults(kind).keys():
+        if unknown := fields.keys() - _DEFAULTS[kind.kind].keys():
             raise TypeError(f"unknown fields {sorted(unknown)}")
         entry = kind(**fields)
     except TypeError as error:
