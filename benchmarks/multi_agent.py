@@ -148,7 +148,7 @@ def against_rllib(repeats: int = 1) -> None:
         return
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     ours = [solve(local_trainer_config(seed)) for seed in range(repeats)]
     theirs = [solve(rllib_config(seed)) for seed in range(repeats)]
     ray.shutdown()
