@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -184,6 +184,6 @@ def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path: Path
     assert "75.0 %" in page  # 1.5 s of 2.0 s
     assert "data:image/gif;base64,R0lGODlh" in page
     for picture in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
-        ElementTree.fromstring(picture)
+        ET.fromstring(picture)
     with pytest.raises(ReportError, match=r"ends in \.html"):
         write_report(run, tmp_path / "page.txt")
