@@ -15,11 +15,13 @@ from trainer import (
     DQNConfig,
     EpisodeRecorder,
     MultiAgentEnvRunner,
+    MultiRLModuleSpec,
     PGConfig,
     PPOConfig,
+    RLModuleSpec,
     SACConfig,
 )
-from trainer.errors import ConfigError, EnvContractError
+from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.modules import PolicySpec, RLModule
 from trainer.testing.multi_agent_envs import MultiAgentPendulum, RockPaperScissors
 
@@ -120,7 +122,11 @@ def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
         algo.save_to_path(tmp_path / "c")
         saved = encode(algo.learners["odd"].get_state())
         module = RLModule.from_checkpoint(tmp_path / "c" / "learner" / "odd" / "rl_module")
-        assert encode(module.get_state()) == encode(algo.get_weights()["odd"])
+        assert encode(module.get_state()) == encode(algo.get_weights(["odd"])["odd"])
+        assert set(algo.get_weights()) == {"odd", "even"}
+        for wrong in (["odds"], "odd"):
+            with pytest.raises(ModuleError, match="expected ids of modules, of which there are"):
+                algo.get_weights(wrong)
         algo.train()
         other = encode(algo.learners["even"].get_state())
         algo.restore_from_path(tmp_path / "c", component="learner/odd")
@@ -210,14 +216,7 @@ def test_sac_learns_from_a_buffer_per_module(tmp_path: Path) -> None:
         assert encode(algo.get_state(["learner", "replay_buffer"])) == undisturbed
 
 
-def test_what_is_not_offered_with_several_agents_is_refused_by_name() -> None:
-    curious = gaps(0, 1).env_runners(exploration_config={"type": "RE3"})
-    with pytest.raises(ConfigError, match="strategies that change rewards are not offered"):
-        curious.build_algo()
-    with gaps(0, 1).build_algo() as algo:
-        runner: Any = algo.env_runner
-        with pytest.raises(ConfigError, match="PolicySpec"):
-            runner.sample(num_timesteps=3, random_actions=True)
+def test_several_modules_for_a_single_agent_are_refused() -> None:
     single = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     with pytest.raises(ConfigError, match="has a single agent"):
         single.multi_agent(policies={"p", "q"}).build_algo()
@@ -242,3 +241,10 @@ def test_a_runner_of_the_users_own_plays_with_several_agents() -> None:
     runner.stop()
     with pytest.raises(EnvContractError, match="possible_agents"):
         MultiAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))
+
+
+def test_a_spec_of_modules_that_are_no_policies_is_refused() -> None:
+    """RLlib's scripts name modules there alone; nothing may be ignored without a word."""
+    spec = MultiRLModuleSpec(rl_module_specs={"p": RLModuleSpec(), "odd": RLModuleSpec()})
+    with pytest.raises(ConfigError, match=r"there is no policy 'p'.*policies=\['odd', 'p'\]"):
+        gaps(0, 1).rl_module(rl_module_spec=spec).build_algo()

@@ -91,7 +91,6 @@ from trainer.errors import (
 )
 from trainer.evaluation import Subject
 from trainer.evaluation.evaluations import Evaluations
-from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import (
@@ -279,7 +278,6 @@ class Algorithm(Checkpointable, abc.ABC):
         )
         self.learners = self._make_learners()
         self.explorations = self.learners.map(self._make_exploration)
-        self._refuse_with_several_agents()
         self._send_weights()
         self._make_inference()
         self.normalizations = ByModule(
@@ -321,16 +319,6 @@ class Algorithm(Checkpointable, abc.ABC):
         """How many chunks that a module acts in may be running at a time."""
         agents = self.env_runner_group.agent_ids
         return self.env_runner_group.num_slots * (1 if agents is None else len(agents))
-
-    def _refuse_with_several_agents(self) -> None:
-        changes_rewards = any(
-            isinstance(one.strategy, Curiosity | RE3) for one in self.explorations.values()
-        )
-        if changes_rewards and self.env_runner_group.agent_ids is not None:
-            raise ConfigError(
-                f"exploration_config={self.config.exploration_config!r:.200}: strategies that "
-                "change rewards are not offered with several agents. Choose another type."
-            )
 
     def _make_evaluation_group(self, on_metrics: OnMetrics) -> EnvRunnerGroup:
         return make_group(
@@ -557,23 +545,22 @@ class Algorithm(Checkpointable, abc.ABC):
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
         before = self.explorations.map(lambda one: one.strategy.runner_state())
-        explored = {
+        explored: dict[ModuleId, Sequence[SingleAgentEpisode]] = {
             id_: self.explorations[id_].observe(
                 chunks, timestep=timestep, iteration=self.counters.training_iteration
             )
+            if chunks
+            else chunks
             for id_, chunks in self.chunks_of(sample).items()
         }
         after = self.explorations.map(lambda one: one.strategy.runner_state())
         if any(after[id_] != before[id_] for id_ in after):
             self._send_weights()
-        if len(explored) > 1 or not self._has_one_agent(sample):
-            return sample  # a strategy that changes rewards is refused there
-        (episodes,) = explored.values()
-        return dataclasses.replace(sample, episodes=list(episodes))
-
-    @staticmethod
-    def _has_one_agent(sample: GroupSample) -> bool:
-        return all(isinstance(one, SingleAgentEpisode) for one in sample.episodes)
+        if not any(one.changes_rewards for one in self.explorations.values()):
+            return sample
+        # From here on chunks of agents are all that matters: they know their modules.
+        chunks = [chunk for of_module in explored.values() for chunk in of_module]
+        return dataclasses.replace(sample, episodes=chunks)
 
     # ---- weights and normalisation
 
@@ -618,9 +605,26 @@ class Algorithm(Checkpointable, abc.ABC):
         learner = learners.only if module_id is None else learners.get(module_id)
         return None if learner is None else cast("RLModule", learner.module)
 
-    def get_weights(self) -> State:
-        """Copies of all weights: module id → name → array."""
-        return {id_: learner.module.get_state() for id_, learner in self.learners.items()}
+    def get_weights(self, policies: Collection[ModuleId] | None = None) -> State:
+        """Copies of weights: module id → name → array.
+
+        Args:
+            policies: ids of the modules; None means all.
+
+        Raises:
+            ModuleError: there is no such module.
+        """
+        wanted = {*self.learners} if policies is None else {*policies}
+        unknown = sorted(wanted - {*self.learners}, key=str)
+        if unknown or isinstance(policies, str):
+            raise ModuleError(
+                f"get_weights() was asked for {policies!r:.100}; expected ids of modules, of which "
+                f"there are {', '.join(map(repr, self.learners))}. Give a list: "
+                f"get_weights([{next(iter(self.learners))!r}])."
+            )
+        return {
+            id_: self.learners[id_].module.get_state() for id_ in self.learners if id_ in wanted
+        }
 
     def set_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
         """Replaces the weights everywhere; modules that are left out keep theirs.
