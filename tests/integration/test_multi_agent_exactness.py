@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -112,11 +113,7 @@ def drawn(config: PPOConfig, num_timesteps: int = 60) -> dict[Any, list[int]]:
     """{agent: its actions}, in order."""
     with config.build_algo() as algo:
         runner: Any = algo.env_runner
-        actions: dict[Any, list[int]] = {}
-        for episode in runner.sample(num_timesteps=num_timesteps):
-            for agent, own in episode.agent_episodes.items():
-                actions.setdefault(agent, []).extend(map(int, own.get_actions()))
-        return actions
+        return _actions_of(runner.sample(num_timesteps=num_timesteps))
 
 
 def test_x4_an_agent_that_is_not_there_changes_nobodys_draws() -> None:
@@ -171,10 +168,7 @@ def test_x5_modules_with_equal_weights_act_as_one_module() -> None:
     with two.build_algo() as algo:
         algo.set_weights({"p": weights, "q": weights})
         runner: Any = algo.env_runner
-        actions: dict[Any, list[int]] = {}
-        for episode in runner.sample(num_timesteps=60):
-            for agent, own in episode.agent_episodes.items():
-                actions.setdefault(agent, []).extend(map(int, own.get_actions()))
+        actions = _actions_of(runner.sample(num_timesteps=60))
     assert actions == shared
 
 
@@ -343,3 +337,130 @@ def test_x8_stopped_and_restored_at_every_iteration(make: Any, tmp_path: Path) -
 def test_x8_a_sample(make: Any, tmp_path: Path) -> None:
     stopped = stopped_and_restored(make, {1, 2, 4}, tmp_path)
     assert stopped == everything(make(), NUM_ITERATIONS)
+
+
+# ---- X9, X10: what a replay cannot bring back, and what needs none
+
+
+class Fickle(Gaps):
+    """When it plays a seed for the second time, it does not show who `a` is any more."""
+
+    played: ClassVar[set[int]] = set()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        answer = super().reset(seed=seed, options=options)
+        self._is_again = seed in self.played
+        self.played.add(seed or 0)
+        return answer
+
+    def step(self, actions: Any) -> Any:
+        seen, *rest = super().step(actions)
+        if self._is_again:
+            seen.pop("a", None)
+        return seen, *rest
+
+
+def test_x9_another_set_of_observed_agents_is_noticed(tmp_path: Path) -> None:
+    """Everything else is the same; the episode is given up and counted, and the run goes on."""
+    Fickle.played.clear()
+    config = gaps(0, 6).environment(Fickle)
+    with config.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+        running = [slot.newest for slot in algo.env_runner._player.slots]
+    with config.build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        lost = algo.train()["fault_tolerance"]["num_episodes_lost"]
+    assert 0 < lost <= sum("a" in newest for newest in running)
+
+
+class WithState(Gaps):
+    """Gives its state instead of being played again; counts how often it was taken."""
+
+    num_taken: ClassVar[int] = 0
+    _KEPT = ("_t", "_total", "_late", "_length")
+
+    def get_state(self) -> Any:
+        kept = {name: getattr(self, name) for name in self._KEPT if hasattr(self, name)}
+        rng = self.np_random.bit_generator.state
+        return {"kept": kept, "ended": sorted(getattr(self, "_ended", ()), key=str), "rng": rng}
+
+    def set_state(self, state: Any) -> None:
+        type(self).num_taken += 1
+        for name, value in state["kept"].items():
+            setattr(self, name, value)
+        self._ended = set(state["ended"])
+        self.np_random.bit_generator.state = state["rng"]
+
+
+def test_x10_an_env_goes_on_from_its_state(tmp_path: Path) -> None:
+    def make() -> PPOConfig:
+        return gaps(0, 2).environment(WithState)
+
+    undisturbed = everything(make(), NUM_ITERATIONS)
+    stopped = stopped_and_restored(make, {2, 3}, tmp_path)
+    assert stopped == undisturbed
+    assert WithState.num_taken >= 2
+
+
+# ---- X13: evaluation, X16: exploration in between, X18: many agents
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_x13_evaluation_is_the_same_with_any_number_of_runners() -> None:
+    def told_by(num_evaluation_runners: int) -> Any:
+        config = evaluated().evaluation(
+            evaluation_num_env_runners=num_evaluation_runners, evaluation_duration=5
+        )
+        with config.build_algo() as algo:
+            return encode([told(algo.train()) for _ in range(2)])
+
+    assert told_by(1) == told_by(3) == told_by(0)
+
+
+def test_x16_greedy_steps_in_between_use_up_as_many_numbers() -> None:
+    """What the agents draw afterwards follows from how often they acted, not from how."""
+
+    def afterwards(explore: bool) -> dict[Any, list[int]]:
+        with shown_the_same().build_algo() as algo:
+            runner: Any = algo.env_runner
+            runner.sample(num_timesteps=8, explore=explore)
+            return _actions_of(runner.sample(num_timesteps=40))
+
+    assert afterwards(True) == afterwards(False)
+
+
+def _actions_of(episodes: list[Any]) -> dict[Any, list[int]]:
+    actions: dict[Any, list[int]] = {}
+    for episode in episodes:
+        for agent, own in episode.agent_episodes.items():
+            actions.setdefault(agent, []).extend(map(int, own.get_actions()))
+    return actions
+
+
+class Crowd(Same):
+    """300 agents may come, and three do."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__(env_config)
+        self.possible_agents = list(range(env_config["num_agents"]))
+
+    def _zeros(self) -> Any:
+        return {agent: np.zeros(3, np.float32) for agent in self.possible_agents[:3]}
+
+
+def test_x18_agents_that_do_not_come_cost_little() -> None:
+    def peak_bytes(num_agents: int) -> int:
+        config = shown_the_same().environment(Crowd, env_config={"num_agents": num_agents})
+        with config.build_algo() as algo:
+            algo.train()
+            tracemalloc.start()
+            algo.train()
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert algo.counters.num_env_steps_sampled == 120
+        return peak
+
+    few, many = peak_bytes(3), peak_bytes(300)
+    assert (many - few) / 297 <= 10_000
