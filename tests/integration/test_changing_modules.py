@@ -19,7 +19,7 @@ from callbacks import CallbackError
 from checkpoints import CheckpointMismatchError, decode, encode, read_manifest
 from tests import league
 from tests.league import config, off_policy_config, outcome, trained
-from tests.multi_agent_gaps import Gaps
+from tests.multi_agent_runs import Gaps
 from trainer import Algorithm, PPOConfig
 from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
 from trainer.modules import Matchups, RLModule, RLModuleSpec
