@@ -10,7 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from checkpoints.arguments import checked_methods
+from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
@@ -21,7 +24,6 @@ from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
 from trainer.envs.env_factory import MultiAgentVectorEnv
 from trainer.envs.multi_agent_checks import check_agents_finite
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.errors import ConfigError
 from trainer.modules import (
     ByModule,
     ModuleTable,
@@ -67,7 +69,6 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
 
     def _make_parts(self, *, is_recreated: bool) -> None:
         spec, name = self.spec, self.spec.env_factory.name
-        self._refuse_what_is_not_offered()
         first, self._first_env = self._first_env, None
         self.env = make_vector_env(
             self,
@@ -88,16 +89,16 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
                 self._tell_of_module(id_)
         self._player = MultiAgentPlayer(self, mapping=mapping, signals=self._signals)
 
-    def _refuse_what_is_not_offered(self) -> None:
-        spec = self.spec
-        problems = []
-        if spec.connectors is not None:
-            problems.append("connector pieces (change observations in a wrapper of the env)")
-        if problems:
-            raise ConfigError(
-                f"The env {spec.env_factory.name!r} has several agents, for which this version "
-                f"does not offer {' and '.join(problems)}."
-            )
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """See `PlayingEnvRunner`: each agent has pieces of its own."""
+        agents = EnvAgents.of(env, name=self.spec.env_factory.name)
+        spaces = {
+            agent: (agents.observation_spaces[agent], agents.action_spaces[agent])
+            for agent in agents.ids
+        }
+        return connectors.connected_agents(env, spaces)
 
     def _make_modules(
         self, table: ModuleTable, *, known: Mapping[ModuleId, RLModule]

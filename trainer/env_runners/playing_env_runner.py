@@ -14,8 +14,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from callbacks import CallbackChain
 from checkpoints.arguments import argument_error, checked_methods, integer, takes
+from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.env_runner import (
     ConfigView,
     DirectRunners,
@@ -130,6 +133,12 @@ class PlayingEnvRunner(EnvRunner):
     @abc.abstractmethod
     def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
         """Goes on with these modules; those that are new are made anew."""
+
+    @abc.abstractmethod
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """A sub-env with new connector pieces beside it."""
 
     @abc.abstractmethod
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:

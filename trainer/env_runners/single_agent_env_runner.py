@@ -6,7 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from checkpoints.arguments import checked_methods
+from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_vector_env
@@ -72,6 +75,12 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
 
     def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
         """Nothing: a single agent has one module, and keeps it."""
+
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """See `PlayingEnvRunner`."""
+        return connectors.connected(env)
 
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
         """See `PlayingEnvRunner`: an observation or a reward that is not finite, say."""
