@@ -430,6 +430,17 @@ def test_a_saved_module_is_loaded_under_another_id(algo: Algorithm, tmp_path: Pa
     assert encode(algo.get_weights()["given"]) == saved
 
 
+def test_older_names_do_the_same(algo: Algorithm) -> None:
+    old: Any = algo
+    state = {"weights": algo.get_weights()["main"]}
+    made = old.add_policy("old", policy_state=state, policies_to_train=["main"])
+    assert encode(made.get_state()) == encode(state["weights"])
+    old.add_policy("dice", "random", policy_mapping_fn=_to("dice"))
+    assert algo.train()["env_runners"]["num_module_steps_sampled"]["dice"] > 0
+    old.remove_policy("old")
+    assert algo.module_ids == ("dice", "first", "main")
+
+
 def test_checkpoints_say_which_modules_there_are(algo: Algorithm, tmp_path: Path) -> None:
     algo.add_module("old", copy_of="main", config_overrides={"lr": 0.5})
     algo.save_to_path(tmp_path / "c")
