@@ -199,6 +199,7 @@ PUBLIC_NAMES: Final = {
         "actors",
         "compute_advantages",
         "export_onnx",
+        "export_policy",
         "get_global_worker",
         "get_trainable_cls",
         "latest_checkpoint",
