@@ -821,9 +821,26 @@ class Algorithm(Checkpointable, abc.ABC):
         learner = learners.only if module_id is None else learners.get(module_id)
         return None if learner is None else cast("RLModule", learner.module)
 
-    def get_weights(self) -> State:
-        """Copies of all weights: module id → name → array."""
-        return {id_: learner.module.get_state() for id_, learner in self.learners.items()}
+    def get_weights(self, policies: Collection[ModuleId] | None = None) -> State:
+        """Copies of weights: module id → name → array.
+
+        Args:
+            policies: ids of the modules; None means all.
+
+        Raises:
+            ModuleError: there is no such module.
+        """
+        wanted = {*self.learners} if policies is None else {*policies}
+        unknown = sorted(wanted - {*self.learners}, key=str)
+        if unknown or isinstance(policies, str):
+            raise ModuleError(
+                f"get_weights() was asked for {policies!r:.100}; expected ids of modules, of which "
+                f"there are {', '.join(map(repr, self.learners))}. Give a list: "
+                f"get_weights([{next(iter(self.learners))!r}])."
+            )
+        return {
+            id_: self.learners[id_].module.get_state() for id_ in self.learners if id_ in wanted
+        }
 
     def set_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
         """Replaces the weights everywhere; modules that are left out keep theirs.
