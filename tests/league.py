@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from callbacks import PeriodicCheckpoint, RLlibCallback
 from checkpoints import encode, latest_checkpoint
-from tests.multi_agent_gaps import Gaps
+from tests.multi_agent_runs import Gaps
 from trainer import Algorithm, DQNConfig, PPOConfig
 from trainer.config import AlgorithmConfig
 from trainer.metrics import comparable

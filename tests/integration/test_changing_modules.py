@@ -19,7 +19,7 @@ from callbacks import CallbackError
 from checkpoints import CheckpointMismatchError, decode, encode, read_manifest
 from tests import league
 from tests.league import config, off_policy_config, outcome, trained
-from tests.multi_agent_gaps import Gaps
+from tests.multi_agent_runs import Gaps
 from trainer import Algorithm, PPOConfig
 from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
 from trainer.modules import Matchups, RLModule, RLModuleSpec
@@ -254,7 +254,7 @@ def test_a_copy_stays_as_it_was_while_its_original_learns(algo: Algorithm) -> No
     for _ in range(3):
         result = algo.train()
     assert encode(algo.learners["old"].get_state()) == frozen
-    assert result["learners"]["old"]["is_trained"] is False
+    assert result["learners"]["old"] == {"is_trained": False, "num_updates_lifetime": 0}
     assert encode(algo.get_weights()["main"]) != encode(before)
     assert algo.counters.num_module_steps_sampled["old"] > 0
 

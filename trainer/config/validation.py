@@ -17,7 +17,7 @@ from trainer.config.settings import Problem, Setting, assignment, nearest
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
-from trainer.modules import DefaultModelConfig, PolicySpec, RLModuleSpec
+from trainer.modules import DefaultModelConfig, MultiRLModuleSpec, PolicySpec, RLModuleSpec
 from trainer.modules.by_module import why_no_module_id
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import ToBeDrawn
@@ -403,6 +403,20 @@ def policies_can_be_made(config: Sections) -> Iterator[Problem]:
             )
 
 
+def modules_of_a_spec_are_policies(config: Sections) -> Iterator[Problem]:
+    """A `MultiRLModuleSpec` says something of modules that there are."""
+    spec = config.rl_module_spec
+    said = spec.rl_module_specs if isinstance(spec, MultiRLModuleSpec) else {}
+    unknown = sorted({*said} - {*config.policies}) if isinstance(said, Mapping) else []
+    if unknown:
+        yield Problem(
+            f"`rl_module_spec`, a MultiRLModuleSpec of {', '.join(map(repr, sorted(said)))}",
+            f"there is no policy {', '.join(map(repr, unknown))}.",
+            f"Name all modules: multi_agent(policies={sorted(said)}, policy_mapping_fn=…).",
+            ("rl_module_spec", "policies"),
+        )
+
+
 def trained_policies_exist(config: Sections) -> Iterator[Problem]:
     """`policies_to_train` names modules that there are."""
     named = config.policies_to_train
@@ -426,6 +440,7 @@ def trained_policies_exist(config: Sections) -> Iterator[Problem]:
 
 COMMON_RULES: Final = (
     Rule(("policies",), policies_can_be_made),
+    Rule(("rl_module_spec", "policies"), modules_of_a_spec_are_policies),
     Rule(("policies_to_train", "policies"), trained_policies_exist),
     Rule(("env_task_fn",), task_function_takes_its_arguments),
     *EVALUATION_RULES,

@@ -131,14 +131,14 @@ class PlayingEnvRunner(EnvRunner):
         """What its modules were made from, with the spaces of its envs filled in."""
 
     @abc.abstractmethod
-    def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
-        """Goes on with these modules; those that are new are made anew."""
-
-    @abc.abstractmethod
     def connected(
         self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
     ) -> ConnectedLayer:
         """A sub-env with new connector pieces beside it."""
+
+    @abc.abstractmethod
+    def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
+        """Goes on with these modules; those that are new are made anew."""
 
     @abc.abstractmethod
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
