@@ -819,7 +819,7 @@ class TrainingSections(ConfigValues):
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into
                 what is there.
             rl_module_spec: an `RLModuleSpec` with a module class of your own.
-            algorithm_config_overrides_per_module: settings by module id.
+            algorithm_config_overrides_per_module: by module id: settings that are different for it.
             **old_names: old names of these settings.
 
         Raises:
@@ -881,7 +881,8 @@ class MultiAgentSection(ConfigValues):
                 Arguments that it does not name are left out; `rng` is a generator that follows from
                 episode and agent. A function whose first argument is `episode` gives
                 `{agent: module id}` for all; `{"type": Class, **arguments}` makes what is called.
-            policies_to_train: ids of the modules that learn; None trains all.
+            policies_to_train: ids of the modules that learn, or a function `f(module_id, batch)` that
+                is asked once per update; None trains all.
             policy_states_are_swappable: whether modules can share memory.
             observation_fn: changes the observations of all agents of an env.
             count_steps_by: "env_steps"; "agent_steps" is not offered.
