@@ -21,6 +21,7 @@ from benchmarks import (
     startup,
     tasks,
     torch_modules,
+    tuning,
 )
 from benchmarks.machine import describe_machine
 
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "off_policy": off_policy.main,
     "tasks": tasks.main,
     "torch_modules": torch_modules.main,
+    "tuning": tuning.main,
     "multi_agent": multi_agent.main,
     "multi_agent_rllib": multi_agent.against_rllib,
     "multi_agent_tasks": multi_agent_tasks.main,

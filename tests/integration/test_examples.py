@@ -215,3 +215,21 @@ def test_a_game_of_pettingzoo_is_played(run: Run) -> None:
     pytest.importorskip("pettingzoo.classic.tictactoe_v3")
     lines = run("multi_agent_pettingzoo.py", "--iterations", "1")
     assert -1.0 <= numbers_in(lines[-1])[1] <= 1.0
+
+
+def test_a_frozen_opponent_stays_as_it_was(run: Run) -> None:
+    lines = run("frozen_opponent.py", "--iterations", "2")
+    assert [line.split(":")[0] for line in lines] == [
+        "Against random play",
+        "Against its former self",
+        "The former self is as it was",
+    ]
+    assert lines[2].endswith("True.")
+
+
+def test_a_league_goes_on_where_it_was(run: Run) -> None:
+    alone = run("self_play_league.py", "--iterations", "5", "--directory", "alone")
+    run("self_play_league.py", "--iterations", "3")
+    resumed = run("self_play_league.py", "--iterations", "5")
+    assert resumed[0] == "Goes on with copy_0, copy_1, main."
+    assert resumed[1:] == alone
