@@ -407,7 +407,9 @@ def modules_of_a_spec_are_policies(config: Sections) -> Iterator[Problem]:
     """A `MultiRLModuleSpec` says something of modules that there are."""
     spec = config.rl_module_spec
     said = spec.rl_module_specs if isinstance(spec, MultiRLModuleSpec) else {}
-    unknown = sorted({*said} - {*config.policies}) if isinstance(said, Mapping) else []
+    if isinstance(said, RLModuleSpec):
+        return  # it is for all modules
+    unknown = sorted({*said} - {*config.policies})
     if unknown:
         yield Problem(
             f"`rl_module_spec`, a MultiRLModuleSpec of {', '.join(map(repr, sorted(said)))}",
