@@ -566,7 +566,7 @@ class AlgorithmConfig(Sections):
         return algo_class(config=config)
 
     def direct_runners(self) -> DirectRunners:
-        """What env runners are made from that somebody makes without an algorithm.
+        """What env runners are made from that users make without an algorithm.
 
         Raises:
             ConfigError: the settings are wrong.
@@ -575,7 +575,7 @@ class AlgorithmConfig(Sections):
         problems = [
             problem
             for problem in config.find_problems()
-            if "train_batch_size" not in problem.settings  # nobody learns
+            if "train_batch_size" not in problem.settings  # nothing learns
         ]
         raise_problems(type(self).__name__, problems)
         return direct_runners(config)

@@ -114,8 +114,8 @@ class EnvironmentSection(ConfigValues):
             env_task_fn: the curriculum, called as `fn(train_results, env, env_context)` after each
                 iteration, beside each training env; gives the env's next task.
             auto_wrap_old_gym_envs: wrap envs written for gym before 0.26.
-            max_empty_steps: with several agents: an env that observes nobody for more env steps in
-                a row is taken for broken.
+            max_empty_steps: with several agents: an env that observes no agent for more env steps
+                in a row is taken for broken.
             **old_names: old names of these settings.
 
         Raises:
