@@ -116,6 +116,7 @@ class EnvRunnerSpec:
         policy_mapping: with several agents: which module acts for which, as it was given.
         rewards_after_end: with several agents: "credit" or "error"; see `MultiAgentEpisode`.
         max_empty_steps: with several agents: env steps in a row in which nobody is observed.
+        has_vector_env: the env is a vector env, which steps all sub-envs in one call.
     """
 
     env_factory: EnvFactory
@@ -143,6 +144,7 @@ class EnvRunnerSpec:
     policy_mapping: Any = None
     rewards_after_end: Literal["credit", "error"] = "credit"
     max_empty_steps: int = 1000
+    has_vector_env: bool = False
 
     @property
     def title(self) -> str:

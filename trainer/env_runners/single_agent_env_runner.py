@@ -9,8 +9,9 @@ from typing import Any
 from checkpoints.arguments import checked_methods
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
-from trainer.env_runners.sub_env_repair import make_vector_env
+from trainer.env_runners.sub_env_repair import make_native_vector_env, make_vector_env
 from trainer.env_runners.trajectories import fire_sample_end
+from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs.env_checks import check_action_space, check_finite, check_spaces, explain_failure
 from trainer.envs.env_factory import VectorEnv
 from trainer.errors import ConfigError
@@ -31,9 +32,7 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
     _player: SingleAgentPlayer
 
     def _make_parts(self, *, is_recreated: bool) -> None:
-        self.env = make_vector_env(
-            self, VectorEnv, is_recreated=is_recreated, check_first=check_spaces
-        )
+        self.env = self._make_env(is_recreated=is_recreated)
         specs = self.spec.module_specs
         if len(specs) > 1:
             raise ConfigError(
@@ -45,7 +44,13 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
         self.module_spec = self._complete_module_spec()
         self.module = self._make_module()
         self.modules = ByModule({self.module_id: self.module})
-        self._player = SingleAgentPlayer(self, signals=self._signals)
+        player = VectorPlayer if self.spec.has_vector_env else SingleAgentPlayer
+        self._player = player(self, signals=self._signals)
+
+    def _make_env(self, *, is_recreated: bool) -> VectorEnv:
+        if self.spec.has_vector_env:
+            return make_native_vector_env(self, is_recreated=is_recreated)
+        return make_vector_env(self, VectorEnv, is_recreated=is_recreated, check_first=check_spaces)
 
     @property
     def agent_ids(self) -> tuple[AgentId, ...] | None:
