@@ -139,7 +139,7 @@ def test_env_runner_env_is_a_vector_env_of_gymnasium() -> None:
     config = ppo(num_envs=5).callbacks(on_environment_created=lambda *, env, **_: made.append(env))
     with config.build_algo() as algo:
         algo.train()
-        env = algo.env_runner.env
+        env: Any = algo.env_runner.env
         assert made[0] is env
         assert isinstance(env, gym.vector.VectorEnv)
         assert (env.num_envs, len(env.envs)) == (5, 5)

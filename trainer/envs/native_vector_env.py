@@ -231,7 +231,7 @@ class NativeVectorEnv(VectorEnv):
         if self._is_array:
             batch: Any = np.asarray(actions, self._dtype).reshape(self.native.action_space.shape)
         else:
-            room = create_empty_array(self.native.single_action_space, self.num_envs)
+            room: Any = create_empty_array(self.native.single_action_space, self.num_envs)
             batch = concatenate(self.native.single_action_space, list(actions), room)
         step = VectorStep(self.native.step(batch), self)
         self._name = None
