@@ -268,8 +268,6 @@ class EnvFactory:
     def _created(create: Callable[..., Any], context: EnvContext, where: str) -> Any:
         try:
             return create(context) if _takes_an_argument(create) else create()
-        except EnvCreationError:
-            raise
         except Exception as error:
             raise EnvCreationError(
                 f"Could not make {where}: {type(error).__name__}: {error}. "
