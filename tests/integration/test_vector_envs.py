@@ -141,13 +141,13 @@ def test_env_runner_env_is_a_vector_env_of_gymnasium() -> None:
         algo.train()
         env: Any = algo.env_runner.env
         assert made[0] is env
-        assert isinstance(env, gym.vector.VectorEnv)
         assert (env.num_envs, len(env.envs)) == (5, 5)
         assert env.get_attr("gravity") == (9.8,) * 5
         env.set_attr("gravity", 9.9)
         assert env.native.gravity == 9.9
         assert env.single_action_space == spaces.Discrete(2)
         assert env.observation_space.shape == (5, 4)
+        assert isinstance(env, gym.vector.VectorEnv)
 
 
 def test_callbacks_and_metrics_are_those_of_single_envs() -> None:
