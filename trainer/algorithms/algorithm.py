@@ -85,8 +85,8 @@ from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
 from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
+from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
-from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.errors import (
     ActorDiedError,
@@ -1011,14 +1011,10 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _modules_of(self, agents: Iterable[AgentId], episode: Any) -> dict[AgentId, ModuleId]:
         """The module that acts for each agent, by the mapping of the run."""
-        known, mapping = self.env_runner_group.agent_ids, None
-        if known is not None:
-            mapping = PolicyMapping(
-                self._modules.now.table.mapping,
-                self.learners,
-                agents=known,
-                root_seed=self.root_seed,
-                role=Role.TRAINING,
+        group, mapping = self.env_runner_group, None
+        if group.agents is not None:
+            mapping = policy_mapping(
+                group.table, group.agents, root_seed=self.root_seed, role=Role.TRAINING
             )
         return modules_of_agents(list(agents), mapping, episode=episode)
 
