@@ -174,6 +174,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         connectors=ConnectorFactories.of(config),
         rewards_after_end="error" if config.rewards_after_end == "error" else "credit",
         max_empty_steps=config.max_empty_steps,
+        has_vector_env=config.gym_env_vectorize_mode == "VECTOR_ENTRY_POINT",
         sub_env_tolerance=(
             config.num_consecutive_env_runner_failures_tolerance
             if config.restart_failed_sub_environments
