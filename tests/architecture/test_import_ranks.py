@@ -32,7 +32,7 @@ RANKS: Final[dict[int, frozenset[str]]] = {
         }
     ),
     1: frozenset({"nn", "metrics", "runtime"}),
-    2: frozenset({"episodes", "exploration", "actors"}),
+    2: frozenset({"episodes", "exploration", "actors", "ray_engine"}),
     3: frozenset({"envs", "modules", "connectors", "replay"}),
     4: frozenset({"env_runners", "learners"}),
     5: frozenset({"runner_group"}),
@@ -66,7 +66,7 @@ DEPENDENCIES: Final = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack
 WITHOUT_ENVS: Final = frozenset({"nn", "metrics", "runtime"})
 """Rooms that know nothing of reinforcement learning."""
 
-WITH_PROCESSES: Final = frozenset({"runtime", "actors", "testing"})
+WITH_PROCESSES: Final = frozenset({"runtime", "actors", "ray_engine", "testing"})
 """Rooms that may know how processes are made; all others know `trainer.runtime.engine`."""
 
 OF_PROCESSES: Final = (

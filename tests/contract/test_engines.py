@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn
 import pytest
 
 from trainer.errors import SerializationError
+from trainer.ray_engine.engine import RayEngine
 from trainer.runtime import local_engine
 from trainer.runtime.engine import NO_NOTES, Engine, Signals
 from trainer.runtime.local_engine import LocalEngine
@@ -33,7 +34,7 @@ from trainer.testing.fake_engine import FakePlace
 pytestmark = pytest.mark.process
 
 _PRELOADED: Final = ("numpy", "trainer.runtime.worker")
-_PATIENCE_S: Final = 20.0
+_PATIENCE_S: Final = 120.0
 
 
 class Servant:
@@ -142,14 +143,21 @@ def fake_engine(*faults: ScriptedFault) -> FakeEngine:
     return FakeEngine(*faults, *_SCRIPT)
 
 
-ENGINES: Final[dict[str, Callable[[], Engine]]] = {"local": LocalEngine, "fake": fake_engine}
+ENGINES: Final[dict[str, Callable[[], Engine]]] = {
+    "local": LocalEngine,
+    "fake": fake_engine,
+    "ray": lambda: RayEngine(init_arguments={"object_store_memory": 100 * 2**20}),
+}
+NAMES: Final = ["local", "fake", pytest.param("ray", marks=pytest.mark.ray)]
 
 
-@pytest.fixture(params=[*ENGINES, pytest.param("spawned", marks=pytest.mark.slow)])
+@pytest.fixture(params=[*NAMES, pytest.param("spawned", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
     if request.param == "spawned":
         monkeypatch.setenv(START_METHOD_VARIABLE, "spawn")
         return LocalEngine()
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
     return ENGINES[request.param]()
 
 
@@ -381,7 +389,7 @@ def end_worker(engine: Engine, pool: WorkerPool) -> None:
     assert wait_until(lambda: not is_process_alive(pid))
 
 
-@pytest.mark.parametrize("name", list(ENGINES))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_worker_that_cannot_be_started_is_lost_with_the_reason(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,7 +505,7 @@ def test_a_call_with_progress_may_take_longer_than_its_limit(pool: WorkerPool) -
     assert isinstance(pool.next_outcome()[1], Success)
 
 
-@pytest.mark.parametrize("name", list(ENGINES))
+@pytest.mark.parametrize("name", NAMES)
 def test_from_the_first_progress_on_a_start_may_have_another_limit(name: str) -> None:
     fault = ScriptedFault("hang", method="start", at_sign=1)
     engine = FakeEngine(fault) if name == "fake" else ENGINES[name]()
@@ -637,7 +645,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("name", list(ENGINES))
+@pytest.mark.parametrize("name", NAMES)
 def test_lines_arrive_whole_and_workers_end_with_their_owner(name: str, tmp_path: Path) -> None:
     script = tmp_path / "owner.py"
     script.write_text(_SCRIPT_OF_OWNER, encoding="utf-8")

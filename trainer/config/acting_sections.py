@@ -236,9 +236,9 @@ class EnvRunnersSection(ConfigValues):
             num_envs_per_env_runner: envs that each runner steps together.
             gym_env_vectorize_mode: "SYNC" steps the envs of a runner one after the other, "ASYNC"
                 in processes.
-            num_cpus_per_env_runner: CPUs to reserve for each runner.
+            num_cpus_per_env_runner: CPUs to reserve for each runner in a cluster (engine="ray").
             num_gpus_per_env_runner: GPUs to reserve for each runner.
-            custom_resources_per_env_runner: other resources to reserve for each runner.
+            custom_resources_per_env_runner: other resources to reserve for each runner there.
             validate_env_runners_after_construction: make sure that every runner has started.
             sample_timeout_s: the longest time a runner may go without an env step or reset before
                 it is replaced; None waits.

@@ -27,7 +27,7 @@ ConfigT = TypeVar("ConfigT", bound="StackSections")
 
 
 class StackSections(ConfigValues):
-    """`resources()`, `framework()`, `api_stack()` and `experimental()`."""
+    """`framework()`, `api_stack()` and `experimental()`; settings of `resources()`."""
 
     num_cpus_for_main_process = Setting[float](1, number(0))
     num_gpus = Setting[float](0, number(0))
@@ -48,28 +48,6 @@ class StackSections(ConfigValues):
     _use_msgpack_checkpoints = Setting(False, boolean())
     _disable_preprocessor_api = Setting(False, boolean())
     _disable_action_flattening = Setting(False, boolean())
-
-    @section
-    def resources(
-        self: ConfigT,
-        *,
-        num_cpus_for_main_process: float = NotProvided,
-        num_gpus: float = NotProvided,
-        placement_strategy: str = NotProvided,
-        **old_names: Any,
-    ) -> ConfigT:
-        """Reserve parts of a cluster.
-
-        Args:
-            num_cpus_for_main_process: CPUs for the main process.
-            num_gpus: GPUs for learning.
-            placement_strategy: how processes are spread over machines.
-            **old_names: old names of these settings, such as `num_cpus_per_worker`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
-        """
-        return self
 
     @section
     def framework(
