@@ -20,6 +20,7 @@ _OURS = frozenset(
         "errors",
         "interrupted_import",
         "old_names",
+        "ray_adapter",
         "seeding",
         "sibling_packages",
         "spaces",

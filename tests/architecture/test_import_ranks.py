@@ -41,7 +41,7 @@ RANKS: Final[dict[int, frozenset[str]]] = {
     8: frozenset({"algorithms"}),
     9: frozenset({"tune", "analysis"}),
     # `rllib_names` is installed from outside; nothing but the next line imports it.
-    10: frozenset({"cli", "train", "rllib_names"}),
+    10: frozenset({"cli", "train", "ray_adapter", "rllib_names"}),
     11: frozenset({""}),  # trainer/__init__.py, which offers what users need
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""

@@ -522,6 +522,15 @@ class RayEngine:
         """The facts of this machine and of those on which workers were started."""
         return [facts_of_this_machine(), *self._machines.values()]
 
+    def num_cpus_there(self) -> float:
+        """CPUs of the cluster; 0 if it is one of our own, on this machine.
+
+        Raises:
+            EngineError: there is no cluster to connect to.
+        """
+        self._connect()
+        return 0.0 if cluster.is_own() else float(self._ray.cluster_resources().get("CPU", 0.0))
+
     def close(self) -> None:
         """Shuts a cluster down that was started for this engine, if no worker uses it."""
         self.give_back()

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
-from trainer.runtime.engine import Place
+from trainer.runtime.engine import Engine, Place
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -636,6 +636,7 @@ class Lanes:
         number: how many.
         bootstraps: what starts processes.
         in_process: run trials in this process.
+        engine: where processes run; None: on this machine.
         settings: for each `Lane`.
     """
 
@@ -645,6 +646,7 @@ class Lanes:
         bootstraps: Bootstraps,
         *,
         in_process: bool,
+        engine: Engine | None = None,
         settings: Mapping[str, Any],
     ) -> None:
         self._happenings: deque[Happening] = deque()
@@ -653,7 +655,7 @@ class Lanes:
             places: list[Any] = [LocalPlace() for _ in range(number)]
         else:
             names = [f"the process of lane {index}" for index in range(number)]
-            self._pool = WorkerPool(names, preload_modules=_PRELOADED)
+            self._pool = WorkerPool(names, engine=engine, preload_modules=_PRELOADED)
             places = [self._pool[index] for index in range(1, number + 1)]
         self.lanes = [
             Lane(index, place, bootstraps, self._happenings, **settings)
@@ -723,3 +725,4 @@ class Lanes:
             lane.kill()
         if self._pool is not None:
             self._pool.stop(grace_s=_CLOSE_GRACE_S)
+            self._pool.engine.close()
