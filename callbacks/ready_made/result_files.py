@@ -542,6 +542,12 @@ class JSONLinesResults:
         """The last iteration that is written; 0 if there is none. Repairs a damaged file."""
         return self._file.look()
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every row that can be read, in the order of the file, with null as None."""
+        for _, line in self._file.rows():
+            row: dict[str, Any] = json.loads(line)
+            yield row
+
     def last(self) -> dict[str, Any] | None:
         """The newest row that can be read, with null as None; None if there is none."""
         line = None

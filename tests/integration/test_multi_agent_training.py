@@ -15,9 +15,16 @@ from gymnasium import spaces
 
 from callbacks.ready_made.recorders import load_episode
 from checkpoints import encode
-from trainer import DQNConfig, EpisodeRecorder, PGConfig, PPOConfig, SACConfig
+from trainer import (
+    DQNConfig,
+    EpisodeRecorder,
+    MultiAgentEnvRunner,
+    PGConfig,
+    PPOConfig,
+    SACConfig,
+)
 from trainer.envs import MultiAgentEnv
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, EnvContractError
 from trainer.metrics import comparable
 from trainer.modules import PolicySpec, RLModule
 from trainer.testing.multi_agent_envs import MultiAgentPendulum, RockPaperScissors
@@ -323,37 +330,7 @@ def test_sac_learns_from_a_buffer_per_module(tmp_path: Path) -> None:
         assert encode(algo.get_state(["learner", "replay_buffer"])) == undisturbed
 
 
-_STATE = iter(range(10**9))
-
-
-@pytest.mark.parametrize(
-    ("mapping", "problem"),
-    [
-        (None, "nothing says which agent"),
-        ({"a": "odd"}, "says nothing of agent 3"),
-        (lambda agent_id, episode: "oddd", "'oddd', and there are even, odd"),
-        (lambda agent_id, episode: ["odd", "even"][hash(episode.id_) % 2], "calls hash"),
-        (lambda agent_id, episode: ["odd", "even"][next(_STATE) % 2], "gives different answers"),
-    ],
-)
-def test_mappings_that_cannot_be_are_refused(mapping: Any, problem: str) -> None:
-    config = gaps(0, 1).multi_agent(policy_mapping_fn=mapping)
-    with pytest.raises(ConfigError, match=problem):
-        config.build_algo()
-
-
-def test_a_mapping_may_draw_from_the_global_generators() -> None:
-    def drawn(agent_id: Any, episode: Any, rng: Any, **_: Any) -> str:
-        return "odd" if np.random.random() + rng.random() < 1.0 else "even"  # noqa: NPY002
-
-    runs = [outcome(gaps(n, 2 - n).multi_agent(policy_mapping_fn=drawn), 2) for n in (0, 0)]
-    assert runs[0] == runs[1]
-
-
 def test_what_is_not_offered_with_several_agents_is_refused_by_name() -> None:
-    listened = gaps(0, 1).callbacks(on_postprocess_trajectory=lambda **_: None)
-    with pytest.raises(ConfigError, match="does not offer on_postprocess_trajectory"):
-        listened.build_algo()
     curious = gaps(0, 1).env_runners(exploration_config={"type": "RE3"})
     with pytest.raises(ConfigError, match="strategies that change rewards are not offered"):
         curious.build_algo()
@@ -374,3 +351,14 @@ def test_a_single_agent_is_trained_under_another_id() -> None:
         result = algo.train()
         assert set(result["learners"]) == {"p", "__all_modules__"}
         assert result["env_runners"]["num_module_steps_sampled"] == {"p": 40}
+
+
+def test_a_runner_of_the_users_own_plays_with_several_agents() -> None:
+    runner = MultiAgentEnvRunner(config=gaps(0, 2))
+    episodes = runner.sample(num_timesteps=20)
+    assert sum(map(len, episodes)) == 20
+    assert {type(one).__name__ for one in episodes} == {"MultiAgentEpisode"}
+    assert runner.agent_ids == (3, "a", "late")
+    runner.stop()
+    with pytest.raises(EnvContractError, match="possible_agents"):
+        MultiAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))

@@ -32,6 +32,7 @@ from trainer.cli.named_code import (
 )
 from trainer.cli.output import complain_with_traceback, tell
 from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
+from trainer.cli.seeds import SeedRuns
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.foreign_names import foreign_names
@@ -53,6 +54,8 @@ def train(arguments: argparse.Namespace) -> int:
     import_from_here()
     config = _config(arguments)
     plan = plan_of_new_run(arguments)
+    if arguments.seeds is not None:
+        return _train_seeds(arguments, config)
     with contextlib.ExitStack() as stack:
         directory = _locked_directory(arguments, config, stack)
         directory.create(plan)
@@ -63,6 +66,20 @@ def train(arguments: argparse.Namespace) -> int:
             raise
         with algo:
             return _run(algo, directory, plan, arguments)
+
+
+def _train_seeds(arguments: argparse.Namespace, config: AlgorithmConfig) -> int:
+    """A run per seed; the arguments were checked before the first begins."""
+    if arguments.seed is not None:
+        raise ConfigError("--seed and --seeds were both given. Give --seeds alone.")
+    own = argparse.ArgumentParser()
+    own.add_argument("command")
+    for name in ("--seeds", "--jobs", "--run-dir"):
+        own.add_argument(name)
+    words = own.parse_known_args(arguments.words)[1]
+    with contextlib.ExitStack() as stack:
+        folder = _locked_directory(arguments, config, stack).relative_path
+        return SeedRuns(arguments.seeds, folder, words, num_jobs=arguments.jobs).run()
 
 
 def resume(arguments: argparse.Namespace) -> int:

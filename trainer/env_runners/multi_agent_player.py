@@ -23,11 +23,12 @@ from trainer.env_runners.acting import ActionSource
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
+from trainer.env_runners.multi_agent_trajectories import JointTrajectories, chunks_of
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.slot_env_state import Replay, copied
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
+from trainer.episodes import MultiAgentEpisode, nested
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTIONS
 from trainer.errors import ConfigError
@@ -116,10 +117,7 @@ class JointActions:
 
     Attributes:
         sources: by module.
-        exploring: None: each source has its own.
     """
-
-    exploring = None
 
     def __init__(
         self, modules: Mapping[ModuleId, RLModule], spec: EnvRunnerSpec, agents: EnvAgents
@@ -130,7 +128,6 @@ class JointActions:
                 for id_, module in modules.items()
             }
         )
-        self.acting = None
         self._rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {}
         self._decoders = {
             agent: ActionDecoder(
@@ -226,13 +223,6 @@ def _in_order(slot: Any, chosen: dict[AgentId, Any]) -> dict[AgentId, Any]:
     return {agent: chosen[agent] for agent in slot.episode.get_agents_to_act()}
 
 
-def chunks_of(episodes: Sequence[Any]) -> list[SingleAgentEpisode]:
-    """The agents' chunks with at least one step, in order of episode, then agent."""
-    return [
-        chunk for episode in episodes for chunk in episode.agent_episodes.values() if len(chunk)
-    ]
-
-
 # ---- slot
 
 
@@ -317,7 +307,9 @@ class MultiAgentSlot(EnvSlot):
         return tuple(_column(agent, self._actions_apart) for agent in self._agents.ids)
 
     def follow(self, chunk: Any) -> None:
-        """Nothing: rewards of several agents are not rewritten."""
+        """Takes over that rewards of the chunk before the running one were rewritten."""
+        if self.episode is not None:
+            self.episode.follow(chunk)
 
     def _replay(self, to_env: Callable[[Any], Any], on_step: Callable[[], None]) -> Replay:
         def by_agent(row: Joint) -> Any:
@@ -361,6 +353,22 @@ def _column(agent: AgentId, steps: Sequence[Mapping[AgentId, Any]]) -> tuple[Any
 # ---- player
 
 
+def check_serves(module_id: ModuleId, module: RLModule, agent: AgentId, agents: EnvAgents) -> None:
+    """Checks that a module can act for an agent.
+
+    Raises:
+        ConfigError: one of its spaces is not the agent's.
+    """
+    for kind in ("observation_space", "action_space"):
+        own, its = getattr(agents, f"{kind}s")[agent], getattr(module, kind)
+        if own != its:
+            raise ConfigError(
+                f"policy_mapping_fn gives agent {agent!r} the module {module_id!r}, which has "
+                f"{kind}={its}; the agent has {own}. Map it to a module of its own, or give both "
+                "the same space."
+            )
+
+
 class MultiAgentPlayer(EpisodePlayer):
     """Steps the sub-envs of a runner with several agents side by side; see `EpisodePlayer`.
 
@@ -369,8 +377,9 @@ class MultiAgentPlayer(EpisodePlayer):
         num_module_steps: the same by module.
     """
 
-    actions: Any
+    actions: JointActions
     slots: Any
+    _trajectories: JointTrajectories | None
 
     def __init__(self, runner: Any, *, mapping: PolicyMapping, signals: Any) -> None:
         """Prepares the slots.
@@ -382,6 +391,7 @@ class MultiAgentPlayer(EpisodePlayer):
         """
         self._agents: EnvAgents = runner.agents
         self._mapping = mapping
+        self._fitting: set[tuple[AgentId, ModuleId]] = set()
         self.num_agent_steps: Counter[AgentId] = Counter()
         self.num_module_steps: Counter[ModuleId] = Counter()
         super().__init__(runner, signals=signals)
@@ -397,15 +407,32 @@ class MultiAgentPlayer(EpisodePlayer):
     @property
     def to_env(self) -> Callable[[Any], Any]:
         """Turns {agent: action of its module} into what the env takes."""
-        return self.actions.to_env  # type: ignore[no-any-return]
+        return self.actions.to_env
 
-    def _make_trajectories(self) -> None:
-        """None: chunks of several agents are not rewritten."""
+    def _make_trajectories(self) -> JointTrajectories | None:
+        runner: Any = self._runner
+        return JointTrajectories.of(runner, lambda: runner.modules, lambda: self.actions.sources)
 
-    def normalize_modules_with(self, normalization: ByModule[Normalization]) -> None:
+    def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
+        """Takes over what the main process' strategy of a module knows."""
+        self.actions.sources[module_id].set_state(state)
+
+    def steps_by_id(self) -> dict[str, Any]:
+        """`num_agent_steps` and `num_module_steps` since they were last reported."""
+        return {
+            "num_agent_steps": dict(self.num_agent_steps),
+            "num_module_steps": dict(self.num_module_steps),
+        }
+
+    def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
+        """Nothing: a seat is brought to where its agent stood when that acts."""
+
+    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
         """Plays with observations as these make them."""
         for id_, source in self.actions.sources.items():
             source.acting.normalize_with(normalization[id_])
+        if self._trajectories is not None:
+            self._trajectories.normalize_with(normalization)
 
     def forget_unreported(self) -> None:
         """Forgets what was played since it was last reported."""
@@ -414,11 +441,10 @@ class MultiAgentPlayer(EpisodePlayer):
         self.num_module_steps.clear()
 
     def _go_on(self, slot: EnvSlot, episode: Any) -> None:
-        """Nothing: agents take their seats when they act."""
+        episode.note_player(self._runner, slot.index)  # another one after a restore
 
     def _make_episode(self, slot: EnvSlot, id_: str, index: int) -> Any:
-        """A new episode with its modules."""
-        del slot
+        """A new episode; its agents get their modules when the env was reset."""
         episode = MultiAgentEpisode(
             id_,
             number=index,
@@ -426,9 +452,23 @@ class MultiAgentPlayer(EpisodePlayer):
             action_space=self._agents.action_spaces,
             possible_agents=self._agents.ids,
             rewards_after_end=self._spec.rewards_after_end,
+            agent_to_module_mapping_fn=self._module_of,
         )
-        episode.assign_modules(self._mapping.assignment(episode))
+        episode.note_player(self._runner, slot.index)
         return episode
+
+    def _module_of(self, agent: AgentId, episode: MultiAgentEpisode) -> ModuleId:
+        """The module that acts for an agent; its spaces are the agent's.
+
+        Raises:
+            ConfigError: see `PolicyMapping`; or the module has other spaces.
+        """
+        module_id = self._mapping.module_of(agent, episode)
+        if (agent, module_id) not in self._fitting:
+            module = self.actions.sources[module_id].acting.module
+            check_serves(module_id, module, agent, self._agents)
+            self._fitting.add((agent, module_id))
+        return module_id
 
     def _take_reset(self, slot: Any, episode: Any, answer: Any) -> None:
         observations, infos = slot.checks.reset(answer)

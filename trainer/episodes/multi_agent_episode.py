@@ -380,7 +380,10 @@ class MultiAgentEpisode:
         Raises:
             EpisodeError: there is no such agent.
         """
-        return self._ledger.modules.get(self._columns.known_id(agent_id))
+        agent = self._columns.known_id(agent_id)
+        if not self._ledger.is_reset:
+            self._map_agents()  # who asks early lets the function be asked early
+        return self._ledger.modules.get(agent)
 
     def assign_modules(self, modules: Mapping[Any, ModuleId]) -> None:
         """Notes which module acts for which agent, for good.
@@ -408,10 +411,7 @@ class MultiAgentEpisode:
             return
         agents = canonical_order(self._ledger.possible or self._ledger.appeared)
         new = [agent for agent in agents if agent not in self._ledger.modules]
-        if new:
-            self.assign_modules({agent: function(agent, self) for agent in new})
-
-    # Growing.
+        self.assign_modules({agent: function(agent, self) for agent in new})
 
     def add_env_reset(
         self,
@@ -719,6 +719,10 @@ class MultiAgentEpisode:
         return InfoBuffer(infos, lookback=lookback).get(indices)
 
     # Chunks and parts.
+
+    def follow(self, before: MultiAgentEpisode) -> None:
+        """Takes over that rewards of the chunk before this one were rewritten."""
+        agent_parts.follow(self._ledger, before._ledger)
 
     def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
         """Ends this chunk of a running episode and returns the chunk that goes on.
