@@ -15,6 +15,7 @@ from benchmarks import (
     repair,
     replay,
     sampling,
+    scale_out,
     startup,
     tasks,
     torch_modules,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "off_policy": off_policy.main,
     "tasks": tasks.main,
     "torch_modules": torch_modules.main,
+    "scale_out": scale_out.main,
 }
 
 

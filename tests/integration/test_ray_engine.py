@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from checkpoints import encode
-from tests.fingerprints import Plan, fingerprints_of, plans, second_half
+from tests.fingerprints import KILLS, Plan, fingerprints_of, plans, second_half
 from tests.ray_cluster import another_node, remove
 from trainer import Algorithm, PPOConfig
 from trainer.algorithms import building
@@ -29,6 +29,11 @@ from trainer.testing import CountdownEnv, Fault, is_process_alive, wait_until, w
 pytestmark = [pytest.mark.ray, pytest.mark.process]
 
 _LONG_S: Final = 120.0
+
+
+@pytest.fixture(autouse=True)
+def folder_of_kills(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(KILLS, str(tmp_path))
 
 
 def on_ray(plan: Plan) -> Plan:
