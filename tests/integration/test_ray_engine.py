@@ -8,7 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +22,7 @@ import pytest
 from checkpoints import encode
 from tests.fingerprints import KILLS, Plan, fingerprints_of, plans, second_half
 from tests.ray_cluster import another_node, remove
-from trainer import Algorithm, PPOConfig
+from trainer import Algorithm, PPOConfig, actors
 from trainer.algorithms import building
 from trainer.errors import EngineError, RunnerLostError
 from trainer.ray_engine.engine import RayEngine, RayPlace
@@ -28,6 +31,7 @@ from trainer.testing import CountdownEnv, Fault, is_process_alive, wait_until, w
 
 pytestmark = [pytest.mark.ray, pytest.mark.process]
 
+ROOT: Final = Path(__file__).parents[2]
 _LONG_S: Final = 120.0
 
 
@@ -274,3 +278,97 @@ def test_make_engine_takes_what_the_config_says() -> None:
     assert isinstance(engine, RayEngine)
     assert engine._needs == {"CPU": 2.0}
     assert engine._strategy == "SPREAD"
+
+
+def test_the_example_loses_a_machine_and_learns_the_same_bytes() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "two_nodes.py"), "--iterations", "2"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=5 * _LONG_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert "a machine is lost" in lines
+    assert lines[-1] == "the same bytes"
+
+
+def test_nobody_at_the_address_is_told_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+from trainer import PPOConfig
+from trainer.errors import EngineError
+config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
+try:
+    config.resources(engine="ray").build_algo()
+except EngineError as error:
+    print(error)
+"""
+    begun_s = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": "127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_LONG_S,
+    )
+    assert "There is no Ray cluster to connect to at RAY_ADDRESS=127.0.0.1:1" in done.stdout
+    assert time.monotonic() - begun_s < _LONG_S / 2
+
+
+def test_a_local_cluster_is_started_and_shut_down_with_its_last_user() -> None:
+    script = """
+import ray
+from trainer import PPOConfig
+def build():
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
+    return config.resources(engine="ray").build_algo()
+one = build()
+two = build()
+one.train()
+one.stop()
+print(ray.is_initialized(), two.train()["training_iteration"])
+two.stop()
+print(ray.is_initialized())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=5 * _LONG_S,
+    )
+    assert done.stdout.split() == ["True", "1", "False"], done.stderr[-3000:]
+
+
+def test_runners_reach_named_actors_on_the_machine_of_the_main_process() -> None:
+    @actors.remote
+    class Counter:
+        def __init__(self) -> None:
+            self.count = 0
+
+        def inc(self) -> int:
+            self.count += 1
+            return self.count
+
+    counter = Counter.options(name="counted").remote()
+    with config_on_ray().build_algo() as algo:
+        algo.env_runner_group.foreach_env_runner(
+            lambda runner: actors.get(actors.get_actor("counted").inc.remote())
+        )
+    assert actors.get(counter.inc.remote()) == 3
+    actors.kill(counter)
+
+
+def test_other_cpus_are_told_once_and_refused_if_asked(caplog: pytest.LogCaptureFixture) -> None:
+    here = machine_facts.facts_of_this_machine()
+    engine, strict = RayEngine(), RayEngine(strict_cpus=True)
+    for number in (1, 2):
+        there = replace(here, host=f"node-{number}", cpu=f"Another {number}")
+        assert engine.why_refused(there) == ""
+        assert "strict_cpus=True refuses" in strict.why_refused(there)
+    assert len(machine_facts.cpu_kinds(engine.machines())) == 3
+    assert caplog.text.count("have CPUs of 2 kinds") == 1
