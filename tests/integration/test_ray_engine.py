@@ -6,6 +6,7 @@ The cluster has two nodes on this machine. What Ray calls a machine is a node he
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -64,9 +65,11 @@ def learnt(algo: Algorithm) -> bytes:
     return encode([state["learner"], state["connectors"], state["env_runners"]])
 
 
-def undisturbed(iterations: int) -> bytes:
-    with config_on_ray().resources(engine="local").build_algo() as algo:
-        for _ in range(iterations):
+@functools.cache
+def undisturbed() -> bytes:
+    """What two iterations of `slow_config` learn on the local engine."""
+    with slow_config().resources(engine="local").build_algo() as algo:
+        for _ in range(2):
             algo.train()
         return learnt(algo)
 
@@ -155,10 +158,16 @@ def in_mid_request(algo: Algorithm, do: Callable[[RayPlace], None]) -> Iterator[
     assert has_struck.is_set()
 
 
+class SlowCountdownEnv(CountdownEnv):
+    def step(self, action: int) -> Any:
+        time.sleep(0.02)
+        return super().step(action)
+
+
 def slow_config(**resources: Any) -> PPOConfig:
     """Runners that are long enough at work for something to happen to them."""
     config = config_on_ray(**resources)
-    config.environment(with_faults(CountdownEnv, Fault("step", way="slow", seconds=0.02)))
+    config.environment(SlowCountdownEnv)
     return config
 
 
@@ -201,7 +210,7 @@ def test_a_process_that_is_killed_or_stopped_changes_nothing(
             assert wait_until(
                 lambda: not any(is_process_alive(pid) for pid in pids if pid), within_s=_LONG_S
             )
-        assert learnt(algo) == undisturbed(2)
+        assert learnt(algo) == undisturbed()
 
 
 def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
@@ -223,7 +232,7 @@ def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
                 result = algo.train()
             assert result["fault_tolerance"]["num_remote_worker_restarts"] >= 2
             assert f"node {node.node_id[:8]}" in caplog.text
-            assert learnt(algo) == undisturbed(2)
+            assert learnt(algo) == undisturbed()
 
 
 def test_without_a_machine_that_has_room_the_error_says_so(ray_cluster: Any) -> None:

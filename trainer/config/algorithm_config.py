@@ -180,7 +180,7 @@ def settings_for_callbacks(config: AlgorithmConfig) -> dict[str, Any]:
 
     Workers do not need to see these.
     """
-    settings = config.get_state()["settings"]
+    settings: dict[str, Any] = config.get_state()["settings"]
     settings["in_evaluation"] = config.in_evaluation
     settings["rollout_fragment_length"] = config.get_rollout_fragment_length()
     return settings
