@@ -27,8 +27,7 @@ RANKS: Final[dict[int, frozenset[str]]] = {
             "seeding",
             "spaces",
             "old_names",
-            "sibling_packages",
-            "interrupted_import",
+            "importing",
         }
     ),
     1: frozenset({"nn", "metrics", "runtime"}),
@@ -221,7 +220,7 @@ def test_only_engines_and_actors_deal_with_processes() -> None:
 def test_a_room_that_deals_with_processes_is_found(tmp_path: Path, text: str) -> None:
     files = {
         "trainer/runner_group/asking.py": text,
-        "trainer/actors/start.py": text,
+        "trainer/actors/handles.py": text,
         "trainer/runtime/local_engine.py": "",
     }
     problems = engine_problems(made_tree(tmp_path, files))

@@ -36,6 +36,24 @@ def test_runs_are_listed_watched_drawn_and_reported(tmp_path: Path) -> None:
     assert "There are no runs at" in run("plot", "run/checkpoints", folder=tmp_path, code=1).stderr
 
 
+def test_a_policy_is_played_and_filmed(tmp_path: Path) -> None:
+    train(tmp_path, "--stop-iterations", 1, env="CartPole-v1")
+    played = run("play", "run", "--episodes", 2, "--seed", 3, folder=tmp_path)
+    assert [line.split()[:2] for line in played.stdout.splitlines()] == [
+        ["episode", "1"],
+        ["episode", "2"],
+    ]
+    assert not played.stderr
+    evaluated = run("evaluate", "run", "--episodes", 2, "--seed", 3, folder=tmp_path).stdout
+    returns = [float(line.split()[3]) for line in played.stdout.splitlines()]
+    assert f"{sum(returns) / 2:.2f}" in evaluated  # the same episodes
+    pytest.importorskip("moviepy")
+    pytest.importorskip("pygame")
+    filmed = run("play", "run", "--video", "film.mp4", folder=tmp_path)
+    assert filmed.stdout.splitlines()[-1] == "film.mp4"
+    assert (tmp_path / "film.mp4").stat().st_size > 1000
+
+
 def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own(tmp_path: Path) -> None:
     small = [word for word in SMALL if word not in ("--seed", "5")]
     words = ["--env", ENV, *small, "--num-env-runners", "0", "--stop-iterations", "2"]

@@ -18,7 +18,7 @@ from checkpoints import encode
 from trainer import PPOConfig, ResultDict
 from trainer.env_runners import episode_player
 from trainer.metrics import comparable
-from trainer.metrics.keys import STANDARD_KEYS, describe
+from trainer.metrics.result import STANDARD_KEYS, describe
 from trainer.rllib_names.metrics import OLD_KEYS
 from trainer.testing.envs import CountdownEnv
 

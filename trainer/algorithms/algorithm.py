@@ -38,11 +38,16 @@ from checkpoints.arguments import checked_methods, integer, judges_arguments, ta
 from checkpoints.checkpointable import refuse_filesystem
 from checkpoints.code import check_switch
 from checkpoints.components import flatten
-from checkpoints.run_directories import checkpoint_of_run
+from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
 from trainer.algorithms.checkpointing import (
+    ACTORS,
+    ActorStates,
     ConfigCode,
+    ConfigRecord,
+    ConnectorsRecord,
+    MetricsRecord,
     check_facts,
     check_given_state,
     class_of_checkpoint,
@@ -54,20 +59,12 @@ from trainer.algorithms.checkpointing import (
     settings_behind,
     version_of,
 )
-from trainer.algorithms.evaluations import Evaluations
 from trainer.algorithms.inference import ActionRequest, Inference
-from trainer.algorithms.state import (
-    ACTORS,
-    ActorStates,
-    ConfigRecord,
-    ConnectorsRecord,
-    MetricsRecord,
-    SampleExploration,
-)
 from trainer.algorithms.training_iteration import (
     AfterResult,
     Counters,
     IterationResult,
+    SampleExploration,
     TrainingIterations,
 )
 from trainer.config import AlgorithmConfig
@@ -87,6 +84,7 @@ from trainer.errors import (
     TrainerError,
 )
 from trainer.evaluation import Subject
+from trainer.evaluation.evaluations import Evaluations
 from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
@@ -100,8 +98,8 @@ from trainer.modules import (
 )
 from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.runner_group import EnvRunnerGroup, GroupSample
+from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import read_crash
-from trainer.runner_group.user_calls import OnMetrics
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
@@ -378,7 +376,7 @@ class Algorithm(Checkpointable, abc.ABC):
 
         Returns:
             the result: metrics by path (`result["env_runners/episode_return_mean"]`), counters,
-            times; the keys are listed in `trainer.metrics.keys`.
+            times; the keys are listed in `trainer.metrics.result`.
 
         Raises:
             AlgorithmStoppedError: `stop()` was called.

@@ -36,8 +36,7 @@ from checkpoints import (
 )
 from checkpoints.listing import damages_in, is_damaged_name
 from checkpoints.manifest import CODE_FILE, version_differences
-from checkpoints.reader import read_array_places
-from checkpoints.run_directories import newest_whole
+from checkpoints.reader import newest_whole, read_array_places
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.onnx_export import export_onnx
 from trainer.cli.named_code import import_from_here

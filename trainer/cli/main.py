@@ -27,7 +27,7 @@ from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
 from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
-from trainer.interrupted_import import importing_is_over
+from trainer.importing import importing_is_over
 
 # ---- arguments
 #
@@ -241,6 +241,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_train(subparsers)
     _add_resume(subparsers)
     _add_evaluate(subparsers)
+    _add_play(subparsers)
     _add_inspect(subparsers)
     _add_verify(subparsers)
     _add_diff(subparsers)
@@ -310,8 +311,24 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("evaluate", help="play episodes with a checkpoint's policy")
     parser.set_defaults(command=commands.evaluate)
+    _add_played(parser, episodes=20)
+    _add_callbacks(parser)
+
+
+def _add_play(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("play", help="watch a checkpoint's policy play")
+    parser.set_defaults(command=commands.play)
+    _add_played(parser, episodes=1)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--human", action="store_true", help="in a window, as the env draws it")
+    how.add_argument("--video", metavar="FILE.mp4", help="as a video; several episodes get numbers")
+
+
+def _add_played(parser: argparse.ArgumentParser, *, episodes: int) -> None:
     parser.add_argument("path", help="a run's directory, or a checkpoint")
-    parser.add_argument("--episodes", type=count, default=20, help="how many (default: 20)")
+    parser.add_argument(
+        "--episodes", type=count, default=episodes, help=f"how many (default: {episodes})"
+    )
     parser.add_argument(
         "--seed",
         type=count_or_zero,
@@ -322,7 +339,6 @@ def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         "--explore", action="store_true", help="draw actions instead of taking the most likely one"
     )
     _add_code(parser)
-    _add_callbacks(parser)
 
 
 def _add_settings(parser: argparse.ArgumentParser, *, seed: str) -> None:

@@ -60,6 +60,18 @@ def missing_extras_told() -> Iterator[None]:
         raise ConfigError(str(error)) from error
 
 
+@contextlib.contextmanager
+def no_warnings_of(name: str) -> Iterator[None]:
+    """Keeps a logger from telling what a command knows and means to do."""
+    logger = logging.getLogger(name)
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
 def set_up_logging() -> None:
     """Let warnings go to standard error, unless the program has set up logging itself."""
     handler = logging.StreamHandler()

@@ -30,8 +30,6 @@ from trainer.types import AgentId, Array, FloatArray, ModuleId, State
 #
 # The one remainder rule: slots of a runner, slots of a group and evaluation tickets follow it.
 
-# ---- messages
-
 
 def _itself(array: Array) -> Array:
     return array

@@ -18,9 +18,9 @@ from trainer.env_runners.multi_agent_trajectories import fire_joint_sample_end
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
+from trainer.envs.env_factory import MultiAgentVectorEnv
 from trainer.envs.multi_agent_checks import check_agents_finite
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.envs.vector_env import MultiAgentVectorEnv
 from trainer.errors import ConfigError
 from trainer.modules import ByModule, MultiRLModule, RLModule, RLModuleSpec, module_position
 from trainer.seeding import weights_rng

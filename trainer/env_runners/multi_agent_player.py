@@ -11,26 +11,26 @@ episode, its id and how often it has acted. So it makes no difference who else i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
 
-from trainer.agent_ids import ALL_AGENTS
+from trainer.agent_ids import ALL_AGENTS, AgentIds
 from trainer.connectors import ActionDecoder, Normalization
 from trainer.env_runners.acting import ActionSource
-from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.env_slot import EnvSlot, Replay
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_trajectories import JointTrajectories, chunks_of
 from trainer.env_runners.policy_mapping import PolicyMapping
-from trainer.env_runners.slot_env_state import Replay, copied
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.episodes import MultiAgentEpisode, nested
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTIONS
+from trainer.episodes.nested import copied
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
 from trainer.modules import ByModule, RLModule
@@ -53,6 +53,8 @@ class Seat:
     """One agent in one env slot, as a row of its module.
 
     Attributes:
+        agent: its id.
+        module_id: of the module that acts for it.
         index: a number that no other seat of the runner has.
         noise: the random numbers of its actions.
         episode_number: of the slot's running episode.
@@ -60,9 +62,21 @@ class Seat:
         observation: upon which it acts next.
     """
 
-    __slots__ = ("agent_position", "episode_number", "index", "noise", "observation")
+    __slots__ = (
+        "agent",
+        "agent_position",
+        "episode_number",
+        "index",
+        "module_id",
+        "noise",
+        "observation",
+    )
 
-    def __init__(self, index: int, noise: NoiseStream, number: int, agent: AgentId) -> None:
+    def __init__(
+        self, agent: AgentId, module_id: ModuleId, index: int, noise: NoiseStream, number: int
+    ) -> None:
+        self.agent = agent
+        self.module_id = module_id
         self.index = index
         self.noise = noise
         self.episode_number = number
@@ -102,7 +116,8 @@ class Seats:
             noise = source.noise_stream(agent=agent_position(agent))
             self._streams[agent, module_id] = noise
         noise.start(self._stream, self._number)
-        seat = self._seats[agent] = Seat(self._indices[agent], noise, self._number, agent)
+        seat = Seat(agent, module_id, self._indices[agent], noise, self._number)
+        self._seats[agent] = seat
         acted = episode.agent_episodes[agent].t
         if source.exploring is None:
             noise.skip(acted)
@@ -128,8 +143,8 @@ class JointActions:
                 for id_, module in modules.items()
             }
         )
-        self._rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {}
-        self._decoders = {
+        self._active: Sequence[Any] = ()
+        decoders = {
             agent: ActionDecoder(
                 agents.action_spaces[agent],
                 normalize_actions=spec.normalize_actions,
@@ -137,13 +152,15 @@ class JointActions:
             )
             for agent in agents.ids
         }
+        # What is handed on unchanged needs no call.
+        is_needed = not all(decoder.is_identity for decoder in decoders.values())
+        self._decoders = decoders if is_needed else {}
 
     def _place_of_row(self, seats: list[Any], row: int) -> str:
         seat = seats[row]
-        for rows in self._rows.values():
-            for _, agent, slot in rows:
-                if slot.noise.of(agent, slot.episode) is seat:
-                    return f"the observation of agent {agent!r} at {slot.place()}"
+        for slot in self._active:
+            if seat in slot.seated():
+                return f"the observation of agent {seat.agent!r} at {slot.place()}"
         return "an observation"
 
     def begin_episode(self, slot: EnvSlot, stream: int, *, played: int = 0) -> None:
@@ -158,48 +175,48 @@ class JointActions:
         self, active: list[Any], *, explore: bool, timestep: int
     ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
         """{agent: action} for each slot, and {agent: extra outputs}, in canonical order."""
-        rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {id_: [] for id_ in self.sources}
-        self._rows = rows
-        for number, slot in enumerate(active):
-            episode = slot.episode
-            for agent in episode.get_agents_to_act():
-                rows[episode.module_for(agent)].append((number, agent, slot))
-        actions: list[dict[AgentId, Any]] = [{} for _ in active]
-        outputs: list[dict[AgentId, Any]] = [{} for _ in active]
-        for id_, of_module in rows.items():
-            if of_module:
-                self._act(id_, of_module, actions, outputs, explore=explore, timestep=timestep)
-        if len(rows) > 1:
-            actions = [
-                _in_order(slot, chosen) for slot, chosen in zip(active, actions, strict=True)
-            ]
+        self._active = active
+        seats: dict[ModuleId, list[Seat]] = {id_: [] for id_ in self.sources}
+        seated = [slot.seated() for slot in active]
+        for slot, of_slot in zip(active, seated, strict=True):
+            newest = slot.newest
+            for seat in of_slot:
+                seat.observation = newest[seat.agent]
+                seats[seat.module_id].append(seat)
+        answers = {
+            id_: self._answers(self.sources[id_], rows, explore=explore, timestep=timestep)
+            for id_, rows in seats.items()
+            if rows
+        }
+        actions: list[dict[AgentId, Any]] = []
+        outputs: list[dict[AgentId, Any]] = []
+        for of_slot in seated:
+            chosen, given = {}, {}
+            for seat in of_slot:
+                chosen[seat.agent], given[seat.agent] = next(answers[seat.module_id])
+            actions.append(chosen)
+            outputs.append(given)
         return actions, outputs
 
-    def _act(
-        self,
-        module_id: ModuleId,
-        rows: list[tuple[int, AgentId, Any]],
-        actions: list[dict[AgentId, Any]],
-        outputs: list[dict[AgentId, Any]],
-        *,
-        explore: bool,
-        timestep: int,
-    ) -> None:
-        source, seats = self.sources[module_id], []
-        for _, agent, slot in rows:
-            seat = slot.noise.of(agent, slot.episode)
-            seat.observation = slot.newest[agent]
-            seats.append(seat)
+    def _answers(
+        self, source: ActionSource, seats: list[Any], *, explore: bool, timestep: int
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """The action and the extra outputs of each seat, in order."""
         chosen, given = source.act(seats, explore=explore, timestep=timestep)
         names = source.outputs
-        for (number, agent, _), action, values in zip(rows, chosen, given, strict=True):
-            actions[number][agent] = action
-            own = (values,) if len(names) == 1 else values
-            outputs[number][agent] = dict(zip(names, own, strict=True))
+        if len(names) == 1:
+            (name,) = names
+            outputs = [{name: value} for value in given]
+        else:
+            outputs = [dict(zip(names, values, strict=True)) for values in given]
+        return zip(chosen, outputs, strict=True)
 
     def to_env(self, actions: Mapping[AgentId, Any]) -> dict[AgentId, Any]:
         """The actions as the env takes them."""
-        return {agent: self._decoders[agent].to_env(action) for agent, action in actions.items()}
+        decoders = self._decoders
+        if not decoders:
+            return dict(actions)
+        return {agent: decoders[agent].to_env(action) for agent, action in actions.items()}
 
     def draw_uniformly(self, active: list[Any]) -> NoReturn:
         """Refused: modules that draw uniformly are there for it.
@@ -217,10 +234,6 @@ class JointActions:
         """Adds the log-likelihoods of all agents' actions; see `ActionSource.add_logp`."""
         for id_, source in self.sources.items():
             source.add_logp([one for one in chunks_of(episodes) if one.module_id == id_])
-
-
-def _in_order(slot: Any, chosen: dict[AgentId, Any]) -> dict[AgentId, Any]:
-    return {agent: chosen[agent] for agent in slot.episode.get_agents_to_act()}
 
 
 # ---- slot
@@ -267,6 +280,8 @@ class MultiAgentSlot(EnvSlot):
         *,
         spec: EnvRunnerSpec,
     ) -> None:
+        self._agents = agents
+        self.newest: Mapping[AgentId, Any] = {}
         super().__init__(
             index,
             env,
@@ -274,8 +289,8 @@ class MultiAgentSlot(EnvSlot):
             runner=spec.title,
             keeps_actions=spec.sub_env_tolerance is not None,
         )
-        self._agents = agents
-        self.newest: Mapping[AgentId, Any] = {}
+        self._owing: AgentIds | None = None
+        self._seated: list[Seat] = []
         self.checks = AnswerChecks(
             agents,
             name=spec.env_factory.name,
@@ -292,15 +307,48 @@ class MultiAgentSlot(EnvSlot):
         """Where the running episode stands, for messages."""
         return f"env step {self.num_steps_played} of episode {self.episode.id_}"
 
-    def note(self, observations: Mapping[AgentId, Any], actions: Mapping[AgentId, Any]) -> None:
-        """Keeps copies of what was done and seen, for callbacks may write into what is recorded."""
-        self.see(observations)
-        self._actions_apart.append({agent: copied(action) for agent, action in actions.items()})
+    def seated(self) -> list[Seat]:
+        """The seats of those who owe an action, canonical order."""
+        owing = self.episode.get_agents_to_act()
+        if owing is not self._owing:  # the same object while nothing changes
+            self._owing = owing
+            seats: Any = self.noise
+            self._seated = [seats.of(agent, self.episode) for agent in owing]
+        return self._seated
+
+    def note(
+        self,
+        observations: Mapping[AgentId, Any],
+        actions: Mapping[AgentId, Any],
+        *,
+        keeps_apart: bool,
+    ) -> None:
+        """Keeps what was done and seen.
+
+        Args:
+            observations: by agent.
+            actions: by agent.
+            keeps_apart: as copies, for callbacks may write into what is recorded.
+        """
+        if keeps_apart:
+            observations = {agent: copied(one) for agent, one in observations.items()}
+            actions = {agent: copied(action) for agent, action in actions.items()}
+        self.newest = observations
+        self._actions_apart.append(actions)
 
     def see(self, observations: Mapping[AgentId, Any]) -> None:
-        """Takes the newest observations."""
+        """Takes copies of the newest observations."""
         self.newest = {agent: copied(one) for agent, one in observations.items()}
-        self.observation = joint_of(self.newest, self._agents)
+
+    @property
+    def observation(self) -> Joint:
+        """The newest observations as a position has them."""
+        return joint_of(self.newest, self._agents)
+
+    @observation.setter
+    def observation(self, joint: Joint | None) -> None:
+        pairs = zip(self._agents.ids, joint or (), strict=joint is not None)
+        self.newest = {agent: part[0] for agent, part in pairs if part}
 
     def _played_in(self, chunk: Any) -> Joint:
         del chunk
@@ -318,14 +366,6 @@ class MultiAgentSlot(EnvSlot):
 
         env: Any = JointEnv(self.env, self._agents)
         return Replay(env, self.tasks, by_agent, on_step)
-
-    def put_back(self, position: Any, *arguments: Any, **options: Any) -> bool:
-        """See `EnvSlot`."""
-        is_back = super().put_back(position, *arguments, **options)
-        if self.episode is not None:
-            pairs = zip(self._agents.ids, position.observation, strict=True)
-            self.newest = {agent: part[0] for agent, part in pairs if part}
-        return is_back
 
     def _episode_from(self, state: State) -> Any:
         return MultiAgentEpisode.from_state(
@@ -477,13 +517,13 @@ class MultiAgentPlayer(EpisodePlayer):
 
     def _step(self, active: list[Any], actions: list[Any], outputs: list[Any] | None) -> bool:
         """One step of every active sub-env; whether some episode or assignment came to its end."""
-        needs_attention, failure = False, None
+        needs_attention, failure, step_one = False, None, self._step_one
+        given: Sequence[Any] = [{}] * len(active) if outputs is None else outputs
         try:
             for row, slot in enumerate(active):
                 self._slot_at_work = slot
-                needs_attention |= self._step_one(
-                    slot, actions[row], {} if outputs is None else outputs[row]
-                )
+                if step_one(slot, actions[row], given[row]):
+                    needs_attention = True
         except Exception as error:
             if not self.repair.is_on:
                 raise
@@ -496,7 +536,10 @@ class MultiAgentPlayer(EpisodePlayer):
         return needs_attention
 
     def _step_one(self, slot: Any, actions: dict[AgentId, Any], outputs: Any) -> bool:
-        """One step of a sub-env; whether its episode or assignment came to its end."""
+        """One step of a sub-env; whether its episode or assignment came to its end.
+
+        The hot loop of several agents.
+        """
         episode, checks = slot.episode, slot.checks
         answer = slot.env.step(self.actions.to_env(actions))
         observations, rewards, terminateds, truncateds, infos = checks.step(
@@ -511,10 +554,11 @@ class MultiAgentPlayer(EpisodePlayer):
             truncateds=truncateds,
             extra_model_outputs=outputs,
         )
-        checks.check_progress(episode)
-        slot.note(observations, actions)
+        if not observations:
+            checks.check_progress(episode)
+        slot.note(observations, actions, keeps_apart=self._keeps_apart)
         slot.steps_left -= 1
-        return bool(episode.is_done or slot.steps_left <= 0)
+        return slot.steps_left <= 0 or episode.is_done
 
     def _finish_columns(self, episodes: Sequence[Any]) -> None:
         """Makes arrays of the columns of what is handed out, and counts its rows."""

@@ -13,11 +13,11 @@ from trainer.env_runners.acting import ActionSource
 from trainer.env_runners.env_slot import EnvSlot, blame_step, parts_of_reset
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import RunnerParts
-from trainer.env_runners.slot_env_state import copied, copied_info
 from trainer.env_runners.trajectories import TrajectoryEvent
 from trainer.envs.env_checks import check_reset, check_rewards, check_step
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
+from trainer.episodes.nested import copied, copied_info
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule
 from trainer.runtime.engine import Signals

@@ -351,8 +351,8 @@ class MultiAgentEpisode:
         return {agent: ends[agent].env_t for agent in canonical_order(ends) if ends[agent].appeared}
 
     def get_agents_to_act(self) -> AgentIds:
-        """The agents whose action the next env step needs."""
-        return AgentIds(self._ledger.owing())
+        """The agents whose action the next env step needs; the same object until they change."""
+        return self._ledger.owing()
 
     def get_agents_that_stepped(self) -> AgentIds:
         """The agents with an observation at the newest env step."""

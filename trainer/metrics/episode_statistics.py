@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from callbacks.task_names import task_name
+from callbacks.ready_made.metric_values import task_name
 from trainer.errors import MetricsError
 from trainer.metrics.statistic import rounded_mean, rounded_sum
 from trainer.types import DEFAULT_AGENT_ID, State

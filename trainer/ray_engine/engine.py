@@ -37,9 +37,10 @@ from trainer.runtime.engine import (
     LimitAtWork,
     PlaceIdentity,
     StallWatch,
+    TakeOver,
     nothing,
 )
-from trainer.runtime.local_engine import ArrivalQueue
+from trainer.runtime.local_engine import ArrivalQueue, LocalEngine
 from trainer.runtime.machine_facts import MachineFacts, cpu_kinds, facts_of_this_machine
 from trainer.runtime.messages import (
     Failed,
@@ -509,6 +510,11 @@ class RayEngine:
     def preload(self, modules: Sequence[str]) -> None:
         """Lets each actor import modules once for all workers that it will start."""
         self._preloaded = tuple(modules)
+
+    @property
+    def for_owners(self) -> TakeOver | None:
+        """As on the local engine, which starts its workers there."""
+        return LocalEngine().for_owners
 
     def publish(self, value: object, *, name: str) -> Published:
         """Puts a value into the object store, from which each machine fetches it once."""

@@ -45,7 +45,7 @@ from checkpoints.state_shapes import (
     tuple_of,
 )
 from trainer.connectors import Normalization
-from trainer.connectors.observations import ObservationNormalizer, RewardTransform
+from trainer.connectors.encoding import ObservationNormalizer, RewardTransform
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
@@ -58,8 +58,7 @@ from trainer.env_runners.messages import (
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.errors import ConfigError
 from trainer.modules import ByModule, RLModuleSpec
-from trainer.runner_group.records import RunnerPlace
-from trainer.runner_group.slot_states import slots_of
+from trainer.runner_group.records import RunnerPlace, slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role

@@ -65,6 +65,7 @@ from trainer.runtime.process_start import (
     describe_start_error,
     end_group,
     end_stopped_fork_server,
+    fork_own_server,
     guard_group,
     keep_temporary_directory,
     make_context,
@@ -641,3 +642,8 @@ class LocalEngine:
 
     def close(self) -> None:
         """Does nothing: it holds nothing besides places."""
+
+    @property
+    def for_owners(self) -> TakeOver | None:
+        """Makes a copy of the worker its fork server."""
+        return fork_own_server if self.start_method == "forkserver" else None

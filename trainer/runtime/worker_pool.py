@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
-from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, nothing
+from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, TakeOver, nothing
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Outcome, Published
 from trainer.runtime.signals import signals_deferred
@@ -88,6 +88,11 @@ class WorkerPool:
             known = (value, self.engine.publish(value, name=kind))
             self._published[kind] = known
         return cast(T, known[1])
+
+    @property
+    def for_owners(self) -> TakeOver | None:
+        """For `inherit`, of workers that will start workers of their own: starts those faster."""
+        return self.engine.for_owners
 
     def now_s(self) -> float:
         """The engine's clock in seconds; only differences mean something."""

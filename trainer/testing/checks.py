@@ -17,9 +17,9 @@ import gymnasium as gym
 import numpy as np
 
 from trainer.connectors import ObservationEncoder
-from trainer.env_runners.slot_env_state import copied, is_same
 from trainer.envs import EnvFactory, EnvState, make_env_factory, why_no_env_state
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
+from trainer.episodes.nested import copied, is_same
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.types import Array
 
