@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import signal
 import subprocess
@@ -216,23 +217,43 @@ def test_a_process_that_is_killed_or_stopped_changes_nothing(
 def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
     ray_cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    needs = {"custom_resources_per_env_runner": {"spare": 1.0}}
-    with another_node(ray_cluster, 2, spare=2.0) as node, contextlib.ExitStack() as later:
-        config = slow_config()
-        config.env_runners(**needs)
+    config = slow_config()
+    config.env_runners(custom_resources_per_env_runner={"spare": 1.0})
+    with (
+        another_node(ray_cluster, 2, spare=2.0) as one,
+        another_node(ray_cluster, 2, spare=2.0) as other,
+    ):
+        nodes = {node.node_id: node for node in (one, other)}
         with config.build_algo() as algo:
             algo.train()
-            assert {place._last.node for place in places_of(algo)} == {node.node_id}
-
-            def move(_: RayPlace) -> None:
-                remove(ray_cluster, node)
-                later.enter_context(another_node(ray_cluster, 2, spare=2.0))
-
-            with in_mid_request(algo, move):
+            lost = places_of(algo)[0]._last.node
+            num_there = [place._last.node for place in places_of(algo)].count(lost)
+            with in_mid_request(algo, lambda _: remove(ray_cluster, nodes[lost])):
                 result = algo.train()
-            assert result["fault_tolerance"]["num_remote_worker_restarts"] >= 2
-            assert f"node {node.node_id[:8]}" in caplog.text
+            assert result["fault_tolerance"]["num_remote_worker_restarts"] == num_there
+            assert f"(node {lost[:8]})" in caplog.text
+            assert lost not in {place._last.node for place in places_of(algo)}
             assert learnt(algo) == undisturbed()
+
+
+def test_runners_that_wait_for_room_start_on_a_machine_that_is_added(ray_cluster: Any) -> None:
+    needs = {"late": 1.0}
+    engine = RayEngine(resources=needs, placement_timeout_s=_LONG_S)
+    config = slow_config().resources(engine=engine)
+    learnt_there: list[bytes] = []
+
+    def train() -> None:
+        with config.build_algo() as algo:
+            for _ in range(2):
+                algo.train()
+            learnt_there.append(learnt(algo))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert wait_until(lambda: bool(engine._reservations), within_s=_LONG_S)
+    with another_node(ray_cluster, 2, late=2.0):
+        thread.join()
+    assert learnt_there == [undisturbed()]
 
 
 def test_without_a_machine_that_has_room_the_error_says_so(ray_cluster: Any) -> None:
@@ -268,16 +289,24 @@ def test_other_versions_on_a_machine_are_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_class_that_a_machine_does_not_have_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    module = tmp_path / "envs_of_one_machine.py"
-    module.write_text(
-        "from trainer.testing import CountdownEnv\nclass Env(CountdownEnv): pass\n",
+    """Its module is found everywhere on this machine, but imports only in this process."""
+    (tmp_path / "envs_of_one_machine.py").write_text(
+        """
+import os
+from trainer.testing import CountdownEnv
+if "THE_SIMULATOR_IS_HERE" not in os.environ:
+    raise ModuleNotFoundError("No module named 'simulator'")
+class Env(CountdownEnv): pass
+""",
         encoding="utf-8",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    env = __import__("envs_of_one_machine").Env
-    module.unlink()
-    with pytest.raises(ModuleNotFoundError, match="envs_of_one_machine"):
+    monkeypatch.setenv("THE_SIMULATOR_IS_HERE", "1")
+    env = importlib.import_module("envs_of_one_machine").Env
+    begun_s = time.monotonic()
+    with pytest.raises(ModuleNotFoundError, match="No module named 'simulator'"):
         config_on_ray().environment(env).build_algo()
+    assert time.monotonic() - begun_s < _LONG_S
 
 
 def test_make_engine_takes_what_the_config_says() -> None:
