@@ -16,7 +16,7 @@ import copy
 import dataclasses
 import logging
 import platform
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar, cast
@@ -59,7 +59,12 @@ from trainer.algorithms.checkpointing import (
     settings_behind,
     version_of,
 )
-from trainer.algorithms.inference import ActionRequest, Inference
+from trainer.algorithms.inference import (
+    ActionRequest,
+    Inference,
+    known_module,
+    modules_of_agents,
+)
 from trainer.algorithms.training_iteration import (
     AfterResult,
     Counters,
@@ -72,6 +77,7 @@ from trainer.config.algorithm_config import exploration_spec, normalization_sett
 from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
 from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.messages import ModuleWeights
+from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.errors import (
     ActorDiedError,
@@ -103,7 +109,7 @@ from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
-from trainer.types import ModuleId, State
+from trainer.types import AgentId, ModuleId, State
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
@@ -711,6 +717,7 @@ class Algorithm(Checkpointable, abc.ABC):
         *,
         input_dict: Mapping[str, Any] | None = None,
         policy_id: ModuleId | None = None,
+        agent_id: AgentId | None = None,
         full_fetch: bool = False,
         explore: bool | None = None,
         timestep: int | None = None,
@@ -727,7 +734,8 @@ class Algorithm(Checkpointable, abc.ABC):
             observation: one element of the observation space.
             state: of recurrent networks, which are not here: an empty list.
             input_dict: {"obs": observation}, instead of `observation`.
-            policy_id: the module that acts; None is the only one.
+            policy_id: the module that acts; None is the only one, or that of `agent_id`.
+            agent_id: with several agents: who acts, by the mapping of agents to modules.
             full_fetch: return more than the action.
             explore: use the exploration strategy (True), or take the most likely action (False);
                 None as configured.
@@ -737,7 +745,7 @@ class Algorithm(Checkpointable, abc.ABC):
             prev_action: networks here do not read it.
             prev_reward: networks here do not read it.
             info: networks here do not read it.
-            episode: networks here do not read it.
+            episode: with an agent: the episode in which it acts, for the mapping.
 
         Returns:
             The action; with `full_fetch` or a state: (action, [], {"action_dist_inputs",
@@ -749,14 +757,11 @@ class Algorithm(Checkpointable, abc.ABC):
             AlgorithmStoppedError: `stop()` was called.
         """
         self._refuse_if_stopped("compute_single_action")
-        del prev_action, prev_reward, info, episode
+        del prev_action, prev_reward, info
         self._refuse_with_connectors("compute_single_action")
-        module_id = self.learners.only_id if policy_id is None else policy_id
-        if module_id not in self.learners:
-            raise ConfigError(
-                f"policy_id={policy_id!r}: there is no such module; there is "
-                f"{', '.join(map(repr, self.learners))}. Name one of these."
-            )
+        if policy_id is None and agent_id is not None:
+            policy_id = self._modules_of([agent_id], episode)[agent_id]
+        module_id = known_module(policy_id, self.learners, "policy_id")
         if observation is None and input_dict is not None:
             observation = input_dict["obs"]
         if observation is None:
@@ -779,6 +784,19 @@ class Algorithm(Checkpointable, abc.ABC):
         action, outputs = inference.action_with_outputs(observation, request)
         return action, [], outputs
 
+    def _modules_of(self, agents: Iterable[AgentId], episode: Any) -> dict[AgentId, ModuleId]:
+        """The module that acts for each agent, by the mapping of the run."""
+        known, mapping = self.env_runner_group.agent_ids, None
+        if known is not None:
+            mapping = PolicyMapping(
+                self.config.policy_mapping_fn,
+                self.learners,
+                agents=known,
+                root_seed=self.root_seed,
+                role=Role.TRAINING,
+            )
+        return modules_of_agents(list(agents), mapping, episode=episode)
+
     def _refuse_with_connectors(self, what: str) -> None:
         """Connector pieces work beside a sub-env, in its episode; there is none here.
 
@@ -800,20 +818,29 @@ class Algorithm(Checkpointable, abc.ABC):
         observations: Mapping[Any, Any],
         state: Mapping[Any, Any] | None = None,
         *,
+        policy_id: ModuleId | None = None,
+        policy_ids: Mapping[Any, ModuleId] | None = None,
         full_fetch: bool = False,
         unsquash_actions: bool | None = None,
         clip_actions: bool | None = None,
+        episode: Any = None,
         episodes: Any = None,
         **options: Any,
     ) -> Any:
         """An action for each observation of a dict, under the same keys.
 
+        With several modules, the one of each agent acts: by the mapping of the run, unless modules
+        are named.
+
         Args:
             observations: by agent.
             state: see `compute_single_action`, by agent.
+            policy_id: the module that acts for all.
+            policy_ids: {agent: the module that acts for it}.
             full_fetch: return more than the actions.
             unsquash_actions: see `unsquash_action` there.
             clip_actions: see `clip_action` there.
+            episode: in which the agents act, for the mapping.
             episodes: networks here do not read it.
             options: further arguments of `compute_single_action`, for all observations.
 
@@ -831,13 +858,19 @@ class Algorithm(Checkpointable, abc.ABC):
                 "observations by agent. For a single one, ask compute_single_action(observation)."
             )
         options |= {"unsquash_action": unsquash_actions, "clip_action": clip_actions}
+        by_key: Mapping[Any, ModuleId | None] = dict.fromkeys(observations, policy_id)
+        if policy_ids is not None:
+            by_key = {key: policy_ids.get(key, "") for key in observations}
+        elif policy_id is None and len(self.learners) > 1:
+            by_key = self._modules_of(observations, episode)
         if not full_fetch and state is None:
             return {
-                key: self.compute_single_action(observation, **options)
+                key: self.compute_single_action(observation, policy_id=by_key[key], **options)
                 for key, observation in observations.items()
             }
+        options["full_fetch"] = True
         fetched = {
-            key: self.compute_single_action(observation, full_fetch=True, **options)
+            key: self.compute_single_action(observation, policy_id=by_key[key], **options)
             for key, observation in observations.items()
         }
         return tuple({key: parts[index] for key, parts in fetched.items()} for index in range(3))

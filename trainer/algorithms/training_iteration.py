@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import logging
 import os
 import socket
 import time
@@ -47,6 +48,8 @@ from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
 #
 # The counts of a run. They are kept in the main process alone, and advanced from committed
 # answers alone.
+
+_LOGGER = logging.getLogger(__name__)
 
 _BY_ID: Final = ("num_agent_steps_sampled", "num_module_steps_sampled")
 
@@ -101,6 +104,8 @@ class Counters:
         self.num_episodes += len(sample.records)
         self.num_episodes_lost += sample.num_episodes_lost
         self.num_env_steps_lost += sample.num_env_steps_lost
+        if not self.num_agent_steps_sampled.get(DEFAULT_AGENT_ID):
+            self.num_agent_steps_sampled.pop(DEFAULT_AGENT_ID, None)  # it may not be among them
         add_counts(self.num_agent_steps_sampled, sample.num_agent_steps)
         add_counts(self.num_module_steps_sampled, sample.num_module_steps)
 
@@ -159,6 +164,9 @@ class _Algorithm(Protocol):
     def env_runner_group(self) -> EnvRunnerGroup: ...
     @property
     def episode_statistics(self) -> EpisodeStatistics: ...
+    @property
+    def learners(self) -> Mapping[ModuleId, Learner]: ...
+    def is_trained(self, module_id: ModuleId) -> bool: ...
     def step(self) -> ResultDict: ...
     def training_step(self) -> None: ...
     def apply_normalization(self) -> None: ...
@@ -186,6 +194,7 @@ class TrainingIterations:
         self._algorithm = algorithm
         self._evaluations = evaluations
         self._after_result: list[AfterResult] | None = None
+        self._has_told_of_agents = False
 
     @property
     def result(self) -> IterationResult:
@@ -310,15 +319,44 @@ class TrainingIterations:
         algorithm = self._algorithm
         self.clock.add(elapsed_s)
         result.add_group(algorithm.env_runner_group)
+        self._tell_of_agents(result)
         algorithm.add_to_result(result)
         return result.compile(
             user_metrics=algorithm.metrics.peek(),
             episodes=algorithm.episode_statistics.result(),
             evaluation=self._evaluations.to_show(),
+            modules=self._modules(),
             clock=self.clock,
             config=algorithm.config,
             elapsed_s=elapsed_s,
         )
+
+    def _modules(self) -> dict[ModuleId, Mapping[str, Any]]:
+        """How each module is, where there are several agents or modules."""
+        algorithm = self._algorithm
+        if algorithm.env_runner_group.agent_ids is None and len(algorithm.learners) == 1:
+            return {}
+        return {
+            id_: {
+                "is_trained": algorithm.is_trained(id_),
+                "num_updates_lifetime": learner.num_updates,
+            }
+            for id_, learner in algorithm.learners.items()
+        }
+
+    def _tell_of_agents(self, result: IterationResult) -> None:
+        """Warns, once in a run, of agents that a limit ended without a last observation."""
+        number = result.agent_counts.get("num_truncations_without_observation", 0)
+        if number and not self._has_told_of_agents:
+            self._has_told_of_agents = True
+            _LOGGER.warning(
+                "Env %r: %d agent(s) were truncated without a last observation. What they would "
+                "still have earned is taken from their last own observation, which may be old. Let "
+                "the env give an observation to every agent that it truncates. Said once; the "
+                "result counts them as num_truncations_without_observation.",
+                self._algorithm.env_runner_group.env_name,
+                number,
+            )
 
 
 def _has_done_enough(config: AlgorithmConfig, result: IterationResult, elapsed_s: float) -> bool:
@@ -380,6 +418,7 @@ class IterationResult:
 
     Attributes:
         num_training_steps, num_env_steps_sampled, num_env_steps_trained: of this iteration.
+        agent_counts: with several agents: what happened to them in it, by name.
     """
 
     def __init__(self, counters: Counters, module_ids: Collection[ModuleId]) -> None:
@@ -395,6 +434,7 @@ class IterationResult:
         self._learners: dict[ModuleId, Mapping[str, Any]] = {}
         self._num_agent_steps: dict[AgentId, int] = {}
         self._num_module_steps: dict[ModuleId, int] = {}
+        self.agent_counts: dict[str, int] = {}
         self._timers: dict[str, float] = {}
         self._health: dict[str, int] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
@@ -417,6 +457,7 @@ class IterationResult:
         self._times += sample.times
         add_counts(self._num_agent_steps, sample.num_agent_steps)
         add_counts(self._num_module_steps, sample.num_module_steps)
+        add_counts(self.agent_counts, sample.agent_counts)
 
     def add_update(
         self, metrics: Mapping[ModuleId, Mapping[str, Any]], *, num_env_steps: int
@@ -445,6 +486,7 @@ class IterationResult:
         user_metrics: Mapping[str, Any],
         episodes: Mapping[str, Any],
         evaluation: Mapping[str, Any],
+        modules: Mapping[ModuleId, Mapping[str, Any]],
         clock: RunClock,
         config: AlgorithmConfig,
         elapsed_s: float,
@@ -455,6 +497,7 @@ class IterationResult:
             user_metrics: what callbacks logged, nested as it is to appear.
             episodes: the statistics of finished episodes, for `env_runners`.
             evaluation: the evaluation to show; empty for none.
+            modules: with several agents or modules: how each module is.
             clock: wall-clock times.
             config: the settings.
             elapsed_s: seconds of this iteration.
@@ -463,8 +506,12 @@ class IterationResult:
         standard = {
             "env_runners": {**episodes, **self._steps(elapsed_s), **self._times.entries()},
             "learners": {
-                **{id_: dict(self._learners.get(id_, {})) for id_ in self._module_ids},
+                **{
+                    id_: {**self._learners.get(id_, {}), **modules.get(id_, {})}
+                    for id_ in self._module_ids
+                },
                 "__all_modules__": {
+                    **(self._trained_rows() if modules else {}),
                     "num_env_steps_trained": self.num_env_steps_trained,
                     "num_env_steps_trained_lifetime": counters.num_env_steps_trained,
                 },
@@ -490,6 +537,10 @@ class IterationResult:
         result["config"] = dict(config.items())
         return result
 
+    def _trained_rows(self) -> dict[str, Any]:
+        rows = [metrics.get("num_module_steps_trained", 0) for metrics in self._learners.values()]
+        return {"num_module_steps_trained": sum(rows)}
+
     def _steps(self, elapsed_s: float) -> dict[str, Any]:
         steps, lifetime = self.num_env_steps_sampled, self._counters.num_env_steps_sampled
         agents = self._counters.num_agent_steps_sampled
@@ -504,6 +555,7 @@ class IterationResult:
             "num_agent_steps_sampled_lifetime": dict(agents),
             "num_module_steps_sampled": _of_all(modules, self._num_module_steps),
             "num_module_steps_sampled_lifetime": dict(modules),
+            **self.agent_counts,
         }
 
 

@@ -532,7 +532,9 @@ def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
             checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY, **given
         ) as algo,
     ):
-        return export_onnx(algo, arguments.file, overwrite=arguments.overwrite)
+        return export_onnx(
+            algo, arguments.file, module_id=arguments.module, overwrite=arguments.overwrite
+        )
 
 
 def _verified(path: Path) -> dict[str, Any]:

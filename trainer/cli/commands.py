@@ -126,6 +126,10 @@ def evaluate(arguments: argparse.Namespace) -> int:
         "episode_len_mean",
     ):
         tell(f"  {name:<22}{metrics[name]:>12.2f}")
+    if "module_agent_return_mean" in metrics:  # several agents: their sum says little
+        for of in ("agent", "module"):
+            for id_, mean in metrics[f"{of}_episode_return_mean"].items():
+                tell(f"  {f'return of {of} {id_}':<22}{mean:>12.2f}")
     return 0
 
 

@@ -422,6 +422,7 @@ def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         help=".onnx: run code saved in the checkpoint (if you trust it)",
     )
     parser.add_argument("--env", help=".onnx: the env, if the run was started with a path of one")
+    parser.add_argument("--module", metavar="ID", help=".onnx: whose policy, if there are several")
     _add_json(parser)
 
 

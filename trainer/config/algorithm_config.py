@@ -59,13 +59,18 @@ def module_specs(config: AlgorithmConfig) -> ByModule[RLModuleSpec]:
 
     This is the place that decides which modules a run has.
     """
+    given = given_module_specs(config)
+    return ByModule({id_: _module_spec(config, spec) for id_, spec in given.items()})
+
+
+def given_module_specs(config: AlgorithmConfig) -> dict[ModuleId, RLModuleSpec]:
+    """What was said of the network of each module; what was not said is None."""
     given = config.policies
     says = given if isinstance(given, Mapping) else dict.fromkeys(given)
-    return ByModule({id_: _module_spec(config, id_, says[id_]) for id_ in says})
+    return {id_: policy_spec(says[id_], config.rl_module_spec, id_) for id_ in says}
 
 
-def _module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RLModuleSpec:
-    given = policy_spec(policy, config.rl_module_spec, module_id)
+def _module_spec(config: AlgorithmConfig, given: RLModuleSpec) -> RLModuleSpec:
     model_config = given.model_config or config.model_config
     if isinstance(model_config, DefaultModelConfig):
         model_config = asdict(model_config)

@@ -467,6 +467,7 @@ class SampleReply:
         num_env_steps: env steps made.
         num_agent_steps, num_module_steps: actions of which the outcome is known, by agent and by
             module.
+        agent_counts: with several agents: what happened to them, by name.
         weights_version: of the weights that acted.
         num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
             answer, or were given up with their sub-env.
@@ -484,6 +485,7 @@ class SampleReply:
     num_agent_steps: Mapping[AgentId, int]
     num_module_steps: Mapping[ModuleId, int]
     weights_version: int
+    agent_counts: Mapping[str, int] = field(default_factory=dict)
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     restarts: EnvRestarts = field(default_factory=EnvRestarts)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import gymnasium
 import numpy as np
@@ -392,6 +392,14 @@ def _column(agent: AgentId, steps: Sequence[Mapping[AgentId, Any]]) -> tuple[Any
 
 # ---- player
 
+AGENT_COUNTS: Final = (
+    "num_agent_steps_carried_over",
+    "num_rewards_after_end",
+    "num_rewards_after_end_unlearnt",
+    "num_truncations_without_observation",
+)
+"""What is counted of the chunks that are handed out; see `MultiAgentEpisode`."""
+
 
 def check_serves(module_id: ModuleId, module: RLModule, agent: AgentId, agents: EnvAgents) -> None:
     """Checks that a module can act for an agent.
@@ -415,6 +423,7 @@ class MultiAgentPlayer(EpisodePlayer):
     Attributes:
         num_agent_steps: completed rows by agent, since they were last reported.
         num_module_steps: the same by module.
+        agent_counts: what happened to agents, `AGENT_COUNTS`, since it was last reported.
     """
 
     actions: JointActions
@@ -434,6 +443,7 @@ class MultiAgentPlayer(EpisodePlayer):
         self._fitting: set[tuple[AgentId, ModuleId]] = set()
         self.num_agent_steps: Counter[AgentId] = Counter()
         self.num_module_steps: Counter[ModuleId] = Counter()
+        self.agent_counts: Counter[str] = Counter()
         super().__init__(runner, signals=signals)
 
     def _make_actions(self) -> Any:
@@ -462,6 +472,7 @@ class MultiAgentPlayer(EpisodePlayer):
         return {
             "num_agent_steps": dict(self.num_agent_steps),
             "num_module_steps": dict(self.num_module_steps),
+            "agent_counts": {name: self.agent_counts[name] for name in AGENT_COUNTS},
         }
 
     def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
@@ -479,6 +490,7 @@ class MultiAgentPlayer(EpisodePlayer):
         super().forget_unreported()
         self.num_agent_steps.clear()
         self.num_module_steps.clear()
+        self.agent_counts.clear()
 
     def _go_on(self, slot: EnvSlot, episode: Any) -> None:
         episode.note_player(self._runner, slot.index)  # another one after a restore
@@ -562,6 +574,8 @@ class MultiAgentPlayer(EpisodePlayer):
 
     def _finish_columns(self, episodes: Sequence[Any]) -> None:
         """Makes arrays of the columns of what is handed out, and counts its rows."""
+        for episode in episodes:
+            self.agent_counts.update({name: getattr(episode, name) for name in AGENT_COUNTS})
         for chunk in chunks_of(episodes):
             self.num_agent_steps[chunk.agent_id] += len(chunk)
             self.num_module_steps[chunk.module_id] += len(chunk)
@@ -572,8 +586,9 @@ class MultiAgentPlayer(EpisodePlayer):
                 episode.to_numpy()
 
     def _record_of(self, episode: Any) -> EpisodeRecord:
+        lengths = episode.agent_lengths()
         agents = [
-            AgentRecord(agent, episode.module_for(agent), paid)
+            AgentRecord(agent, episode.module_for(agent), paid, lengths.get(agent))
             for agent, paid in episode.get_agent_returns().items()
         ]
         return EpisodeRecord.from_agents(episode, agents)

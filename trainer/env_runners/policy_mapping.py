@@ -45,6 +45,7 @@ class PolicyMapping:
 
     Attributes:
         module_ids: all modules.
+        agents: all possible agents, canonical order.
         fingerprint: of the answers to some episodes that are asked about before any is played;
             empty if nothing was asked, or if the function needs observations to answer.
     """
@@ -73,7 +74,7 @@ class PolicyMapping:
             ConfigError: there are several modules and no mapping, or a dict lacks an agent.
         """
         self.module_ids = tuple(module_ids)
-        self._agents = tuple(agents)
+        self.agents = tuple(agents)
         self._place = (root_seed, role)
         if given is None and len(self.module_ids) > 1:
             raise ConfigError(
@@ -108,7 +109,7 @@ class PolicyMapping:
             )
             return
         for number, (first, again) in enumerate(probes):
-            for agent in self._agents:
+            for agent in self.agents:
                 if first[agent] != again[agent]:
                     raise ConfigError(
                         f"policy_mapping_fn gives different answers for agent {agent!r} of episode "
@@ -121,7 +122,7 @@ class PolicyMapping:
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _probe_episode(self, number: int) -> MultiAgentEpisode:
-        return MultiAgentEpisode("probe", number=number, possible_agents=self._agents)
+        return MultiAgentEpisode("probe", number=number, possible_agents=self.agents)
 
     def served_by(self) -> dict[ModuleId, set[AgentId]]:
         """The agents that each module acts for in some of the first episodes, as far as known."""
@@ -159,12 +160,12 @@ class PolicyMapping:
                 raise ConfigError(
                     f"policy_mapping_fn takes an episode and no agent, and gave {given!r:.80} for "
                     f"episode {episode.number}; expected {{agent: module id}} of "
-                    f"{listed(self._agents)}. Return that, or let its first argument be `agent_id`."
+                    f"{listed(self.agents)}. Return that, or let its first argument be `agent_id`."
                 )
-            return {agent: self._checked(agent, given.get(agent)) for agent in self._agents}
+            return {agent: self._checked(agent, given.get(agent)) for agent in self.agents}
         if self._names is None:
-            return {agent: self._checked(agent, self._given.get(agent)) for agent in self._agents}
-        return {agent: self._checked(agent, self._called(episode, agent)) for agent in self._agents}
+            return {agent: self._checked(agent, self._given.get(agent)) for agent in self.agents}
+        return {agent: self._checked(agent, self._called(episode, agent)) for agent in self.agents}
 
     def _called(self, episode: MultiAgentEpisode, *agent: AgentId) -> Any:
         """What the function gives for an agent, or for all."""
@@ -193,7 +194,7 @@ class PolicyMapping:
             known = "" if self._is_joint else f"; it knows {listed(list(self._given))}"
             raise ConfigError(
                 f"policy_mapping_fn says nothing of agent {agent!r}{known}. Give a module for "
-                f"every possible agent: {listed(self._agents)}."
+                f"every possible agent: {listed(self.agents)}."
             )
         raise ConfigError(
             f"policy_mapping_fn gives agent {agent!r} the module {module_id!r:.80}, and there are "

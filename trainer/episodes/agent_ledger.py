@@ -48,12 +48,14 @@ class AgentEnd(NamedTuple):
         terminated: it reached a final state.
         truncated: a limit ended it.
         appeared: whether it was ever observed. One that was not is only no longer waited for.
+        steps: its own steps in the whole episode.
     """
 
     env_t: int
     terminated: bool
     truncated: bool
     appeared: bool = True
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -581,7 +583,7 @@ class AgentLedger:
         line.add_row(self.env_t, seen, row.action, reward, told.pop(agent, None), row.outputs)
         if terminated or truncated:
             line.episode.end(terminated=terminated, truncated=truncated)
-            self.ends[agent] = AgentEnd(self.env_t, terminated, truncated)
+            self.ends[agent] = AgentEnd(self.env_t, terminated, truncated, steps=line.episode.t)
             self.num_truncations_without_observation += not (is_whole or terminated)
 
     def _add_to_absent(self, agent: AgentId, step: _Step, told: dict[AgentId, Any]) -> None:

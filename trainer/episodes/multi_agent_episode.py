@@ -299,8 +299,6 @@ class MultiAgentEpisode:
         possible = self._ledger.possible
         return None if possible is None else AgentIds(possible)
 
-    # Who is in it.
-
     @property
     def agent_ids(self) -> AgentIds:
         """The agents with a `SingleAgentEpisode` in this chunk, canonical order."""
@@ -504,8 +502,6 @@ class MultiAgentEpisode:
                     "with `add_env_step()` only."
                 )
 
-    # Counts and returns.
-
     def env_steps(self) -> int:
         """Env steps of this chunk, without look-back."""
         return len(self)
@@ -522,6 +518,12 @@ class MultiAgentEpisode:
         """
         line = self._ledger.lines.get(self._columns.known_id(agent_id))
         return 0 if line is None else len(line.episode)
+
+    def agent_lengths(self) -> dict[AgentId, int]:
+        """{agent: its own steps in the whole episode}, of all that appeared."""
+        ledger = self._ledger
+        lengths = {agent: line.episode.t for agent, line in ledger.lines.items()}
+        return lengths | {a: end.steps for a, end in ledger.ends.items() if end.appeared}
 
     @property
     def num_rewards_after_end(self) -> int:
@@ -582,8 +584,6 @@ class MultiAgentEpisode:
     def get_duration_s(self) -> float:
         """Seconds played so far, earlier chunks included; 0 before the first env step."""
         return self.stopwatch.elapsed_s if self.env_t else 0.0
-
-    # Getters.
 
     def get_observations(
         self,

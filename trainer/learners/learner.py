@@ -21,7 +21,13 @@ from trainer.episodes import nested
 from trainer.episodes.episode_columns import ACTIONS, NEW_OBS, OBS, REWARDS
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, FrozenConfigError, ModuleError
-from trainer.learners.columns import BatchListener, Columns, TrainBatchEvent, columns_from_episodes
+from trainer.learners.columns import (
+    BatchListener,
+    Columns,
+    RowMemory,
+    TrainBatchEvent,
+    columns_from_episodes,
+)
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
 from trainer.old_names import OLD_NAMES
@@ -414,6 +420,11 @@ class EpisodeLearner(Learner, ABC):
     A subclass implements `learn`.
     """
 
+    def __init__(self, **arguments: Any) -> None:
+        """See `Learner`."""
+        super().__init__(**arguments)
+        self._memory = RowMemory()
+
     @abstractmethod
     def learn(
         self,
@@ -460,7 +471,7 @@ class EpisodeLearner(Learner, ABC):
             ModuleError: a loss or gradient was not finite.
             EpisodeError: the episodes cannot be learnt from, or what `on_batch` made of them.
         """
-        columns = columns_from_episodes(episodes, encoder=self._encoder)
+        columns = columns_from_episodes(episodes, encoder=self._encoder, memory=self._memory)
         if self.normalization.rewards is not None:
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
         rng = seeding.learner_rng(self.root_seed, self.num_updates, of=self._position)

@@ -401,6 +401,15 @@ _EPISODES: Final = (
     *keys_of("episode statistics", f"{ENV_RUNNERS}/", SOMETIMES, episode_media=""),
     *keys_of(
         "episode statistics",
+        f"{ENV_RUNNERS}/",
+        SOMETIMES,
+        agent_episode_len_mean="agent steps",
+        module_agent_return_mean="reward",
+        module_agent_return_min="reward",
+        module_agent_return_max="reward",
+    ),
+    *keys_of(
+        "episode statistics",
         f"{ENV_RUNNERS}/task_stats/*/",
         SOMETIMES,
         num_episodes="episodes",
@@ -435,6 +444,22 @@ _STEPS: Final = (
         num_agent_steps_sampled_lifetime="agent steps",
         num_module_steps_sampled="agent steps",
         num_module_steps_sampled_lifetime="agent steps",
+    ),
+    *keys_of(
+        "algorithm",
+        f"{ENV_RUNNERS}/",
+        SOMETIMES,
+        num_agent_steps_carried_over="agent steps",
+        num_rewards_after_end="rewards",
+        num_rewards_after_end_unlearnt="rewards",
+        num_truncations_without_observation="agents",
+    ),
+    *keys_of(
+        "algorithm",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        is_trained="",
+        num_updates_lifetime="updates",
     ),
     *keys_of(
         "algorithm",

@@ -65,7 +65,13 @@ OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "num_agent_steps_sampled": ("env_runners/num_agent_steps_sampled_lifetime",),
         "num_agent_steps_sampled_this_iter": ("env_runners/num_agent_steps_sampled",),
         "agent_timesteps_total": ("env_runners/num_agent_steps_sampled_lifetime",),
-        "policy_reward_mean": ("env_runners/module_episode_return_mean",),
+        "policy_reward_mean": (
+            "env_runners/module_agent_return_mean",
+            "env_runners/module_episode_return_mean",
+        ),
+        "agent_episode_returns_mean": ("env_runners/agent_episode_return_mean",),
+        "module_episode_returns_mean": ("env_runners/module_episode_return_mean",),
+        "agent_steps": ("env_runners/agent_episode_len_mean",),
         "custom_metrics": ("env_runners/custom_metrics",),
         "hist_stats": ("env_runners/hist_stats",),
         "episode_media": ("env_runners/episode_media",),
@@ -142,8 +148,11 @@ def old_value(result: Mapping[str, Any], key: str) -> Any:
 
 
 def _of_the_only_module(result: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A number of whole episodes by module id, which is the same as long as one module plays."""
+    """A number by module id: of its agents, or of whole episodes, as long as one module plays."""
     runners = result.get("env_runners", result)
+    of_agents = f"module_agent_return_{name[-3:]}"
+    if of_agents in runners:
+        return dict(runners[of_agents])
     module_ids = list(runners["module_episode_return_mean"])
     if len(module_ids) > 1:
         raise KeyError(name)

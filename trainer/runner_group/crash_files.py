@@ -111,9 +111,11 @@ _REQUEST: Final = fields(
         "returns_episodes": FLAG,
     }
 )
-_WEIGHTS: Final = fields(
-    {"version": count, "state": dict_of(array()), "exploration": of_type(dict), "timestep": count},
-    optional={"connectors": anything},  # of somebody's own connectors
+_OF_MODULE: Final = {"version": count, "state": dict_of(array()), "exploration": of_type(dict)}
+_CONNECTORS: Final = {"connectors": anything}  # of somebody's own connectors
+_WEIGHTS: Final = one_of(
+    fields({**_OF_MODULE, "timestep": count}, optional=_CONNECTORS),
+    fields({"modules": dict_of(fields(_OF_MODULE)), "timestep": count}, optional=_CONNECTORS),
 )
 _RECORD: Final = fields(
     {
@@ -128,7 +130,7 @@ _RECORD: Final = fields(
         "callbacks": one_of(CHAIN_STATE, NOTHING),
         "evaluation": count,
         "weights": one_of(_WEIGHTS, NOTHING),
-        "normalization": one_of(_NORMALIZATION, NOTHING),
+        "normalization": one_of(_NORMALIZATION, dict_of(_NORMALIZATION), NOTHING),
         "request": one_of(_REQUEST, NOTHING),
     },
     optional={

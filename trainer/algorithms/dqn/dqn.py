@@ -29,6 +29,7 @@ from gymnasium import spaces
 from checkpoints.arguments import checked_methods
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
+from trainer.config.algorithm_config import given_module_specs
 from trainer.config.settings import (
     Problem,
     assignment,
@@ -46,6 +47,7 @@ from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import UnsupportedSpaceError
 from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate, TargetNetwork
 from trainer.modules import QModule, RLModule, RLModuleSpec
+from trainer.modules.random_module import RandomRLModule
 from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
 
@@ -344,8 +346,12 @@ def epsilon_is_said_once(config: DQNConfig) -> Iterator[Problem]:
 
 def own_networks_have_no_atoms(config: DQNConfig) -> Iterator[Problem]:
     """Distributional learning needs the ready-made network, or one that is derived from it."""
-    own = config.rl_module_spec.module_class if config.rl_module_spec is not None else None
-    if config.num_atoms > 1 and own is not None and not issubclass(own, QModule):
+    if config.num_atoms == 1:
+        return
+    for spec in given_module_specs(config).values():
+        own = spec.module_class
+        if own is None or issubclass(own, QModule | RandomRLModule):
+            continue
         yield Problem(
             assignment("num_atoms", config.num_atoms),
             f"the module class {own.__name__} gives one value per action, no distribution.",

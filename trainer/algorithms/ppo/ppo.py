@@ -338,11 +338,10 @@ class PPOLearner(EpisodeLearner):
 
     def estimate_advantages(self, columns: Columns) -> tuple[Array, AdvantageEstimate]:
         """Values float64 [B] of all steps, and the advantages that follow or callbacks gave."""
-        num_rows = len(columns.obs)
-        values = np.zeros(num_rows + len(columns.last_obs))
+        num_rows = len(columns.rewards)
+        values = np.zeros(len(columns.observations))
         if self.settings.use_critic:
-            obs = np.concatenate([columns.obs, columns.last_obs])
-            values[:] = self.module.compute_values({OBS: obs})
+            values[:] = self.module.compute_values({OBS: columns.observations})
         chunks = Chunks(
             rewards=columns.rewards,
             values=values[:num_rows],
