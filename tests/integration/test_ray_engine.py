@@ -230,7 +230,8 @@ def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
             num_there = [place._last.node for place in places_of(algo)].count(lost)
             with in_mid_request(algo, lambda _: remove(ray_cluster, nodes[lost])):
                 result = algo.train()
-            assert result["fault_tolerance"]["num_remote_worker_restarts"] == num_there
+            # More if Ray was asked for another actor before it knew that the machine is lost.
+            assert result["fault_tolerance"]["num_remote_worker_restarts"] >= num_there
             assert f"(node {lost[:8]})" in caplog.text
             assert lost not in {place._last.node for place in places_of(algo)}
             assert learnt(algo) == undisturbed()

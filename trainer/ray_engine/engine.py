@@ -243,7 +243,12 @@ class RayPlace:
         """How the call of a worker ended whose actor is gone; nothing in it has caused that."""
         cause = _cause_of(error)
         if self._is_start and not self._is_placed:
-            return Lost(None, start_error=f"Ray could not make its actor: {cause}")
+            return Lost(
+                None,
+                start_error=f"Ray could not make its actor: {cause}",
+                # Its machine was lost meanwhile; an actor that raises is to blame itself.
+                was_taken_along=not _has_raised(error),
+            )
         return Lost(
             None,
             num_signs=self._last.num_signs_ever,
@@ -361,9 +366,16 @@ def _cause_of(error: Exception) -> str:
     """What Ray says about the end of an actor, in one sentence."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line.startswith(("The actor", "The node", "Ray"))]
+    if _has_raised(error):
+        told = []  # the last line says what
     text = (told or [line for line in lines if line] or [""])[-1]
     sentence = text.partition(". Some common causes")[0].partition("There are some potential")[0]
     return f"{type(error).__name__}: {sentence.strip().rstrip('.')}"[:_LONGEST_CAUSE]
+
+
+def _has_raised(error: Exception) -> bool:
+    """Whether an actor is gone because its own code raised while it was made."""
+    return bool(getattr(error, "actor_init_failed", False))
 
 
 @dataclass(frozen=True, eq=False)
