@@ -331,14 +331,7 @@ def test_sac_learns_from_a_buffer_per_module(tmp_path: Path) -> None:
         assert encode(algo.get_state(["learner", "replay_buffer"])) == undisturbed
 
 
-def test_what_is_not_offered_with_several_agents_is_refused_by_name() -> None:
-    curious = gaps(0, 1).env_runners(exploration_config={"type": "RE3"})
-    with pytest.raises(ConfigError, match="strategies that change rewards are not offered"):
-        curious.build_algo()
-    with gaps(0, 1).build_algo() as algo:
-        runner: Any = algo.env_runner
-        with pytest.raises(ConfigError, match="PolicySpec"):
-            runner.sample(num_timesteps=3, random_actions=True)
+def test_several_modules_for_a_single_agent_are_refused() -> None:
     single = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     with pytest.raises(ConfigError, match="has a single agent"):
         single.multi_agent(policies={"p", "q"}).build_algo()

@@ -91,7 +91,6 @@ from trainer.errors import (
 )
 from trainer.evaluation import Subject
 from trainer.evaluation.evaluations import Evaluations
-from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import (
@@ -279,7 +278,6 @@ class Algorithm(Checkpointable, abc.ABC):
         )
         self.learners = self._make_learners()
         self.explorations = self.learners.map(self._make_exploration)
-        self._refuse_with_several_agents()
         self._send_weights()
         self._make_inference()
         self.normalizations = ByModule(
@@ -321,16 +319,6 @@ class Algorithm(Checkpointable, abc.ABC):
         """How many chunks that a module acts in may be running at a time."""
         agents = self.env_runner_group.agent_ids
         return self.env_runner_group.num_slots * (1 if agents is None else len(agents))
-
-    def _refuse_with_several_agents(self) -> None:
-        changes_rewards = any(
-            isinstance(one.strategy, Curiosity | RE3) for one in self.explorations.values()
-        )
-        if changes_rewards and self.env_runner_group.agent_ids is not None:
-            raise ConfigError(
-                f"exploration_config={self.config.exploration_config!r:.200}: strategies that "
-                "change rewards are not offered with several agents. Choose another type."
-            )
 
     def _make_evaluation_group(self, on_metrics: OnMetrics) -> EnvRunnerGroup:
         return make_group(
@@ -557,23 +545,22 @@ class Algorithm(Checkpointable, abc.ABC):
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
         before = self.explorations.map(lambda one: one.strategy.runner_state())
-        explored = {
+        explored: dict[ModuleId, Sequence[SingleAgentEpisode]] = {
             id_: self.explorations[id_].observe(
                 chunks, timestep=timestep, iteration=self.counters.training_iteration
             )
+            if chunks
+            else chunks
             for id_, chunks in self.chunks_of(sample).items()
         }
         after = self.explorations.map(lambda one: one.strategy.runner_state())
         if any(after[id_] != before[id_] for id_ in after):
             self._send_weights()
-        if len(explored) > 1 or not self._has_one_agent(sample):
-            return sample  # a strategy that changes rewards is refused there
-        (episodes,) = explored.values()
-        return dataclasses.replace(sample, episodes=list(episodes))
-
-    @staticmethod
-    def _has_one_agent(sample: GroupSample) -> bool:
-        return all(isinstance(one, SingleAgentEpisode) for one in sample.episodes)
+        if not any(one.changes_rewards for one in self.explorations.values()):
+            return sample
+        # From here on chunks of agents are all that matters: they know their modules.
+        chunks = [chunk for of_module in explored.values() for chunk in of_module]
+        return dataclasses.replace(sample, episodes=chunks)
 
     # ---- weights and normalisation
 

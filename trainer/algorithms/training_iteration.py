@@ -634,6 +634,7 @@ class SampleExploration:
 
     Attributes:
         strategy: one like those of the runners, with `worker_index` 0.
+        changes_rewards: whether it looks at samples, and may change their rewards.
     """
 
     def __init__(
@@ -660,8 +661,8 @@ class SampleExploration:
         )
         self._learner = learner
         self._encoder = learner.make_encoder()
-        self._observes = type(self.strategy).observe_sample is not Exploration.observe_sample
-        if self._observes:
+        self.changes_rewards = type(self.strategy).observe_sample is not Exploration.observe_sample
+        if self.changes_rewards:
             self.strategy.prepare(obs_size=self._encoder.size, root_seed=root_seed)
 
     @property
@@ -684,7 +685,7 @@ class SampleExploration:
             local runner goes on to use them.
         """
         self.strategy.last_timestep = timestep
-        if not self._observes:
+        if not self.changes_rewards:
             return chunks
         self._encoder.normalizer = self._learner.normalization.observations
         rewards = self.strategy.observe_sample(

@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
+import gymnasium
+
 from callbacks import EVENTS, CallbackChain, CallbackSpec
 from checkpoints import decode, encode
-from trainer.connectors import ConnectorFactories, Normalization, SampleBatch
+from trainer.connectors import ConnectedLayer, ConnectorFactories, Normalization, SampleBatch
 from trainer.envs import EnvFactory, VectorEnv
 from trainer.envs.tasks import TaskInForce, followed_by
 from trainer.episodes import SingleAgentEpisode, nested
@@ -615,6 +617,11 @@ class RunnerParts(Protocol):
     module: RLModule
     metrics: MetricsLogger
     callbacks: CallbackChain
+
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """A sub-env with new connector pieces beside it."""
 
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
         """Raises what is behind an error of an env, if its running episodes show it."""

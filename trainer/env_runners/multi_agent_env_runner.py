@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from checkpoints.arguments import checked_methods
 from trainer.agent_ids import canonical_order, listed
+from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
 from trainer.env_runners.multi_agent_trajectories import fire_joint_sample_end
@@ -59,7 +62,6 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
 
     def _make_parts(self, *, is_recreated: bool) -> None:
         spec, name = self.spec, self.spec.env_factory.name
-        self._refuse_what_is_not_offered()
         first, self._first_env = self._first_env, None
         self.env = make_vector_env(
             self,
@@ -85,16 +87,16 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         self.modules = self._make_modules()
         self._player = MultiAgentPlayer(self, mapping=mapping, signals=self._signals)
 
-    def _refuse_what_is_not_offered(self) -> None:
-        spec = self.spec
-        problems = []
-        if spec.connectors is not None:
-            problems.append("connector pieces (change observations in a wrapper of the env)")
-        if problems:
-            raise ConfigError(
-                f"The env {spec.env_factory.name!r} has several agents, for which this version "
-                f"does not offer {' and '.join(problems)}."
-            )
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """See `PlayingEnvRunner`: each agent has pieces of its own."""
+        agents = EnvAgents.of(env, name=self.spec.env_factory.name)
+        spaces = {
+            agent: (agents.observation_spaces[agent], agents.action_spaces[agent])
+            for agent in agents.ids
+        }
+        return connectors.connected_agents(env, spaces)
 
     def _completed(self, mapping: PolicyMapping) -> ByModule[RLModuleSpec]:
         """The specs with the spaces of the agents that each module serves.

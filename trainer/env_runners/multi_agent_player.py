@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -28,13 +28,14 @@ from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.episodes import MultiAgentEpisode, nested
+from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.episodes.conversion import to_numpy_together
-from trainer.episodes.episode_columns import ACTIONS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS
 from trainer.episodes.nested import copied
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
 from trainer.modules import ByModule, RLModule
-from trainer.seeding import NoiseStream, agent_position
+from trainer.seeding import NoiseStream, Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId, State
 
 Joint = tuple[tuple[Any, ...], ...]
@@ -144,6 +145,7 @@ class JointActions:
             }
         )
         self._active: Sequence[Any] = ()
+        self._root_seed = spec.root_seed
         decoders = {
             agent: ActionDecoder(
                 agents.action_spaces[agent],
@@ -218,16 +220,36 @@ class JointActions:
             return dict(actions)
         return {agent: decoders[agent].to_env(action) for agent, action in actions.items()}
 
-    def draw_uniformly(self, active: list[Any]) -> NoReturn:
-        """Refused: modules that draw uniformly are there for it.
+    def draw_uniformly(
+        self, active: list[Any]
+    ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
+        """Uniform actions of all agents; the modules act, too, but only their outputs are kept.
 
-        Raises:
-            ConfigError: always.
+        So every row has the same outputs, whoever chose the action: an open row may be completed
+        in a request in which the modules choose.
         """
-        raise ConfigError(
-            f"sample(random_actions=True) was asked of {len(active)} env(s) of several agents. Map "
-            'the agents to a module that plays at random: multi_agent(policies={"random": '
-            'PolicySpec("random")}).'
+        _, outputs = self.act(active, explore=False, timestep=0)
+        actions = []
+        for slot, given in zip(active, outputs, strict=True):
+            drawn = {seat.agent: self._drawn(seat, slot) for seat in slot.seated()}
+            for seat in slot.seated():
+                own = given[seat.agent]
+                if ACTION_LOGP in own:
+                    inputs, batch = own[ACTION_DIST_INPUTS][None], [drawn[seat.agent]]
+                    source = self.sources[seat.module_id]
+                    own[ACTION_LOGP] = source.logp(inputs, nested.stack(batch, name=ACTIONS))[0]
+            actions.append(drawn)
+        return actions, outputs
+
+    def _drawn(self, seat: Seat, slot: Any) -> Any:
+        acted = slot.episode.agent_episodes[seat.agent].t
+        position = (slot.assignment.stream, seat.episode_number, acted)
+        if seat.agent_position:  # seven integers; no other use of the role has as many
+            position = (*position, 0, 0, 0, *seat.agent_position)
+        return self.sources[seat.module_id].acting.draw_uniformly(
+            slot.newest[seat.agent],
+            position_rng(self._root_seed, Role.EXPLORATION, *position),
+            where=lambda _: f"the observation of agent {seat.agent!r} at {slot.place()}",
         )
 
     def add_logp(self, episodes: Sequence[Any]) -> None:
@@ -400,6 +422,9 @@ AGENT_COUNTS: Final = (
 )
 """What is counted of the chunks that are handed out; see `MultiAgentEpisode`."""
 
+_NOT_LEARNT: Final = "num_agent_steps_not_to_learn"
+"""Completed rows of agents whose info says `training_enabled: False`."""
+
 
 def check_serves(module_id: ModuleId, module: RLModule, agent: AgentId, agents: EnvAgents) -> None:
     """Checks that a module can act for an agent.
@@ -472,7 +497,9 @@ class MultiAgentPlayer(EpisodePlayer):
         return {
             "num_agent_steps": dict(self.num_agent_steps),
             "num_module_steps": dict(self.num_module_steps),
-            "agent_counts": {name: self.agent_counts[name] for name in AGENT_COUNTS},
+            "agent_counts": {
+                name: self.agent_counts[name] for name in (*AGENT_COUNTS, _NOT_LEARNT)
+            },
         }
 
     def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
@@ -577,6 +604,8 @@ class MultiAgentPlayer(EpisodePlayer):
         for episode in episodes:
             self.agent_counts.update({name: getattr(episode, name) for name in AGENT_COUNTS})
         for chunk in chunks_of(episodes):
+            if not is_to_learn_from(chunk):
+                self.agent_counts[_NOT_LEARNT] += len(chunk)
             self.num_agent_steps[chunk.agent_id] += len(chunk)
             self.num_module_steps[chunk.module_id] += len(chunk)
         if self._spec.episodes_to_numpy:

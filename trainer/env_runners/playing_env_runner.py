@@ -14,8 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from callbacks import CallbackChain
 from checkpoints.arguments import argument_error, checked_methods, integer, takes
+from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.env_runner import (
     ConfigView,
     DirectRunners,
@@ -123,6 +126,12 @@ class PlayingEnvRunner(EnvRunner):
     @abc.abstractmethod
     def module_specs(self) -> ByModule[RLModuleSpec]:
         """What its modules were made from, with the spaces of its envs filled in."""
+
+    @abc.abstractmethod
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """A sub-env with new connector pieces beside it."""
 
     @abc.abstractmethod
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:

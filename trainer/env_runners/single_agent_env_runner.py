@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from checkpoints.arguments import checked_methods
+from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_vector_env
@@ -78,6 +81,12 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
         module = self.module_spec.build(rng)
         self.callbacks.fire("on_create_policy", policy_id=self.module_id, policy=module)
         return module
+
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """See `PlayingEnvRunner`."""
+        return connectors.connected(env)
 
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
         """See `PlayingEnvRunner`: an observation or a reward that is not finite, say."""
