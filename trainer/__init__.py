@@ -121,6 +121,7 @@ from trainer.exploration import (  # noqa: E402
 from trainer.metrics import MetricsLogger, ResultDict  # noqa: E402
 from trainer.modules import (  # noqa: E402
     DefaultModelConfig,
+    Matchups,
     MultiRLModule,
     MultiRLModuleSpec,
     PolicySpec,
@@ -183,6 +184,7 @@ __all__ = [
     "FrozenConfigError",
     "GaussianNoise",
     "JSONLinesLogger",
+    "Matchups",
     "MeanStdFilter",
     "MetricsError",
     "MetricsLogger",

@@ -158,6 +158,7 @@ PUBLIC_NAMES: Final = {
         "PerWorkerOrnsteinUhlenbeckNoise",
         "PeriodicCheckpoint",
         "PettingZooEnv",
+        "Matchups",
         "PolicySpec",
         "PrioritizedReplayBuffer",
         "ProgressPrinter",

@@ -2,147 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from callbacks.ready_made.recorders import load_episode
 from checkpoints import encode
+from tests.multi_agent_runs import OneCartPole, gaps, outcome
 from trainer import (
     DQNConfig,
     EpisodeRecorder,
     MultiAgentEnvRunner,
+    MultiRLModuleSpec,
     PGConfig,
     PPOConfig,
+    RLModuleSpec,
     SACConfig,
 )
-from trainer.envs import MultiAgentEnv
-from trainer.errors import ConfigError, EnvContractError
-from trainer.metrics import comparable
+from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.modules import PolicySpec, RLModule
 from trainer.testing.multi_agent_envs import MultiAgentPendulum, RockPaperScissors
-
-
-class OneCartPole(MultiAgentEnv):
-    """CartPole with the one agent `default_agent`."""
-
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
-        del env_config
-        self.inner = gym.make("CartPole-v1")
-        self.possible_agents = ["default_agent"]
-        self.observation_space = self.inner.observation_space
-        self.action_space = self.inner.action_space
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        observation, info = self.inner.reset(seed=seed, options=options)
-        return {"default_agent": observation}, {"default_agent": info}
-
-    def step(self, actions: Any) -> Any:
-        parts = self.inner.step(actions["default_agent"])
-        return tuple({"default_agent": part} for part in parts)
-
-
-class Gaps(MultiAgentEnv):
-    """Agents come late, wait for observations, end early, and come in any order of dicts.
-
-    Settings: `shuffles` gives dicts in another order; `breaks` names a file: the env raises at the
-    env steps, counted over all, that it lists, once each; `kills`, its process is killed there.
-    """
-
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
-        agents: list[Any] = ["a", 3, "late"]
-        self._shuffles = env_config.get("shuffles", False)
-        self._faults = {kind: env_config.get(kind) for kind in ("breaks", "kills")}
-        self.possible_agents = agents[::-1] if self._shuffles else agents
-        self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
-        self.action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed, options=options)
-        self._t, self._ended, self._total = 0, set[Any](), 0
-        self._late = int(self.np_random.integers(1, 4))
-        self._length = int(self.np_random.integers(5, 12))
-        return self._shuffled({"a": self._seen(), 3: self._seen()}), {}
-
-    def _seen(self) -> Any:
-        return self.np_random.uniform(-1.0, 1.0, 3).astype(np.float32)
-
-    def _shuffled(self, by_agent: dict[Any, Any]) -> dict[Any, Any]:
-        pairs = list(by_agent.items())
-        return dict(pairs[::-1] if self._shuffles else pairs)
-
-    def step(self, actions: Any) -> Any:
-        self._fail()
-        self._t += 1
-        self._total += sum(map(int, actions.values()))
-        running = [agent for agent in ("a", 3) if agent not in self._ended]
-        running += ["late"] if self._t >= self._late else []
-        # Drawn for all, in one order; what is paid depends on the actions of all so far.
-        draws = {agent: (self.np_random.random(), self._seen()) for agent in running}
-        seen = {agent: one for agent, (draw, one) in draws.items() if draw < 0.7}
-        rewards = {agent: 0.1 * (self._total % 7) + draw for agent, (draw, _) in draws.items()}
-        terminateds = {"__all__": self._t >= self._length}
-        if self._t == 4 and "a" in running:
-            self._ended.add("a")
-            seen["a"], terminateds["a"] = self._seen(), True
-        return self._shuffled(seen), self._shuffled(rewards), terminateds, {}, {}
-
-    def _fail(self) -> None:
-        for kind, file in self._faults.items():
-            if file is None:
-                continue
-            count = Path(file).with_suffix(".count")
-            number = int(count.read_text()) if count.exists() else 0
-            count.write_text(str(number + 1))
-            if str(number) in Path(file).read_text().split():
-                if kind == "kills":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise ValueError("on purpose")
-
-
-def _mapping(agent_id: Any, episode: Any, **_: Any) -> str:
-    return "even" if (episode.number + (agent_id == "a")) % 2 == 0 else "odd"
-
-
-def gaps(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(Gaps, env_config=env_config)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=num_envs,
-            observation_filter="MeanStdFilter",
-        )
-        .multi_agent(policies={"odd", "even"}, policy_mapping_fn=_mapping)
-        .training(train_batch_size=40, minibatch_size=16, num_epochs=2)
-        .rl_module(model_config={"fcnet_hiddens": [8]})
-        .debugging(seed=3)
-    )
-
-
-def outcome(config: PPOConfig, iterations: int = 3) -> bytes:
-    """All that the run has learnt and where it stands, and its results without times."""
-    with config.build_algo() as algo:
-        results = [comparable(algo.train()) for _ in range(iterations)]
-        for result in results:
-            result.pop("config", None), result.pop("fault_tolerance", None)
-        state = algo.get_state(not_components=["config"])
-        return encode([state["learner"], state["connectors"], state["counters"]]) + encode(
-            [_text_keys(result["env_runners"]) for result in results]
-        )
-
-
-def _text_keys(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _text_keys(part) for key, part in value.items()}
-    return value
 
 
 @pytest.mark.parametrize("make", [PPOConfig, PGConfig, DQNConfig])
@@ -241,7 +122,11 @@ def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
         algo.save_to_path(tmp_path / "c")
         saved = encode(algo.learners["odd"].get_state())
         module = RLModule.from_checkpoint(tmp_path / "c" / "learner" / "odd" / "rl_module")
-        assert encode(module.get_state()) == encode(algo.get_weights()["odd"])
+        assert encode(module.get_state()) == encode(algo.get_weights(["odd"])["odd"])
+        assert set(algo.get_weights()) == {"odd", "even"}
+        for wrong in (["odds"], "odd"):
+            with pytest.raises(ModuleError, match="expected ids of modules, of which there are"):
+                algo.get_weights(wrong)
         algo.train()
         other = encode(algo.learners["even"].get_state())
         algo.restore_from_path(tmp_path / "c", component="learner/odd")
@@ -356,3 +241,10 @@ def test_a_runner_of_the_users_own_plays_with_several_agents() -> None:
     runner.stop()
     with pytest.raises(EnvContractError, match="possible_agents"):
         MultiAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))
+
+
+def test_a_spec_of_modules_that_are_no_policies_is_refused() -> None:
+    """RLlib's scripts name modules there alone; nothing may be ignored without a word."""
+    spec = MultiRLModuleSpec(rl_module_specs={"p": RLModuleSpec(), "odd": RLModuleSpec()})
+    with pytest.raises(ConfigError, match=r"there is no policy 'p'.*policies=\['odd', 'p'\]"):
+        gaps(0, 1).rl_module(rl_module_spec=spec).build_algo()

@@ -917,9 +917,11 @@ class MultiAgentSection(ConfigValues):
                 default there is one module, which serves all agents.
             policy_map_capacity: modules kept in memory.
             policy_mapping_fn: `{agent: module id}`, or a function that gives the module of an
-                agent. It is called once per episode and agent, when the episode begins, as
-                `fn(agent_id, episode)`; of the episode it may use `number`. Arguments that it does
-                not name are left out; `rng` is a generator that follows from episode and agent.
+                agent. It is called once per episode and agent, right after the reset, as
+                `fn(agent_id, episode)`; of the episode it may use `number` and what the reset gave.
+                Arguments that it does not name are left out; `rng` is a generator that follows from
+                episode and agent. A function whose first argument is `episode` gives
+                `{agent: module id}` for all; `{"type": Class, **arguments}` makes what is called.
             policies_to_train: ids of the modules that learn; None trains all.
             policy_states_are_swappable: whether modules can share memory.
             observation_fn: changes the observations of all agents of an env.

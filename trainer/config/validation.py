@@ -17,7 +17,7 @@ from trainer.config.settings import Problem, Setting, assignment, nearest
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
-from trainer.modules import DefaultModelConfig, PolicySpec, RLModuleSpec
+from trainer.modules import DefaultModelConfig, MultiRLModuleSpec, PolicySpec, RLModuleSpec
 from trainer.modules.by_module import why_no_module_id
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import ToBeDrawn
@@ -394,22 +394,36 @@ def policies_can_be_made(config: Sections) -> Iterator[Problem]:
     says = policies if isinstance(policies, Mapping) else {}
     for id_, policy in says.items():
         is_known = policy is None or isinstance(policy, PolicySpec | RLModuleSpec)
-        if not is_known or (isinstance(policy, PolicySpec) and policy.config):
+        if not is_known:
             yield Problem(
                 f"`policies[{id_!r}]={policy!r:.80}`",
-                "expected None, a PolicySpec without `config`, or an RLModuleSpec.",
-                "All modules learn with the same settings in this version.",
+                "expected None, a PolicySpec, or an RLModuleSpec.",
+                "For settings of this module alone, write PolicySpec(config={…}).",
                 ("policies",),
             )
+
+
+def modules_of_a_spec_are_policies(config: Sections) -> Iterator[Problem]:
+    """A `MultiRLModuleSpec` says something of modules that there are."""
+    spec = config.rl_module_spec
+    said = spec.rl_module_specs if isinstance(spec, MultiRLModuleSpec) else {}
+    unknown = sorted({*said} - {*config.policies}) if isinstance(said, Mapping) else []
+    if unknown:
+        yield Problem(
+            f"`rl_module_spec`, a MultiRLModuleSpec of {', '.join(map(repr, sorted(said)))}",
+            f"there is no policy {', '.join(map(repr, unknown))}.",
+            f"Name all modules: multi_agent(policies={sorted(said)}, policy_mapping_fn=…).",
+            ("rl_module_spec", "policies"),
+        )
 
 
 def trained_policies_exist(config: Sections) -> Iterator[Problem]:
     """`policies_to_train` names modules that there are."""
     named = config.policies_to_train
-    if named is None:
+    if named is None or callable(named):
         return
     if isinstance(named, str) or not isinstance(named, Collection):
-        text = "expected a list of module ids; a function is not offered in this version."
+        text = "expected a list of module ids, or a function f(module_id, batch)."
         yield Problem(
             assignment("policies_to_train", named), text, "List them.", ("policies_to_train",)
         )
@@ -426,6 +440,7 @@ def trained_policies_exist(config: Sections) -> Iterator[Problem]:
 
 COMMON_RULES: Final = (
     Rule(("policies",), policies_can_be_made),
+    Rule(("rl_module_spec", "policies"), modules_of_a_spec_are_policies),
     Rule(("policies_to_train", "policies"), trained_policies_exist),
     Rule(("env_task_fn",), task_function_takes_its_arguments),
     *EVALUATION_RULES,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import gymnasium
@@ -34,7 +35,7 @@ from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, AC
 from trainer.episodes.nested import copied
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
-from trainer.modules import ByModule, RLModule
+from trainer.modules import ByModule, ModuleTable, RLModule
 from trainer.seeding import NoiseStream, Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId, State
 
@@ -96,6 +97,10 @@ class Seats:
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
         self.start(0, 0)
 
+    def take_sources(self, sources: ByModule[ActionSource]) -> None:
+        """Takes other sources; agents take their seats again, each where its own numbers stand."""
+        self._sources, self._streams, self._seats = sources, {}, {}
+
     def start(self, stream: int, number: int) -> None:
         """Goes to the beginning of an episode."""
         self._stream, self._number = stream, number
@@ -138,12 +143,8 @@ class JointActions:
     def __init__(
         self, modules: Mapping[ModuleId, RLModule], spec: EnvRunnerSpec, agents: EnvAgents
     ) -> None:
-        self.sources = ByModule(
-            {
-                id_: ActionSource(module, spec, where=self._place_of_row)
-                for id_, module in modules.items()
-            }
-        )
+        self._spec = spec
+        self._take_modules(modules)
         self._active: Sequence[Any] = ()
         self._root_seed = spec.root_seed
         decoders = {
@@ -157,6 +158,28 @@ class JointActions:
         # What is handed on unchanged needs no call.
         is_needed = not all(decoder.is_identity for decoder in decoders.values())
         self._decoders = decoders if is_needed else {}
+
+    def take_table(self, table: ModuleTable, modules: Mapping[ModuleId, RLModule]) -> None:
+        """Acts with the modules of another table, none of which is normalised for yet."""
+        self._spec = replace(self._spec, table=table)
+        self._take_modules(modules)
+
+    def _take_modules(self, modules: Mapping[ModuleId, RLModule]) -> None:
+        """Acts with these modules from now on, none of which is normalised for yet."""
+        self.sources = ByModule(
+            {
+                id_: ActionSource(module, self._spec_of(id_), where=self._place_of_row)
+                for id_, module in modules.items()
+            }
+        )
+        acting = self._spec.table.acting
+        self._greedy = frozenset(id_ for id_ in modules if id_ in acting and acting[id_].is_greedy)
+
+    def _spec_of(self, module_id: ModuleId) -> EnvRunnerSpec:
+        own = self._spec.table.acting.get(module_id)
+        if own is None or own.exploration is None:
+            return self._spec
+        return replace(self._spec, exploration=own.exploration)
 
     def _place_of_row(self, seats: list[Any], row: int) -> str:
         seat = seats[row]
@@ -186,7 +209,12 @@ class JointActions:
                 seat.observation = newest[seat.agent]
                 seats[seat.module_id].append(seat)
         answers = {
-            id_: self._answers(self.sources[id_], rows, explore=explore, timestep=timestep)
+            id_: self._answers(
+                self.sources[id_],
+                rows,
+                explore=explore and id_ not in self._greedy,
+                timestep=timestep,
+            )
             for id_, rows in seats.items()
             if rows
         }
@@ -328,6 +356,12 @@ class MultiAgentSlot(EnvSlot):
     def place(self) -> str:
         """Where the running episode stands, for messages."""
         return f"env step {self.num_steps_played} of episode {self.episode.id_}"
+
+    def take_sources(self, sources: ByModule[ActionSource]) -> None:
+        """Lets agents take their seats again, with other sources of actions."""
+        seats: Any = self.noise
+        seats.take_sources(sources)
+        self._owing = None
 
     def seated(self) -> list[Seat]:
         """The seats of those who owe an action, canonical order."""
@@ -478,6 +512,19 @@ class MultiAgentPlayer(EpisodePlayer):
     def _make_slot(self, index: int, env: gymnasium.Env[Any, Any]) -> EnvSlot:
         seats = Seats(index, self._agents, self.actions.sources)
         return MultiAgentSlot(index, env, seats, self._agents, spec=self._spec)
+
+    def take_modules(self, mapping: PolicyMapping) -> None:
+        """Plays with the runner's modules of now.
+
+        Running episodes go on with the modules that they began with; new ones follow the mapping.
+        """
+        runner: Any = self._runner
+        self._mapping = mapping
+        self._fitting.clear()
+        self.actions.take_table(runner.spec.table, runner.modules)
+        self._trajectories = self._make_trajectories()
+        for slot in self.slots:
+            slot.take_sources(self.actions.sources)
 
     @property
     def to_env(self) -> Callable[[Any], Any]:

@@ -101,6 +101,15 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
         return next(iter(shapes.values())) if len(shapes) == 1 else fields(shapes)
 
 
+def kept_over(
+    known: Mapping[ModuleId, ValueT],
+    ids: Collection[ModuleId],
+    make: Callable[[ModuleId], ValueT],
+) -> ByModule[ValueT]:
+    """The values of these modules: those that are known, and new ones of the others."""
+    return ByModule({id_: known[id_] if id_ in known else make(id_) for id_ in ids})
+
+
 class ModuleParts(Checkpointable):
     """One component of a checkpoint with a part of its own for each of several modules."""
 
@@ -147,7 +156,7 @@ def why_no_module_id(module_id: object) -> str | None:
     if not isinstance(module_id, str) or not module_id:
         return f"{module_id!r:.80} is no text, or empty"
     if module_id in _RESERVED:
-        return f"{module_id!r} means something else already"
+        return f"{module_id!r} is a name of checkpoints and results already"
     bad = sorted({letter for letter in module_id if letter in _FORBIDDEN or ord(letter) < 32})
     if bad:
         return f"{module_id!r:.80} has {' '.join(map(repr, bad))} in it"

@@ -738,9 +738,10 @@ class Lanes:
         lane.answered(lane.place.take())
 
     def stop(self) -> None:
-        """Ends all processes. Idempotent."""
+        """Lets trials that rest clean up, all at once, and ends the others. Idempotent."""
+        if self._pool is not None:
+            self._pool.stop(grace_s=_CLOSE_GRACE_S)
         for lane in self.lanes:
             lane.kill()
         if self._pool is not None:
-            self._pool.stop(grace_s=_CLOSE_GRACE_S)
             self._pool.engine.close()

@@ -489,7 +489,7 @@ class DQN(OffPolicyAlgorithm):
     def make_learner(self, module_id: ModuleId | None = None) -> DQNLearner:
         """The learner with the settings of `DQNConfig.training()`."""
         check_actions(self.learner_arguments(module_id)["module_spec"])
-        settings = DQNSettings.from_config(self.config)
+        settings = DQNSettings.from_config(self.config_for(module_id))
         return DQNLearner(settings=settings, **self.learner_arguments(module_id))
 
 

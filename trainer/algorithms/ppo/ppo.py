@@ -616,7 +616,7 @@ class PPO(OnPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> PPOLearner:
         """The learner with the settings of `PPOConfig.training()`."""
-        settings = PPOSettings.from_config(self.config)
+        settings = PPOSettings.from_config(self.config_for(module_id))
         return PPOLearner(settings=settings, **self.learner_arguments(module_id))
 
     def make_postprocessing(self) -> AdvantagePostprocessing:

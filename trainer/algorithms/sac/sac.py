@@ -723,5 +723,6 @@ class SAC(OffPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> SACLearner:
         """The learner with the settings of `SACConfig.training()`."""
-        settings = SACSettings.from_config(self.config, lr=self.config.critic_lr)
+        config = self.config_for(module_id)
+        settings = SACSettings.from_config(config, lr=config.critic_lr)
         return SACLearner(settings=settings, **self.learner_arguments(module_id))
