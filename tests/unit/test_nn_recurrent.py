@@ -1,4 +1,4 @@
-"""Recurrent layers: equations, gradients through time, and steps that do not depend on the batch."""
+"""Recurrent layers: equations, gradients through time, steps that are the same in any batch."""
 
 from __future__ import annotations
 
@@ -131,9 +131,7 @@ def test_step_gives_a_row_the_same_bits_in_any_batch(kind: Any, width: int) -> N
     layer, _, _ = made(kind, dtype=np.float32, width=width)
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((11, K)).astype(np.float32)
-    state = {
-        name: rng.standard_normal((11, width)).astype(np.float32) for name in kind.state_names
-    }
+    state = {name: rng.standard_normal((11, width)).astype(np.float32) for name in kind.state_names}
     together, after = layer.step(rows, state)
     for part in (slice(0, 1), slice(3, 4), slice(2, 11), slice(1, 9)):
         alone, state_alone = layer.step(rows[part], {n: a[part] for n, a in state.items()})

@@ -36,6 +36,7 @@ from trainer.env_runners.messages import (
     Whereabouts,
     share_out,
 )
+from trainer.env_runners.remembering import action_source
 from trainer.env_runners.slot_env_state import copied, copied_info
 from trainer.env_runners.sub_env_repair import SubEnvRepair
 from trainer.env_runners.trajectories import TRAJECTORY_EVENT, Rewrite, TrajectoryEvent
@@ -288,7 +289,7 @@ class EpisodePlayer:
 
     def _make_actions(self) -> ActionSource:
         """Where actions come from."""
-        return ActionSource(self._runner.module, self._spec, where=self._place_of_row)
+        return action_source(self._runner.module, self._spec, where=self._place_of_row)
 
     def _make_slot(self, index: int, env: gymnasium.Env[Any, Any]) -> EnvSlot:
         return EnvSlot(

@@ -462,6 +462,14 @@ class RLModule(Checkpointable, ABC):
         """
         del other
 
+    def is_stateful(self) -> bool:
+        """Whether it hands a state on from step to step (`trainer.modules.memory`)."""
+        return False
+
+    def get_initial_state(self) -> Any:
+        """The state before the first step of an episode; empty without memory."""
+        return {}
+
     def action_mask(self, obs: Array) -> Array | None:
         """Which actions are possible, bool [B, M]; None if the env has no masks.
 

@@ -399,9 +399,7 @@ class GRU(RecurrentLayer):
         first = gates[:, two] + recurrent[:, two]
         _sigmoid_in_place(first)
         r, z = (self._gate(first, number) for number in range(2))
-        n = np.tanh(
-            self._gate(gates, 2) + r * (self._gate(recurrent, 2) + self._recurrent_bias)
-        )
+        n = np.tanh(self._gate(gates, 2) + r * (self._gate(recurrent, 2) + self._recurrent_bias))
         return {"h": n + z * (hidden - n)}
 
 
