@@ -8,69 +8,22 @@ It is part of the slot's position, as plain arrays
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from trainer.connectors import ObservationEncoder
+from trainer.connectors import PreviousSteps
 from trainer.env_runners.acting import ActionSource, Where
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.episode_columns import PREV_ACTIONS, PREV_REWARDS, STATE_IN
+from trainer.episodes.episode_columns import STATE_IN
 from trainer.errors import ConfigError
 from trainer.modules import RLModule
 from trainer.modules.memory import state_form
 from trainer.types import Array
-
-
-class PreviousSteps:
-    """The actions and rewards before, as the networks that ask for them read them.
-
-    Attributes:
-        names: of the columns that are read.
-    """
-
-    def __init__(self, module: RLModule) -> None:
-        """Reads `lstm_use_prev_action` and `lstm_use_prev_reward` of the module's settings."""
-        config = module.model_config
-        self._encoder = ObservationEncoder(module.action_space)
-        reads = {PREV_ACTIONS: "lstm_use_prev_action", PREV_REWARDS: "lstm_use_prev_reward"}
-        self.names = tuple(name for name, setting in reads.items() if config.get(setting))
-
-    def columns(self, actions: Sequence[Any], rewards: Sequence[float]) -> dict[str, Array]:
-        """The columns of some rows.
-
-        Args:
-            actions: as the module gave them; None before the first step of an episode.
-            rewards: as the env gave them; 0 there.
-
-        Returns:
-            `prev_actions` float32 [B, A] and `prev_rewards` float32 [B], as far as they are read.
-        """
-        columns: dict[str, Array] = {}
-        if PREV_ACTIONS in self.names:
-            codes = np.zeros((len(actions), self._encoder.size), np.float32)
-            having = [row for row, action in enumerate(actions) if action is not None]
-            if having:
-                codes[having] = self._encoder.encode([actions[row] for row in having])
-            columns[PREV_ACTIONS] = codes
-        if PREV_REWARDS in self.names:
-            columns[PREV_REWARDS] = np.array(rewards, np.float32)
-        return columns
-
-    def of_episodes(self, episodes: Sequence[SingleAgentEpisode]) -> dict[str, Array]:
-        """The columns of the next steps of episodes."""
-        if not self.names:
-            return {}
-        actions, rewards = [], []
-        for episode in episodes:
-            has_step = episode.actions.total > 0
-            actions.append(episode.actions.data[-1] if has_step else None)
-            rewards.append(float(episode.rewards.data[-1]) if has_step else 0.0)
-        return self.columns(actions, rewards)
 
 
 class RememberingSource(ActionSource):
@@ -80,7 +33,7 @@ class RememberingSource(ActionSource):
         super().__init__(module, spec, where=where)
         name = type(module).__name__
         self._form = state_form(module)
-        self._previous = PreviousSteps(module)
+        self._previous = PreviousSteps(module.action_space, module.model_config)
         if self.exploring is not None and self.exploring.strategy.perturbs_weights:
             raise ConfigError(
                 f"{type(self.exploring.strategy).__name__} plays with noise on the weights, and "
@@ -106,7 +59,7 @@ class RememberingSource(ActionSource):
             self.acting.encoded([slot.observation for slot in active], partial(self._where, active))
         )
         states = self._form.together([slot.memory for slot in active])
-        previous = self._previous.of_episodes([_episode_of(slot) for slot in active])
+        previous = self._previous.after([_episode_of(slot) for slot in active])
         batch |= {STATE_IN: states, **previous}
         outputs = self.acting.outputs(batch, explore=explore)
         for slot, state in zip(active, self._form.rows_of(outputs, count), strict=True):

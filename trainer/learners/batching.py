@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trainer.connectors import PreviousSteps
 from trainer.episodes import nested
-from trainer.episodes.episode_columns import OBS, SEQ_LENS, STATE_IN
+from trainer.episodes.episode_columns import ACTIONS, OBS, REWARDS, SEQ_LENS, STATE_IN
 from trainer.errors import EpisodeError
 from trainer.learners.columns import Columns, minibatches, num_minibatches
 from trainer.modules import RLModule
@@ -25,9 +26,11 @@ class Batching(Protocol):
 
     Attributes:
         keeps_rows: callbacks may not leave out or add rows of the train batch.
+        previous: what the module reads of the step before; None for nothing.
     """
 
     keeps_rows: bool
+    previous: PreviousSteps | None
 
     def state_rows(self, columns: Columns) -> dict[str, Any]:
         """The columns of the loss that the network's state needs, [B, ...] each."""
@@ -71,13 +74,17 @@ def batching_for(module: RLModule) -> Batching:
     if not module.is_stateful():
         return RowBatching()
     state_form(module)
-    return SequenceBatching(max_seq_len_of(module.model_config))
+    return SequenceBatching(
+        max_seq_len_of(module.model_config),
+        PreviousSteps(module.action_space, module.model_config),
+    )
 
 
 class RowBatching:
     """Rows by themselves, in any order; see `Batching`."""
 
     keeps_rows = False
+    previous = None
 
     def state_rows(self, columns: Columns) -> dict[str, Any]:
         """Nothing: there is no state."""
@@ -112,6 +119,26 @@ class RowBatching:
         return dict(rows)
 
 
+def values_of_chunk(module: RLModule, obs: Array, columns: Mapping[str, Any]) -> Array:
+    """The values of the T + 1 observations of one chunk, [T + 1].
+
+    Args:
+        module: what values them.
+        obs: encoded observations, [T + 1, D]: the last one follows the chunk.
+        columns: of its T steps, [T, ...]: actions, rewards, and of a module with memory what it
+            read: `state_in` and others.
+    """
+    if not module.is_stateful():
+        return module.compute_values({OBS: obs})
+    batch: dict[str, Any] = {OBS: obs, SEQ_LENS: np.array([len(obs)])}
+    batch[STATE_IN] = nested.take(columns[STATE_IN], slice(0, 1))
+    previous = PreviousSteps(module.action_space, module.model_config)
+    last = nested.take(columns[ACTIONS], -1), float(columns[REWARDS][-1])
+    for name, column in previous.columns([last[0]], [last[1]]).items():
+        batch[name] = np.concatenate([columns[name], column])
+    return module.compute_values(batch)
+
+
 class SequenceBatching:
     """Whole sequences in any order, the rows of each in order of time; see `Batching`.
 
@@ -122,9 +149,10 @@ class SequenceBatching:
 
     keeps_rows = True
 
-    def __init__(self, max_seq_len: int) -> None:
-        """Args: max_seq_len: the most rows of a sequence, ≥ 1."""
+    def __init__(self, max_seq_len: int, previous: PreviousSteps | None = None) -> None:
+        """Args: max_seq_len: the most rows of a sequence, ≥ 1; previous: see `Batching`."""
         self._max_seq_len = max_seq_len
+        self.previous = previous
 
     def state_rows(self, columns: Columns) -> dict[str, Any]:
         """The states before all steps, as `state_in`.

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.connectors import ObservationEncoder, SampleBatch
+from trainer.connectors import ObservationEncoder, PreviousSteps, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import (
@@ -102,7 +102,10 @@ class Columns:
 
 
 def columns_from_episodes(
-    episodes: Sequence[SingleAgentEpisode], *, encoder: ObservationEncoder
+    episodes: Sequence[SingleAgentEpisode],
+    *,
+    encoder: ObservationEncoder,
+    previous: PreviousSteps | None = None,
 ) -> Columns:
     """Lays the chunks one after another, in the order given.
 
@@ -110,6 +113,7 @@ def columns_from_episodes(
         episodes: chunks after `to_numpy()`; look-back is left out, chunks without steps are passed
             over.
         encoder: of the observation space.
+        previous: what a network reads of the step before; None for nothing.
 
     Raises:
         EpisodeError: there is no step, or a chunk lacks what the policy knew when it acted.
@@ -140,6 +144,7 @@ def columns_from_episodes(
         given=_given_rows(chunks, lengths),
         extras=_extras(chunks),
         state_in=_states(chunks),
+        last_inputs={} if previous is None else previous.after(chunks),
     )
 
 

@@ -482,7 +482,9 @@ class EpisodeLearner(Learner, ABC):
             ModuleError: a loss or gradient was not finite.
             EpisodeError: the episodes cannot be learnt from, or what `on_batch` made of them.
         """
-        columns = columns_from_episodes(episodes, encoder=self._encoder)
+        columns = columns_from_episodes(
+            episodes, encoder=self._encoder, previous=self.batching.previous
+        )
         if self.normalization.rewards is not None:
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
         rng = seeding.learner_rng(self.root_seed, self.num_updates, of=self._position)

@@ -420,11 +420,11 @@ class RLModule(Checkpointable, ABC):
         values: Array = self.training_output(batch, VF_PREDS).copy()
         return values
 
-    def training_output(self, batch: Mapping[str, Array], name: str) -> Array:
+    def training_output(self, batch: Mapping[str, Any], name: str) -> Array:
         """One output of `forward_train`; see `training_outputs`."""
         return self.training_outputs(batch, name)[name]
 
-    def training_outputs(self, batch: Mapping[str, Array], *needed: str) -> Mapping[str, Array]:
+    def training_outputs(self, batch: Mapping[str, Any], *needed: str) -> Mapping[str, Array]:
         """What `forward_train` returns, with the outputs that somebody needs.
 
         Raises:
@@ -437,7 +437,7 @@ class RLModule(Checkpointable, ABC):
                 raise _missing_output(self, outputs, name)
         return outputs
 
-    def target_output(self, batch: Mapping[str, Array], name: str) -> Array:
+    def target_output(self, batch: Mapping[str, Any], name: str) -> Array:
         """One output of `forward_train` that no gradient goes through, such as that of a target.
 
         A network that computes otherwise while it learns (dropout, batch normalisation) gives here

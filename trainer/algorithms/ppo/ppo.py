@@ -51,6 +51,7 @@ from trainer.episodes.episode_columns import (
     VF_PREDS,
 )
 from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
+from trainer.learners.batching import values_of_chunk
 from trainer.learners.learner import is_positive, schedule_problems
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import DistributionTerms, Schedule, ScheduleSetting
@@ -587,7 +588,7 @@ class AdvantagePostprocessing:
         """See `TrajectoryPostprocessing.add_columns`."""
         last_value = 0.0
         if self.use_critic:
-            values = module.compute_values({OBS: obs})
+            values = values_of_chunk(module, obs, batch)
             batch[VF_PREDS] = values[:-1]
             last_value = 0.0 if batch[TERMINATEDS][-1] else float(values[-1])
         compute_advantages(
