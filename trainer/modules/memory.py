@@ -63,14 +63,18 @@ class StateForm:
         initial: the state before the first step of an episode; arrays of the module's dtype.
     """
 
-    def __init__(self, module: RLModule) -> None:
+    def __init__(self, module: RLModule, dtype: type[np.floating[Any]]) -> None:
         """Reads `get_initial_state()`.
+
+        Args:
+            module: whose.
+            dtype: number type of the module.
 
         Raises:
             ModuleError: it is no dict of arrays of finite numbers.
         """
         self._name = type(module).__name__
-        self._dtype = module.parameters.dtype
+        self._dtype = dtype
         given = module.get_initial_state()
         if not isinstance(given, dict) or not given:
             raise ModuleError(
@@ -174,7 +178,8 @@ def state_form(module: RLModule) -> StateForm:
     """
     form: StateForm | None = module.__dict__.get("_state_form")
     if form is None:
-        form = module.__dict__["_state_form"] = StateForm(module)
+        form = StateForm(module, module.parameters.dtype)
+        module.__dict__["_state_form"] = form
     return form
 
 
@@ -212,6 +217,8 @@ class Sequences:
         lengths: rows of each sequence, ≥ 1, int64 [N].
         longest: L.
         mask: which places hold a row, bool [N, L].
+        places: of the rows in the N · L places, int64 [R].
+        is_full: all sequences are as long.
     """
 
     def __init__(self, lengths: Array) -> None:
@@ -219,8 +226,8 @@ class Sequences:
         self.lengths = lengths
         self.longest = int(lengths.max())
         self.mask: Array = np.arange(self.longest) < lengths[:, None]
-        self._is_full = bool(self.mask.all())
-        self._places: Array = np.flatnonzero(self.mask)
+        self.is_full = bool(self.mask.all())
+        self.places: Array = np.flatnonzero(self.mask)
 
     @classmethod
     def of(cls, batch: Mapping[str, Any], num_rows: int) -> Sequences:
@@ -248,21 +255,21 @@ class Sequences:
     @property
     def num_rows(self) -> int:
         """R, the rows of all sequences."""
-        return len(self._places)
+        return len(self.places)
 
     def padded(self, rows: Array) -> Array:
         """Rows [R, ...] as [N, L, ...], with zeros where a sequence is shorter."""
         shape = (len(self), self.longest, *rows.shape[1:])
-        if self._is_full:
+        if self.is_full:
             return rows.reshape(shape)
         column = np.zeros((len(self) * self.longest, *rows.shape[1:]), rows.dtype)
-        column[self._places] = rows
+        column[self.places] = rows
         return column.reshape(shape)
 
     def flat(self, padded: Array) -> Array:
         """The rows [R, ...] of a padded batch [N, L, ...]."""
         column = padded.reshape(len(self) * self.longest, *padded.shape[2:])
-        return column if self._is_full else column[self._places]
+        return column if self.is_full else column[self.places]
 
 
 class PaddedColumns(Mapping[str, Any]):
