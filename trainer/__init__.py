@@ -57,7 +57,12 @@ from trainer.connectors import (  # noqa: E402
     SingleAgentObservationPreprocessor,
     compute_advantages,
 )
-from trainer.env_runners import EnvRunner, SingleAgentEnvRunner, get_global_worker  # noqa: E402
+from trainer.env_runners import (  # noqa: E402
+    EnvRunner,
+    MultiAgentEnvRunner,
+    SingleAgentEnvRunner,
+    get_global_worker,
+)
 from trainer.envs import (  # noqa: E402
     AgentIndicator,
     CommonReward,
@@ -184,6 +189,7 @@ __all__ = [
     "MetricsLogger",
     "ModuleError",
     "MultiAgentEnv",
+    "MultiAgentEnvRunner",
     "MultiAgentEpisode",
     "MultiRLModule",
     "MultiRLModuleSpec",

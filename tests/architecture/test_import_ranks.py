@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.architecture.import_statements import Import, all_imports
+from tests.architecture.import_statements import Import, all_imports, imports_of
 from tests.architecture.source_tree import (
     PACKAGES,
     Problems,
@@ -177,6 +177,29 @@ def engine_problems(tree: SourceTree) -> Problems:
         and room_of(found.importer) not in WITH_PROCESSES
         and any(f"{found.imported}.".startswith(f"{name}.") for name in OF_PROCESSES)
     }
+
+
+def reached_from(start: str, tree: SourceTree, *, room: str) -> set[str]:
+    """All modules of a room that a module of it imports, itself or through others of the room."""
+    reached, to_look_at = {start}, [start]
+    while to_look_at:
+        importer = to_look_at.pop()
+        for found in imports_of(tree[importer], tree):
+            inside = found.imported in tree and found.imported.startswith(f"{room}.")
+            if inside and found.imported not in reached:
+                reached.add(found.imported)
+                to_look_at.append(found.imported)
+    return reached
+
+
+def test_playing_with_one_agent_knows_nothing_of_several() -> None:
+    tree, room = project_tree(), "trainer.env_runners"
+    single = reached_from(f"{room}.single_agent_env_runner", tree, room=room)
+    several = reached_from(f"{room}.multi_agent_env_runner", tree, room=room)
+    assert f"{room}.single_agent_player" in single
+    assert not {name for name in single if "multi_agent" in name or "mapping" in name}
+    assert not {name for name in several if "single_agent" in name}
+    assert f"{room}.episode_player" in single & several
 
 
 def test_only_engines_and_actors_deal_with_processes() -> None:

@@ -141,6 +141,7 @@ PUBLIC_NAMES: Final = {
         "MetricsLogger",
         "ModuleError",
         "MultiAgentEnv",
+        "MultiAgentEnvRunner",
         "MultiAgentEpisode",
         "MultiRLModule",
         "MultiRLModuleSpec",

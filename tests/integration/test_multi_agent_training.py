@@ -15,9 +15,16 @@ from gymnasium import spaces
 
 from callbacks.ready_made.recorders import load_episode
 from checkpoints import encode
-from trainer import DQNConfig, EpisodeRecorder, PGConfig, PPOConfig, SACConfig
+from trainer import (
+    DQNConfig,
+    EpisodeRecorder,
+    MultiAgentEnvRunner,
+    PGConfig,
+    PPOConfig,
+    SACConfig,
+)
 from trainer.envs import MultiAgentEnv
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, EnvContractError
 from trainer.metrics import comparable
 from trainer.modules import PolicySpec, RLModule
 from trainer.testing.multi_agent_envs import MultiAgentPendulum, RockPaperScissors
@@ -374,3 +381,14 @@ def test_a_single_agent_is_trained_under_another_id() -> None:
         result = algo.train()
         assert set(result["learners"]) == {"p", "__all_modules__"}
         assert result["env_runners"]["num_module_steps_sampled"] == {"p": 40}
+
+
+def test_a_runner_of_the_users_own_plays_with_several_agents() -> None:
+    runner = MultiAgentEnvRunner(config=gaps(0, 2))
+    episodes = runner.sample(num_timesteps=20)
+    assert sum(map(len, episodes)) == 20
+    assert {type(one).__name__ for one in episodes} == {"MultiAgentEpisode"}
+    assert runner.agent_ids == (3, "a", "late")
+    runner.stop()
+    with pytest.raises(EnvContractError, match="possible_agents"):
+        MultiAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))

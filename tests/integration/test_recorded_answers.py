@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from checkpoints import encode
 from trainer import PPOConfig
-from trainer.env_runners import episode_player as step_loop
+from trainer.env_runners import single_agent_player as step_loop
 from trainer.env_runners.slot_env_state import copied, copied_info
 
 

@@ -17,8 +17,6 @@ from callbacks import DefaultCallbacks
 from checkpoints import encode
 from trainer import PPOConfig, ResultDict
 from trainer.env_runners import episode_player
-from trainer.env_runners import episode_player as episode_events
-from trainer.env_runners import episode_player as step_loop
 from trainer.metrics import comparable
 from trainer.metrics.keys import STANDARD_KEYS, describe
 from trainer.rllib_names.metrics import OLD_KEYS
@@ -363,8 +361,7 @@ def test_timers_tell_slow_steps_resets_and_callbacks_apart(monkeypatch: pytest.M
         now[0] += 1e4
 
     clock = SimpleNamespace(perf_counter=lambda: now[0])
-    for module in (episode_events, episode_player, step_loop):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(episode_player, "time", clock)
     made = config(evaluation_duration=1).environment(Slow)
     with made.callbacks(on_episode_step=slow_callback).build_algo() as algo:
         result, resets = algo.train()["env_runners"], num_resets[0]

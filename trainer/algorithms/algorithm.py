@@ -73,7 +73,7 @@ from trainer.algorithms.training_iteration import (
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
-from trainer.env_runners import SingleAgentEnvRunner, TrajectoryPostprocessing, Weights
+from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.errors import (
@@ -857,7 +857,7 @@ class Algorithm(Checkpointable, abc.ABC):
         return self.counters.training_iteration
 
     @property
-    def env_runner(self) -> SingleAgentEnvRunner | None:
+    def env_runner(self) -> PlayingEnvRunner | None:
         """The training runner of the main process; None if the runners are processes."""
         return self.env_runner_group.local_env_runner
 

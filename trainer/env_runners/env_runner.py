@@ -11,7 +11,7 @@ import difflib
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
@@ -19,7 +19,6 @@ from checkpoints.components import naming_component
 from checkpoints.state_shapes import count, fields
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.envs import VectorEnv
-from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, EnvError, FrozenConfigError
 from trainer.metrics import MetricsLogger
 from trainer.modules import ByModule, RLModule
@@ -107,7 +106,6 @@ class EnvRunner(Checkpointable, abc.ABC):
         weights_version: number of updates behind the weights that it acts with.
     """
 
-    plays_several_agents: ClassVar[bool] = False
     spec: EnvRunnerSpec
     config: ConfigView
     env: VectorEnv
@@ -148,8 +146,8 @@ class EnvRunner(Checkpointable, abc.ABC):
         explore: bool | None = None,
         random_actions: bool = False,
         force_reset: bool = False,
-    ) -> list[SingleAgentEpisode]:
-        """Plays and returns episodes; see `SingleAgentEnvRunner.sample`."""
+    ) -> list[Any]:
+        """Plays and returns episodes; see `PlayingEnvRunner.sample`."""
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """Module, metrics and callbacks."""

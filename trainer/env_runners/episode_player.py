@@ -4,26 +4,26 @@ What one slot experiences does not depend on its neighbours: its seeds and noise
 position, and the module's acting forward computes each row with the same bits whatever the other
 rows are. So it makes no difference how slots are spread over runners.
 
-The loop that makes every env step of a run, and what is done if a sub-env fails in it.
+Here is what episodes of one agent and of several have in common. How a step is made and recorded
+is in `single_agent_player` and in `multi_agent_player`, and neither knows the other.
 """
 
 from __future__ import annotations
 
+import abc
 import bisect
 import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import gymnasium
-import numpy as np
 
 from trainer.connectors import Normalization
-from trainer.env_runners.acting import ActionSource
-from trainer.env_runners.env_slot import EnvSlot, blame_step, parts_of_reset
+from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import (
     PUTTING_BACK,
     STEPPING,
@@ -36,16 +36,13 @@ from trainer.env_runners.messages import (
     Whereabouts,
     share_out,
 )
-from trainer.env_runners.remembering import action_source
-from trainer.env_runners.slot_env_state import copied, copied_info
 from trainer.env_runners.sub_env_repair import SubEnvRepair
-from trainer.env_runners.trajectories import TRAJECTORY_EVENT, Rewrite, TrajectoryEvent
-from trainer.envs.env_checks import check_reset, check_rewards, check_step
-from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.conversion import to_numpy_together
+from trainer.env_runners.trajectories import TRAJECTORY_EVENT
 from trainer.metrics import EpisodeRecord
+from trainer.modules import ByModule
 from trainer.runtime.engine import Signals
 from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
+from trainer.types import ModuleId
 
 # ---- episode events
 #
@@ -237,7 +234,40 @@ class FinishedRecords:
 # ---- episode player
 
 
-class EpisodePlayer:
+class Actions(Protocol):
+    """Where the actions of env slots come from."""
+
+    def refresh(self) -> None:
+        """Takes over what may have changed between two requests."""
+
+    def act(self, active: list[Any], *, explore: bool, timestep: int) -> tuple[list[Any], Any]:
+        """What to do in each slot, and the extra outputs that come with it, by slot."""
+
+    def draw_uniformly(self, active: list[Any]) -> tuple[list[Any], None]:
+        """Actions drawn uniformly, without modules; they have no outputs."""
+
+    def begin_episode(self, slot: EnvSlot, stream: int) -> None:
+        """Tells strategies of an episode that begins."""
+
+    def add_logp(self, episodes: Sequence[Any]) -> None:
+        """Adds the log-likelihoods of the episodes' actions as an extra output."""
+
+
+class Trajectories(Protocol):
+    """Shows chunks to `on_postprocess_trajectory`."""
+
+    def fire(self, episode: Any) -> ChunkRewrite | None:
+        """Fires the event; what is to be written into the chunk."""
+
+
+class ChunkRewrite(Protocol):
+    """What callbacks changed in a chunk."""
+
+    def write_to(self, chunk: Any) -> None:
+        """Writes the changes into the chunk; `get_return()` stays what the env paid."""
+
+
+class EpisodePlayer(abc.ABC):
     """Steps the sub-envs of a runner side by side: one forward pass for all of them per step.
 
     Order of events per vector step: all sub-envs step; then, slot by slot: `on_episode_step`, and
@@ -268,7 +298,6 @@ class EpisodePlayer:
         self._runner, self._spec = runner, spec
         self._signals = signals
         self.actions = self._make_actions()
-        self._acting = self.actions.acting
         self.slots = [self._make_slot(index, env) for index, env in enumerate(runner.env.envs)]
         self.whereabouts = Whereabouts(signals)
         self.repair = SubEnvRepair(runner, self.whereabouts, to_env=self.to_env, on_step=self.tick)
@@ -285,24 +314,67 @@ class EpisodePlayer:
         self._listens_to_steps = self._events.listens_to_steps
         self._keeps_chunks = self._events.listens_to_ends
         self._trajectories = self._make_trajectories()
-        self._must_check_reset = runner.spec.checks_env
 
-    def _make_actions(self) -> ActionSource:
+    # ---- what each kind does its own way
+
+    @abc.abstractmethod
+    def _make_actions(self) -> Actions:
         """Where actions come from."""
-        return action_source(self._runner.module, self._spec, where=self._place_of_row)
 
+    @abc.abstractmethod
     def _make_slot(self, index: int, env: gymnasium.Env[Any, Any]) -> EnvSlot:
-        return EnvSlot(
-            index,
-            env,
-            self.actions.noise_stream(),
-            runner=self._spec.title,
-            keeps_actions=self._spec.sub_env_tolerance is not None,
-        )
+        """The slot of a sub-env."""
 
-    def _make_trajectories(self) -> TrajectoryEvent | None:
+    @abc.abstractmethod
+    def _make_trajectories(self) -> Trajectories | None:
         """Shows chunks to callbacks; None if nobody listens."""
-        return TrajectoryEvent.of(self._runner, logp=self.actions.logp)
+
+    @property
+    @abc.abstractmethod
+    def to_env(self) -> Callable[[Any], Any]:
+        """Turns what is to be done into what the env takes."""
+
+    @abc.abstractmethod
+    def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
+        """Takes over what the main process' strategy of a module knows."""
+
+    @abc.abstractmethod
+    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
+        """Plays with observations as these make them."""
+
+    @abc.abstractmethod
+    def steps_by_id(self) -> dict[str, Any]:
+        """`num_agent_steps` and `num_module_steps` since they were last reported."""
+
+    @abc.abstractmethod
+    def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
+        """Brings a strategy to where it stood in an episode that was put back."""
+
+    @abc.abstractmethod
+    def _make_episode(self, slot: EnvSlot, id_: str, index: int) -> Any:
+        """A new episode, the `index`-th of its role."""
+
+    @abc.abstractmethod
+    def _take_reset(self, slot: Any, episode: Any, answer: Any) -> None:
+        """Takes what the env answered to the reset into the episode."""
+
+    @abc.abstractmethod
+    def _go_on(self, slot: Any, episode: Any) -> None:
+        """Goes on with the running episode of a slot."""
+
+    @abc.abstractmethod
+    def _step(self, active: list[Any], actions: list[Any], outputs: list[Any] | None) -> bool:
+        """One step of every active sub-env; whether some episode or assignment came to its end."""
+
+    @abc.abstractmethod
+    def _finish_columns(self, episodes: Sequence[Any]) -> None:
+        """Checks the columns of what is handed out, and makes arrays of them."""
+
+    @abc.abstractmethod
+    def _record_of(self, episode: Any) -> EpisodeRecord:
+        """What remains of an episode that has ended."""
+
+    # ---- between two requests
 
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
         """Brings a slot to where it stood; see `EnvSlot.put_back`."""
@@ -313,9 +385,8 @@ class EpisodePlayer:
             position,
             lambda on_step: slot.put_back(position, stream, self.to_env, on_step=on_step),
         )
-        if slot.episode is not None and self.actions.exploring is not None:
-            slot.noise.start(stream, slot.episode_number)
-            self.actions.begin_episode(slot, stream, played=position.num_steps)
+        if slot.episode is not None:
+            self._resume_exploring(slot, stream, num_steps=position.num_steps)
         return is_back
 
     def _stream_of(self, slot: EnvSlot) -> int:
@@ -327,12 +398,6 @@ class EpisodePlayer:
         # The slots of an evaluation have one stream in common, so their numbers step over others.
         stride = self._spec.num_slots if self._spec.in_evaluation else 1
         return [Assignment(self._stream_of(slot), stride=stride) for slot in self.slots]
-
-    def normalize_with(self, normalization: Normalization) -> None:
-        """Plays with observations as these make them."""
-        self._acting.normalize_with(normalization)
-        if self._trajectories is not None:
-            self._trajectories.normalize_with(normalization)
 
     def forget_unreported(self) -> None:
         """Forgets what was played since it was last reported."""
@@ -361,7 +426,7 @@ class EpisodePlayer:
         finally:
             self._callbacks_s += time.perf_counter() - begun
 
-    def play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
+    def play(self, request: SampleRequest) -> list[Any]:
         """Plays what is asked.
 
         Returns:
@@ -373,7 +438,7 @@ class EpisodePlayer:
         explore = self._spec.explore if request.explore is None else request.explore
         source = self.actions
         source.refresh()
-        samples: list[list[SingleAgentEpisode]] = [[] for _ in self.slots]
+        samples: list[list[Any]] = [[] for _ in self.slots]
         waiting = deque(request.assignments)
         active = self._take_up(self.slots, waiting)
         watch = EndlessEpisodes(self._spec, request)
@@ -396,7 +461,7 @@ class EpisodePlayer:
                 break
         return self._hand_out(samples)
 
-    def _hand_out(self, samples: list[list[SingleAgentEpisode]]) -> list[SingleAgentEpisode]:
+    def _hand_out(self, samples: list[list[Any]]) -> list[Any]:
         """Cuts the running episodes and brings all that was played into its final form."""
         rewrites = [self._postprocess(slot) for slot in self.slots]
         self.notice_tasks()
@@ -416,13 +481,7 @@ class EpisodePlayer:
         self.actions.add_logp(episodes)  # last, so that it is that of rewritten actions
         return episodes
 
-    def _finish_columns(self, episodes: Sequence[SingleAgentEpisode]) -> None:
-        """Checks the columns of what is handed out, and makes arrays of them."""
-        check_rewards(episodes, name=self._spec.env_factory.name)
-        if self._spec.episodes_to_numpy:
-            to_numpy_together(episodes)
-
-    def _postprocess(self, slot: EnvSlot) -> Rewrite | None:
+    def _postprocess(self, slot: EnvSlot) -> ChunkRewrite | None:
         """Shows the running chunk to callbacks; what they rewrote in it."""
         episode = slot.episode
         if self._trajectories is None or episode is None or len(episode) == 0:
@@ -438,7 +497,7 @@ class EpisodePlayer:
         self,
         active: list[EnvSlot],
         waiting: deque[Assignment],
-        samples: list[list[SingleAgentEpisode]],
+        samples: list[list[Any]],
     ) -> list[EnvSlot]:
         """Fires a step's events, ends and starts episodes; returns the slots that play on."""
         still_active = []
@@ -479,11 +538,6 @@ class EpisodePlayer:
         self.whereabouts.doing(STEPPING)
         return active
 
-    def _go_on(self, slot: EnvSlot, episode: SingleAgentEpisode) -> None:
-        """Goes on with the running episode of a slot."""
-        episode.note_player(self._runner, slot.index)  # another one after a restore
-        slot.record = episode.step_recorder(*self.actions.outputs)
-
     def _start_episode(self, slot: EnvSlot) -> None:
         while not self._has_started_episode(slot):
             pass  # it was given up; see `SubEnvRepair`
@@ -512,31 +566,7 @@ class EpisodePlayer:
         self._fire("on_episode_start", slot)
         return True
 
-    def _make_episode(self, slot: EnvSlot, id_: str, index: int) -> SingleAgentEpisode:
-        """A new episode, the `index`-th of its role."""
-        del index
-        env = self._runner.env
-        episode = SingleAgentEpisode(
-            id_=id_,
-            observation_space=env.single_observation_space,
-            action_space=env.single_action_space,
-        )
-        episode.note_player(self._runner, slot.index)
-        return episode
-
-    def _take_reset(self, slot: EnvSlot, episode: SingleAgentEpisode, answer: Any) -> None:
-        """Takes what the env answered to the reset into the episode."""
-        name = self._spec.env_factory.name
-        if self._must_check_reset:
-            check_reset(answer, self._runner.env.single_observation_space, name=name)
-            self._must_check_reset = False
-        observation, infos = parts_of_reset(answer, slot, name=name)
-        slot.observation = copied(observation)
-        # Another copy: listeners may write into what is recorded.
-        episode.add_env_reset(copied(observation), copied_info(infos))
-        slot.record = episode.step_recorder(*self.actions.outputs)
-
-    def _end_episode(self, slot: EnvSlot, episode: SingleAgentEpisode) -> SingleAgentEpisode:
+    def _end_episode(self, slot: EnvSlot, episode: Any) -> Any:
         rewrite = self._postprocess(slot)
         if rewrite is not None:
             rewrite.write_to(episode)
@@ -551,10 +581,6 @@ class EpisodePlayer:
         slot.finish()
         return episode
 
-    def _record_of(self, episode: SingleAgentEpisode) -> EpisodeRecord:
-        """What remains of an episode that has ended."""
-        return EpisodeRecord.from_episode(episode, module_id=self._runner.module_id)
-
     def _give_up_episodes(self) -> None:
         for slot in self.slots:
             if slot.episode is not None:
@@ -562,66 +588,6 @@ class EpisodePlayer:
                 slot.episode_number += slot.assignment.stride
 
     # ---- the loop over env steps
-
-    @property
-    def to_env(self) -> Callable[[Any], Any]:
-        """Turns an action of the module into one of the env."""
-        return self._acting.to_env
-
-    def _place_of_row(self, active: list[EnvSlot], row: int) -> str:
-        """Which observation a row is, for an error text."""
-        slot = self._slot_at_work = active[row]
-        episode = "none" if slot.episode is None else slot.episode.id_
-        return f"the observation at step {slot.num_steps_played} of episode {episode}"
-
-    def _step(self, active: list[EnvSlot], actions: list[Any], outputs: list[Any] | None) -> bool:
-        """One step of every active sub-env; whether some episode or assignment came to its end.
-
-        The hot loop: at 70,000 steps/s everything here costs 14 µs per step, half of it the env's.
-        """
-        needs_attention = False
-        to_env = self._acting.to_env if self._acting.needs_decoding else None
-        must_check, keeps_apart = self._must_check_step, self._keeps_apart
-        slot, answer, failure = active[0], None, None
-        try:
-            for row, slot in enumerate(active):
-                action = actions[row]
-                answer = slot.env.step(action if to_env is None else to_env(action))
-                if must_check:
-                    self._check_step(answer)
-                observation, reward, terminated, truncated, info = answer
-                # Copied, for the env may reuse its memory. The usual kinds first: 0.2 µs in all.
-                if type(observation) is np.ndarray:
-                    slot.observation = observation = observation.copy()
-                else:
-                    slot.observation = observation = copied(observation)
-                if type(reward) is np.ndarray:
-                    reward = reward.copy()
-                info = copied_info(info) if info else {}
-                if keeps_apart:
-                    slot.keep_apart(observation, action)
-                if outputs is not None:
-                    slot.record(observation, action, reward, info, outputs[row])
-                else:
-                    slot.record_random_step(observation, action, reward, info)
-                slot.steps_left -= 1
-                if terminated or truncated:
-                    slot.episode.end(terminated=terminated, truncated=truncated)  # type: ignore[union-attr]
-                    needs_attention = True
-                elif slot.steps_left <= 0:
-                    needs_attention = True
-        except BaseException as error:
-            self._slot_at_work = slot
-            blame_step(error, answer, slot, name=self._spec.env_factory.name)
-            if not self.repair.is_on or not isinstance(error, Exception):
-                raise
-            failure = error
-        if failure is not None:
-            return self._step_on(row, failure, active, actions, outputs) or needs_attention
-        self._must_check_step = False
-        self.num_env_steps += len(active)
-        self.tick()
-        return needs_attention
 
     def _step_on(
         self,
@@ -673,12 +639,6 @@ class EpisodePlayer:
                 self.resetting_s += time.perf_counter() - begun
             self._mend(slot, failure)
         return None
-
-    def _check_step(self, answer: Any) -> None:
-        """Checks the first answer."""
-        if self._spec.checks_env:
-            space = self._runner.env.single_observation_space
-            check_step(answer, space, name=self._spec.env_factory.name)
 
     def failure_context(self) -> dict[str, Any]:
         """Where an error happened: what a user needs to play that episode again."""

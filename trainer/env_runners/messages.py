@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from callbacks import EVENTS, CallbackChain, CallbackSpec
 from checkpoints import decode, encode
@@ -614,10 +614,12 @@ class Whereabouts:
 class RunnerParts(Protocol):
     """The parts of a runner that its loop works with."""
 
-    plays_several_agents: ClassVar[bool]
     spec: EnvRunnerSpec
     env: VectorEnv
     module: RLModule
     module_id: ModuleId
     metrics: MetricsLogger
     callbacks: CallbackChain
+
+    def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
+        """Raises what is behind an error of an env, if its running episodes show it."""

@@ -1,26 +1,26 @@
 """The env runner for envs of several agents: its modules, which agents they serve, its answers.
 
-It lives as a runner for one agent does (`SingleAgentEnvRunner`), and plays with another player. The
+It lives as a runner for one agent does (`PlayingEnvRunner`), and plays with another player. The
 bootstrap of a runner makes one or the other, once, as the env asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from checkpoints.arguments import checked_methods
 from trainer.agent_ids import canonical_order, listed
-from trainer.connectors import Normalization
-from trainer.env_runners.messages import EnvRunnerSpec, Weights
+from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
+from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.policy_mapping import PolicyMapping
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
 from trainer.env_runners.trajectories import SAMPLE_EVENT, TRAJECTORY_EVENT
 from trainer.envs.multi_agent_checks import check_agents_finite
 from trainer.envs.multi_agent_env import EnvAgents
+from trainer.envs.vector_env import MultiAgentVectorEnv
 from trainer.errors import ConfigError, EpisodeError
 from trainer.modules import ByModule, MultiRLModule, RLModule, RLModuleSpec, module_position
 from trainer.seeding import weights_rng
@@ -28,7 +28,7 @@ from trainer.types import AgentId, ModuleId
 
 
 @checked_methods()
-class MultiAgentEnvRunner(SingleAgentEnvRunner):
+class MultiAgentEnvRunner(PlayingEnvRunner):
     """Steps its sub-envs side by side and hands out episodes of several agents.
 
     Attributes:
@@ -37,7 +37,6 @@ class MultiAgentEnvRunner(SingleAgentEnvRunner):
         module: the only network, or a `MultiRLModule`.
     """
 
-    plays_several_agents: ClassVar[bool] = True
     module: Any
     _player: MultiAgentPlayer
 
@@ -49,7 +48,7 @@ class MultiAgentEnvRunner(SingleAgentEnvRunner):
         Args:
             spec: what to make; None makes what a config asks for.
             first_env: the first sub-env, if it was made already.
-            rest: see `SingleAgentEnvRunner`.
+            rest: see `PlayingEnvRunner`.
 
         Raises:
             ConfigError: the config is wrong, or asks for what is not offered with several agents.
@@ -62,17 +61,14 @@ class MultiAgentEnvRunner(SingleAgentEnvRunner):
         spec, name = self.spec, self.spec.env_factory.name
         self._refuse_what_is_not_offered()
         first, self._first_env = self._first_env, None
-        if first is None:
-            first = spec.env_factory.make(
-                worker_index=spec.worker_index,
-                vector_index=0,
-                num_workers=spec.num_workers,
-                recreated_worker=is_recreated,
-                is_evaluation=spec.in_evaluation,
-                unique_index=2 * spec.first_slot + spec.in_evaluation,
-            )
-        self.agents = EnvAgents.of(first[0], name=name)
-        self.env = make_vector_env(self, is_recreated=is_recreated, first=first)
+        self.env = make_vector_env(
+            self,
+            MultiAgentVectorEnv,
+            is_recreated=is_recreated,
+            check_first=EnvAgents.of,
+            first=first,
+        )
+        self.agents = EnvAgents.of(self.env.envs[0], name=name)
         for index, env in enumerate(self.env.envs[1:], start=1):
             others = EnvAgents.of(env, name=name)
             self.agents.check_same(
@@ -164,22 +160,7 @@ class MultiAgentEnvRunner(SingleAgentEnvRunner):
         """What its modules were made from, with the spaces of its envs filled in."""
         return self._specs
 
-    def _take_weights(self, weights: Weights) -> None:
-        for id_, own in weights.modules.items():
-            self.modules[id_].set_state(dict(own.state))
-            self._player.actions.sources[id_].set_state(own.exploration)
-
-    def _normalize_with(self, normalization: ByModule[Normalization]) -> None:
-        self._player.normalize_modules_with(normalization)
-
-    def _steps_by_id(self) -> dict[str, Any]:
-        player = self._player
-        return {
-            "num_agent_steps": dict(player.num_agent_steps),
-            "num_module_steps": dict(player.num_module_steps),
-        }
-
-    def _explain(self, error: Exception) -> None:
+    def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
         """Nothing: what an env of several agents answers is checked at every step."""
 
     def _check_finite(self, episodes: list[Any]) -> None:

@@ -24,6 +24,7 @@ from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.policy_mapping import PolicyMapping
+from trainer.env_runners.remembering import action_source
 from trainer.env_runners.slot_env_state import Replay, copied
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
@@ -57,20 +58,41 @@ class Seat:
         episode_number: of the slot's running episode.
         agent_position: see `agent_position`.
         observation: upon which it acts next.
+        episode: the agent's own.
     """
 
-    __slots__ = ("agent_position", "episode_number", "index", "noise", "observation")
+    __slots__ = (
+        *("agent_position", "episode", "episode_number", "index", "noise", "observation"),
+        *("_agent", "_memories"),
+    )
 
-    def __init__(self, index: int, noise: NoiseStream, number: int, agent: AgentId) -> None:
+    def __init__(
+        self, index: int, noise: NoiseStream, number: int, agent: AgentId, *, seats: Seats
+    ) -> None:
         self.index = index
         self.noise = noise
         self.episode_number = number
         self.agent_position = agent_position(agent)
         self.observation: Any = None
+        self.episode: SingleAgentEpisode | None = None
+        self._agent, self._memories = agent, seats.memories
+
+    @property
+    def memory(self) -> Any:
+        """See `EnvSlot.memory`; it goes on with the agent's own steps."""
+        return self._memories.get(self._agent)
+
+    @memory.setter
+    def memory(self, state: Any) -> None:
+        self._memories[self._agent] = state
 
 
 class Seats:
-    """The seats of one env slot; takes the place of the noise of a slot with one agent."""
+    """The seats of one env slot; takes the place of the noise of a slot with one agent.
+
+    Attributes:
+        memories: the states of networks with memory after the last actions, by agent.
+    """
 
     def __init__(self, slot_index: int, agents: EnvAgents, sources: ByModule[ActionSource]) -> None:
         """Args: slot_index: of the slot; agents: of the env; sources: of actions, by module."""
@@ -78,6 +100,7 @@ class Seats:
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
+        self.memories: dict[AgentId, Any] = {}
         self.start(0, 0)
 
     def start(self, stream: int, number: int) -> None:
@@ -101,7 +124,8 @@ class Seats:
             noise = source.noise_stream(agent=agent_position(agent))
             self._streams[agent, module_id] = noise
         noise.start(self._stream, self._number)
-        seat = self._seats[agent] = Seat(self._indices[agent], noise, self._number, agent)
+        seat = Seat(self._indices[agent], noise, self._number, agent, seats=self)
+        self._seats[agent] = seat
         acted = episode.agent_episodes[agent].t
         if source.exploring is None:
             noise.skip(acted)
@@ -116,21 +140,17 @@ class JointActions:
 
     Attributes:
         sources: by module.
-        exploring: None: each source has its own.
     """
-
-    exploring = None
 
     def __init__(
         self, modules: Mapping[ModuleId, RLModule], spec: EnvRunnerSpec, agents: EnvAgents
     ) -> None:
         self.sources = ByModule(
             {
-                id_: ActionSource(module, spec, where=self._place_of_row)
+                id_: action_source(module, spec, where=self._place_of_row)
                 for id_, module in modules.items()
             }
         )
-        self.acting = None
         self._rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {}
         self._decoders = {
             agent: ActionDecoder(
@@ -192,6 +212,7 @@ class JointActions:
         for _, agent, slot in rows:
             seat = slot.noise.of(agent, slot.episode)
             seat.observation = slot.newest[agent]
+            seat.episode = slot.episode.agent_episodes[agent]
             seats.append(seat)
         chosen, given = source.act(seats, explore=explore, timestep=timestep)
         names = source.outputs
@@ -292,6 +313,20 @@ class MultiAgentSlot(EnvSlot):
             max_empty_steps=spec.max_empty_steps,
             copied=copied,
         )
+
+    @property
+    def memory(self) -> Joint | None:
+        """A part per possible agent; None if no network remembers anything."""
+        memories = self.noise.memories  # type: ignore[attr-defined]  # see `__init__`
+        return joint_of(memories, self._agents) if memories else None
+
+    @memory.setter
+    def memory(self, memory: Joint | None) -> None:
+        memories = self.noise.memories  # type: ignore[attr-defined]
+        memories.clear()
+        if memory is not None:
+            pairs = zip(self._agents.ids, memory, strict=True)
+            memories.update({agent: part[0] for agent, part in pairs if part})
 
     @property
     def num_steps_played(self) -> int:
@@ -402,7 +437,21 @@ class MultiAgentPlayer(EpisodePlayer):
     def _make_trajectories(self) -> None:
         """None: chunks of several agents are not rewritten."""
 
-    def normalize_modules_with(self, normalization: ByModule[Normalization]) -> None:
+    def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
+        """Takes over what the main process' strategy of a module knows."""
+        self.actions.sources[module_id].set_state(state)
+
+    def steps_by_id(self) -> dict[str, Any]:
+        """`num_agent_steps` and `num_module_steps` since they were last reported."""
+        return {
+            "num_agent_steps": dict(self.num_agent_steps),
+            "num_module_steps": dict(self.num_module_steps),
+        }
+
+    def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
+        """Nothing: a seat is brought to where its agent stood when that acts."""
+
+    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
         """Plays with observations as these make them."""
         for id_, source in self.actions.sources.items():
             source.acting.normalize_with(normalization[id_])

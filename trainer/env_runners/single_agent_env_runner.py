@@ -1,118 +1,44 @@
-"""The env runner for single-agent envs: makes envs and module, keeps them up to date, answers.
-
-`answer` is pure: it depends on the runner's position, its weights and the request, on nothing else.
-A runner that dies is made again from the same values and gives the same answer.
-"""
+"""The env runner for envs of one agent."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from callbacks import CallbackChain
-from checkpoints.arguments import argument_error, checked_methods, integer, takes
-from trainer.connectors import Normalization
-from trainer.env_runners.env_runner import (
-    ConfigView,
-    DirectRunners,
-    EnvRunner,
-    at_work,
-    note_made,
-    note_stopped,
-)
-from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
-from trainer.env_runners.messages import (
-    MAKING,
-    NOTHING,
-    EnvRunnerSpec,
-    SampleReply,
-    SampleRequest,
-    SlotPosition,
-    Sync,
-    Weights,
-    Whereabouts,
-    share_out,
-)
+from checkpoints.arguments import checked_methods
+from trainer.env_runners.playing_env_runner import PlayingEnvRunner
+from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_vector_env
-from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
-from trainer.envs.env_checks import check_action_space, check_finite, explain_failure
-from trainer.envs.tasks import TaskInForce
-from trainer.episodes import SingleAgentEpisode
+from trainer.env_runners.trajectories import fire_sample_end
+from trainer.envs.env_checks import (
+    check_action_space,
+    check_finite,
+    check_spaces,
+    explain_failure,
+)
+from trainer.envs.vector_env import VectorEnv
 from trainer.errors import ConfigError
-from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, RLModule, RLModuleSpec, module_position
-from trainer.runtime.engine import Signals
-from trainer.runtime.threads import sparing_old_objects
 from trainer.seeding import weights_rng
-from trainer.types import DEFAULT_AGENT_ID, AgentId, State
+from trainer.types import AgentId
 
 
 @checked_methods()
-class SingleAgentEnvRunner(EnvRunner):
-    """Steps its sub-envs side by side and hands out episodes.
-
-    Life: `__init__` (envs, module, `sync`), then `synchronize` and `answer` in turn, `stop` at the
-    end.
+class SingleAgentEnvRunner(PlayingEnvRunner):
+    """Steps its sub-envs of one agent each side by side; see `PlayingEnvRunner`.
 
     Attributes:
         module_id: the id of its module.
         module_spec: what that was made from, with the spaces of its envs filled in.
-        has_played: whether it played since its positions were last taken.
-        first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
     """
 
-    def __init__(
-        self,
-        spec: EnvRunnerSpec | None = None,
-        *,
-        config: Any = None,
-        worker_index: int = 0,
-        num_workers: int | None = None,
-        sync: Sync | None = None,
-        is_recreated: bool = False,
-        signals: Signals | None = None,
-        **rllib_arguments: Any,
-    ) -> None:
-        """Makes envs and module and brings them to the given position.
-
-        Args:
-            spec: what to make; None makes what a config asks for.
-            config: an `AlgorithmConfig`, instead of a spec: for a runner of the user's own, which
-                lives in this process, apart from any algorithm.
-            worker_index: with a config: the number of the runner.
-            num_workers: with a config: the number of runners; None as configured.
-            sync: weights, positions and callback state to start from; None begins anew.
-            is_recreated: whether it replaces a runner that failed.
-            signals: shared with the main process: progress is shown there, and the end told.
-            rllib_arguments: further arguments of RLlib's, with a config.
-
-        Raises:
-            ConfigError: the config is wrong.
-            EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
-        """
-        if spec is None:
-            runners = DirectRunners.of(config, rllib_arguments)
-            spec = runners.at(worker_index, num_workers)
-        self.spec = spec
-        self.config = ConfigView({**spec.config, "worker_index": spec.worker_index})
-        self.metrics = MetricsLogger()
-        self.callbacks = CallbackChain(spec.callbacks, where=f"env runner {spec.worker_index}")
-        self.weights_version = self._timestep = 0
-        self.has_played = False
-        self._signals = signals
-        self._lost: dict[int, int] = {}
-        Whereabouts(signals).doing(MAKING)
-        with at_work(self):
-            self._make_parts(is_recreated=is_recreated)
-            self.first_tasks = self._tasks()
-            self._take_over(sync or Sync())
-        note_made(self)
-
-    # ---- making
+    _player: SingleAgentPlayer
 
     def _make_parts(self, *, is_recreated: bool) -> None:
-        """Makes envs, module and player."""
-        self.env = make_vector_env(self, is_recreated=is_recreated)
+        self.env = make_vector_env(
+            self, VectorEnv, is_recreated=is_recreated, check_first=check_spaces
+        )
         specs = self.spec.module_specs
         if len(specs) > 1:
             raise ConfigError(
@@ -124,16 +50,16 @@ class SingleAgentEnvRunner(EnvRunner):
         self.module_spec = self._complete_module_spec()
         self.module = self._make_module()
         self.modules = ByModule({self.module_id: self.module})
-        self._player = EpisodePlayer(self, signals=self._signals)
+        self._player = SingleAgentPlayer(self, signals=self._signals)
 
     @property
     def agent_ids(self) -> tuple[AgentId, ...] | None:
-        """All possible agents; None where there is a single one."""
+        """None: there is a single one."""
         return None
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:
-        """What its modules were made from, with the spaces of its envs filled in."""
+        """What its module was made from, with the spaces of its envs filled in."""
         return ByModule({self.module_id: self.module_spec})
 
     def _complete_module_spec(self) -> RLModuleSpec:
@@ -158,237 +84,13 @@ class SingleAgentEnvRunner(EnvRunner):
         self.callbacks.fire("on_create_policy", policy_id=self.module_id, policy=module)
         return module
 
-    # ---- being brought up to date
+    def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
+        """See `PlayingEnvRunner`: an observation or a reward that is not finite, say."""
+        explain_failure(episodes, error, name=self.spec.env_factory.name)
 
-    def synchronize(self, sync: Sync) -> None:
-        """Takes over what `sync` holds; running episodes are played again up to their positions.
-
-        New positions mean that whatever was played and logged after the last answer never happened.
-        """
-        if sync.positions is not None:
-            self._player.forget_unreported()
-            self._player.repair.take_report()
-            self._player.take_times()
-            self.metrics.drain()
-        with at_work(self):
-            self._take_over(sync)
-
-    def _take_over(self, sync: Sync) -> None:
-        if sync.weights is not None:
-            self.weights_version = sync.weights.version
-            self._take_weights(sync.weights)
-            self._timestep = sync.weights.timestep
-            if self.spec.in_evaluation:
-                self._begin_episodes_from(sync.weights.connectors)
-        if sync.normalization is not None:
-            self._normalize_with(sync.normalization)
-        self._player.evaluation = sync.evaluation
-        if sync.callbacks is not None:
-            self.callbacks.set_state(sync.callbacks)
-        if sync.positions is not None:
-            for slot, position in zip(self._player.slots, sync.positions, strict=True):
-                if not self._player.put_back(slot, position):
-                    self._lost[slot.index] = position.num_steps
-            self._player.whereabouts.doing(NOTHING)
-        if sync.tasks is not None:
-            for slot, change in zip(self._player.slots, sync.tasks, strict=True):
-                if change is not None:
-                    slot.set_task(change.task)
-
-    def _take_weights(self, weights: Weights) -> None:
-        own = weights.modules[self.module_id]
-        self.module.set_state(dict(own.state))
-        self._player.actions.set_state(own.exploration)
-
-    def _normalize_with(self, normalization: ByModule[Normalization]) -> None:
-        self._player.normalize_with(normalization[self.module_id])
-
-    def _begin_episodes_from(self, connectors: State | None) -> None:
-        for slot in self._player.slots:
-            if slot.connected is not None:
-                slot.connected.begin_every_episode_from(connectors)
-
-    def _tasks(self) -> tuple[TaskInForce, ...] | None:
-        slots = self._player.slots
-        tasks = [slot.tasks.in_force[-1] for slot in slots if slot.tasks is not None]
-        return tuple(tasks) if len(tasks) == len(slots) else None
-
-    def notice_tasks(self) -> bool:
-        """Notes which tasks were set from outside; whether there were any."""
-        before = [slot.tasks and slot.tasks.in_force for slot in self._player.slots]
-        self._player.notice_tasks()
-        return any(
-            slot.tasks is not None and slot.tasks.in_force is not seen
-            for slot, seen in zip(self._player.slots, before, strict=True)
-        )
-
-    def take_lost(self) -> dict[int, int]:
-        """Sub-envs (index → steps) whose episode could not be put back, since last asked."""
-        lost, self._lost = self._lost, {}
-        return lost
-
-    # ---- sampling
-
-    def sample(
-        self,
-        *,
-        num_timesteps: int | None = None,
-        num_episodes: int | None = None,
-        explore: bool | None = None,
-        random_actions: bool = False,
-        force_reset: bool = False,
-    ) -> list[SingleAgentEpisode]:
-        """Plays and returns episodes, finished ones and chunks of running ones.
-
-        With neither number, the configured fragment (or an episode per sub-env) is played.
-
-        Args:
-            num_timesteps: exactly so many env steps over all sub-envs; running episodes go on.
-            num_episodes: exactly so many whole episodes: running ones are given up first, and the
-                first n that start count.
-            explore: draw actions; None means as configured.
-            random_actions: draw actions uniformly from the action space, without the module.
-            force_reset: give up running episodes first.
-
-        Raises:
-            ConfigError: both numbers are given, or one is negative.
-        """
-        if num_timesteps is not None and num_episodes is not None:
-            raise ConfigError(
-                f"sample(num_timesteps={num_timesteps}, num_episodes={num_episodes}): how much to "
-                "play is given twice. Give one of the two."
-            )
-        if num_timesteps is None and num_episodes is None:
-            if self.config.batch_mode == "complete_episodes":
-                num_episodes = self.num_envs
-            else:
-                num_timesteps = self.config.rollout_fragment_length * self.num_envs
-        total = num_timesteps if num_episodes is None else num_episodes
-        if total is None or total < 0:
-            raise ConfigError(f"sample() was asked to play {total}; expected a number from 0 on.")
-        # Afterwards no episode runs, so that whatever is sampled next begins with a reset as well.
-        is_forced = force_reset or num_episodes is not None
-        assignments = tuple(
-            replace(slot, num_env_steps=share)
-            if num_episodes is None
-            else replace(slot, num_episodes=share)
-            for slot, share in zip(
-                self._player.own_assignments(), share_out(total, self.num_envs), strict=True
-            )
-        )
-        return self._play(
-            SampleRequest(assignments, explore, random_actions, is_forced, self._timestep)
-        )
-
-    def answer(self, request: SampleRequest) -> SampleReply:
-        """Plays what is asked and returns all that changed, for the main process to commit."""
-        if request.steps_per_chunk is None:
-            episodes = self._play(request)
-        else:
-            episodes = []
-            for chunk in chunks_until_told(request, num_envs=self.num_envs, signals=self._signals):
-                self._play(chunk)
-        player, lost, restarts = self._player, self.take_lost(), self._player.repair.take_report()
-        reply = SampleReply(
-            episodes=tuple(episodes) if request.returns_episodes else (),
-            records=tuple(player.finished.records),
-            numbers=tuple(player.finished.numbers),
-            metrics=self.metrics.drain(),
-            positions=self.take_positions(),
-            callbacks=self.callbacks.get_state() if self.callbacks.has_state() else None,
-            num_env_steps=player.num_env_steps,
-            **self._steps_by_id(),
-            weights_version=self.weights_version,
-            num_episodes_lost=len(lost) + restarts.num_episodes_lost,
-            num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
-            restarts=restarts,
-            times=player.take_times(),
-        )
-        player.forget_unreported()
-        return reply
-
-    def _steps_by_id(self) -> dict[str, Any]:
-        num_steps = self._player.num_env_steps
-        return {
-            "num_agent_steps": {DEFAULT_AGENT_ID: num_steps},
-            "num_module_steps": {self.module_id: num_steps},
-        }
-
-    def take_records(self) -> list[EpisodeRecord]:
-        """The episodes that ended since the last answer; they are left out of the next one."""
-        records = self._player.finished.records
-        self._player.forget_unreported()
-        return records
-
-    def get_metrics(self) -> dict[str, Any]:
-        """What was logged since it was last taken, and the statistics of episodes ended since then.
-
-        For functions given to `foreach_env_runner`, after `sample()`: the main process adds it up
-        with `algorithm.metrics.aggregate(list_of_these, key=("evaluation", "env_runners"))`. What
-        was logged is reported nowhere else; the episodes are, as usual.
-        """
-        for record in self._player.finished.take_new():
-            self.metrics.log_value("episode_return_mean", record.episode_return)
-            self.metrics.log_value("episode_len_mean", record.length)
-            self.metrics.log_value("num_episodes", 1, reduce="sum", clear_on_reduce=True)
-        return self.metrics.drain()
-
-    def take_positions(self) -> tuple[SlotPosition, ...]:
-        """Where the slots stand, in relation to the positions taken before."""
-        self.has_played = False
-        return tuple(slot.take_position() for slot in self._player.slots)
-
-    def _play(self, request: SampleRequest) -> list[SingleAgentEpisode]:
-        with at_work(self):
-            return self._play_at_work(request)
-
-    def _play_at_work(self, request: SampleRequest) -> list[SingleAgentEpisode]:
-        self.has_played = True
-        spec, player = self.spec, self._player
-        try:
-            with sparing_old_objects():
-                episodes = player.play(request)
-        except Exception as error:
-            if spec.checks_env:
-                self._explain(error)
-            raise
-        if spec.checks_env:
-            self._check_finite(episodes)
-        if self.callbacks.listens_to(SAMPLE_EVENT):
-            player.whereabouts.doing(SAMPLE_EVENT)
-        with player.timing_callbacks():
-            self._fire_sample_end(episodes)
-        self._player.notice_tasks()
-        return episodes
-
-    def _explain(self, error: Exception) -> None:
-        """Raises what is behind an error of an env, if the running episodes show it."""
-        running = [slot.episode for slot in self._player.slots if slot.episode is not None]
-        explain_failure(running, error, name=self.spec.env_factory.name)
-
-    def _check_finite(self, episodes: list[SingleAgentEpisode]) -> None:
+    def _check_finite(self, episodes: list[Any]) -> None:
         check_finite(episodes, name=self.spec.env_factory.name)
 
-    def _fire_sample_end(self, episodes: list[SingleAgentEpisode]) -> None:
+    def _fire_sample_end(self, episodes: list[Any]) -> None:
         player = self._player
         fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
-
-    # ---- telling, ending
-
-    @takes(env_index=integer(-(2**31), 2**31))
-    def env_seed(self, env_index: int) -> int | None:
-        """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
-        slots = self._player.slots
-        if not -len(slots) <= env_index < len(slots):
-            expected = f"the index of a sub-env, below {len(slots)}"
-            raise argument_error("env_seed()", "env_index", env_index, expected)
-        return slots[env_index].env_seed
-
-    def failure_context(self) -> dict[str, Any]:
-        """Where an error happened: what a user needs to play that episode again."""
-        return {"env runner": self.worker_index, **self._player.failure_context()}
-
-    def stop(self) -> None:
-        """Closes the sub-envs. Idempotent."""
-        note_stopped(self)
-        self.env.close()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import gymnasium
 
@@ -29,9 +29,7 @@ from trainer.env_runners.messages import (
     Whereabouts,
 )
 from trainer.envs import EnvContext, VectorEnv
-from trainer.envs.env_checks import check_reset_signature, check_spaces, explain_failure
-from trainer.envs.multi_agent_env import has_several_agents
-from trainer.envs.vector_env import MultiAgentVectorEnv
+from trainer.envs.env_checks import SeveralAgentsError, check_reset_signature
 from trainer.errors import EnvContractError, EnvCreationError
 from trainer.runtime.restart_policy import Attempt, Attempts
 
@@ -44,37 +42,44 @@ MadeEnv = tuple[gymnasium.Env[Any, Any], EnvContext]
 """A sub-env and its context."""
 
 
-class SeveralAgentsError(EnvContractError):
-    """The env of a runner for one agent has several: its bootstrap makes another runner.
+class CheckFirst(Protocol):
+    """Looks at the first sub-env of a runner."""
 
-    Attributes:
-        made: the first sub-env, which the other runner takes over.
-    """
-
-    made: MadeEnv
+    def __call__(self, env: gymnasium.Env[Any, Any], *, name: str) -> None:
+        """Raises an EnvContractError if the runner cannot play it."""
 
 
 def make_vector_env(
-    runner: RunnerParts, *, is_recreated: bool, first: MadeEnv | None = None
+    runner: RunnerParts,
+    kind: type[VectorEnv],
+    *,
+    is_recreated: bool,
+    check_first: CheckFirst,
+    first: MadeEnv | None = None,
 ) -> VectorEnv:
     """All sub-envs of a runner; callbacks are told of each, and of all together.
 
     Args:
         runner: whose.
+        kind: what holds them.
         is_recreated: whether it replaces a runner that failed.
-        first: the first sub-env of several agents, which was made already.
+        check_first: looks at the first sub-env, before callbacks see it.
+        first: that sub-env, if it was made already.
 
     Raises:
         EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
-        SeveralAgentsError: the env has several agents, and `first` is None.
+        SeveralAgentsError: `check_first` found that another kind of runner plays it.
     """
     envs, contexts = [], []
     for index in range(runner.spec.num_envs):
         made = first if index == 0 else None
-        env, context = _make_sub_env(runner, index, is_recreated=is_recreated, made=made)
+        made = made or _made(runner, index, is_recreated=is_recreated)
+        if index == 0:
+            _check_first(made, check_first, name=runner.spec.env_factory.name)
+        env, context = _told(runner, index, made)
         envs.append(env)
         contexts.append(context)
-    vector_env = VectorEnv(envs, contexts) if first is None else MultiAgentVectorEnv(envs, contexts)
+    vector_env = kind(envs, contexts)
     runner.callbacks.fire(
         "on_environment_created",
         env_runner=runner,
@@ -91,16 +96,14 @@ def make_again(runner: RunnerParts, index: int) -> gymnasium.Env[Any, Any]:
     Callbacks are told of it by `on_sub_environment_created`. `on_environment_created` does not
     fire: the `env` that they know is the same one.
     """
-    env, context = _make_sub_env(runner, index, is_recreated=True)
+    env, context = _told(runner, index, _made(runner, index, is_recreated=True))
     runner.env.replace(index, env, context)
     return env
 
 
-def _make_sub_env(
-    runner: RunnerParts, index: int, *, is_recreated: bool, made: MadeEnv | None = None
-) -> MadeEnv:
+def _made(runner: RunnerParts, index: int, *, is_recreated: bool) -> MadeEnv:
     spec = runner.spec
-    env, context = made or spec.env_factory.make(
+    return spec.env_factory.make(
         worker_index=spec.worker_index,
         vector_index=index,
         num_workers=spec.num_workers,
@@ -108,8 +111,11 @@ def _make_sub_env(
         is_evaluation=spec.in_evaluation,
         unique_index=2 * (spec.first_slot + index) + spec.in_evaluation,
     )
-    if index == 0 and not runner.plays_several_agents:
-        _check_first(env, context, name=spec.env_factory.name)
+
+
+def _told(runner: RunnerParts, index: int, made: MadeEnv) -> MadeEnv:
+    """Tells callbacks of a sub-env, and puts the connector pieces beside it."""
+    spec, (env, context) = runner.spec, made
     if index == 0:
         check_reset_signature(env, name=spec.env_factory.name)
     runner.callbacks.fire(
@@ -128,15 +134,12 @@ def _make_sub_env(
     return env, context
 
 
-def _check_first(env: gymnasium.Env[Any, Any], context: EnvContext, *, name: str) -> None:
+def _check_first(made: MadeEnv, check: CheckFirst, *, name: str) -> None:
     try:
-        check_spaces(env, name=name)
-    except EnvContractError as error:
-        if not has_several_agents(env):
-            raise
-        several = SeveralAgentsError(str(error))
-        several.made = env, context
-        raise several from None
+        check(made[0], name=name)
+    except SeveralAgentsError as error:
+        error.made = made
+        raise
 
 
 # ---- sub env repair
@@ -284,10 +287,8 @@ class SubEnvRepair:
         if not self.is_on or is_no_fault:
             raise error
         spec = self._runner.spec
-        if self._runner.plays_several_agents:
-            return  # what such envs answer is checked at every step
         if spec.checks_env and slot.episode is not None:
-            explain_failure([slot.episode], error, name=spec.env_factory.name)
+            self._runner.explain(error, [slot.episode])
 
     def _count(self, slot: EnvSlot, error: Exception, num_steps: int) -> bool:
         """Counts a failure; whether its episode is to be given up. Raises it if it is too much."""

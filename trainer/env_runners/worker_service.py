@@ -21,14 +21,15 @@ from trainer.env_runners.messages import (
     Sync,
 )
 from trainer.env_runners.multi_agent_env_runner import MultiAgentEnvRunner
+from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-from trainer.env_runners.sub_env_repair import SeveralAgentsError
 from trainer.envs import (
     packed_registrations,
     silent_wrappers,
     take_over_registrations,
     why_no_env_state,
 )
+from trainer.envs.env_checks import SeveralAgentsError
 from trainer.envs.tasks import why_no_tasks
 from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
@@ -99,7 +100,7 @@ class RunnerBootstrap:
         random.seed(int(rng.integers(2**63)))
         np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002 - it is the one that others use
 
-    def make_runner(self, signals: Signals | None = None) -> SingleAgentEnvRunner:
+    def make_runner(self, signals: Signals | None = None) -> PlayingEnvRunner:
         """Makes the runner, in this process: of the kind that its env asks for."""
         how: dict[str, Any] = {
             "sync": self.sync,
@@ -143,7 +144,7 @@ class ApplyReply:
 class RunnerServant:
     """Answers the calls that arrive at a worker process."""
 
-    def __init__(self, runner: SingleAgentEnvRunner) -> None:
+    def __init__(self, runner: PlayingEnvRunner) -> None:
         self._runner = runner
 
     def report(self) -> RunnerReport:
@@ -170,7 +171,7 @@ class RunnerServant:
         self._runner.stop()
 
 
-def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
+def report_of(runner: PlayingEnvRunner) -> RunnerReport:
     """What the main process wants to know of a fresh runner, in whichever process it lives."""
     return RunnerReport(
         module_specs=runner.module_specs,
@@ -186,7 +187,7 @@ def report_of(runner: SingleAgentEnvRunner) -> RunnerReport:
 
 
 def apply_to_runner(
-    runner: SingleAgentEnvRunner,
+    runner: PlayingEnvRunner,
     sync: Sync,
     function: Callable[..., Any] | str,
     arguments: dict[str, Any],
@@ -213,7 +214,7 @@ def apply_to_runner(
     )
 
 
-def _method_of(runner: SingleAgentEnvRunner, name: str) -> Callable[..., Any]:
+def _method_of(runner: PlayingEnvRunner, name: str) -> Callable[..., Any]:
     method = getattr(runner, name, None)
     if not callable(method):
         raise ConfigError(

@@ -15,7 +15,7 @@ from typing import Any, Final
 import gymnasium
 import numpy as np
 
-from trainer.envs.multi_agent_env import MultiAgentEnv
+from trainer.envs.multi_agent_env import has_several_agents
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EnvContractError
 from trainer.types import Array
@@ -25,16 +25,28 @@ from trainer.types import Array
 _NUM_DRAWN_ACTIONS: Final = 16
 
 
+class SeveralAgentsError(EnvContractError):
+    """The env of a runner for one agent has several.
+
+    Attributes:
+        made: the env and its context, for the runner that can play it.
+    """
+
+    made: Any = None
+
+
 def check_spaces(env: gymnasium.Env[Any, Any], *, name: str) -> None:
     """Checks that an env declares its spaces.
 
     Raises:
-        EnvContractError: a space is missing or is no gymnasium space, or it has several agents.
+        EnvContractError: a space is missing or is no gymnasium space.
+        SeveralAgentsError: it has several agents.
     """
-    if isinstance(env.unwrapped, MultiAgentEnv) or isinstance(env, MultiAgentEnv):
-        raise EnvContractError(
+    if has_several_agents(env):
+        raise SeveralAgentsError(
             f"Env {name!r} is a MultiAgentEnv, and a SingleAgentEnvRunner plays envs with one "
-            "agent. Build an algorithm: it makes the runners that its env asks for."
+            "agent. Make a MultiAgentEnvRunner, or build an algorithm: it makes the runners that "
+            "its env asks for."
         )
     for attribute in ("observation_space", "action_space"):
         space = getattr(env, attribute, None)

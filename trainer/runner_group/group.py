@@ -31,7 +31,7 @@ from trainer.env_runners.messages import (
     Weights,
     share_out,
 )
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
@@ -742,7 +742,7 @@ class EnvRunnerGroup:
     # ---- what there is, and what of it is well
 
     @property
-    def local_env_runner(self) -> SingleAgentEnvRunner | None:
+    def local_env_runner(self) -> PlayingEnvRunner | None:
         """The runner of the main process; None if the runners are remote, or were stopped.
 
         It holds the newest weights and positions: what it would get with the next request, such as

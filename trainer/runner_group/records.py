@@ -19,7 +19,7 @@ from trainer.env_runners.messages import (
     Sync,
     Weights,
 )
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce, same_task
 from trainer.errors import RunnerLostError
@@ -70,7 +70,7 @@ class RunnerPlace:
     spec: EnvRunnerSpec
     positions: tuple[SlotPosition, ...] = ()
     callbacks: State | None = None
-    runner: SingleAgentEnvRunner | None = None
+    runner: PlayingEnvRunner | None = None
     weights: Weights | None = None
     normalization: ByModule[Normalization] | None = None
     sent_normalization: ByModule[Normalization] | None = None

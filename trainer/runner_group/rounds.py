@@ -30,7 +30,7 @@ from trainer.env_runners.messages import (
     Weights,
     is_putting_back,
 )
-from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
+from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import apply_to_runner, report_of
 from trainer.errors import DebuggerError, EnvContractError, RunnerFailedError, RunnerLostError
 from trainer.runner_group.crash_files import CrashFiles
@@ -754,14 +754,14 @@ class LocalRound(Round):
         finally:
             place.is_busy = False
 
-    def _make(self, index: int, place: RunnerPlace) -> SingleAgentEnvRunner:
+    def _make(self, index: int, place: RunnerPlace) -> PlayingEnvRunner:
         runner = place.bootstrap(self._weights).make_runner()
         with signals_deferred():
             self._result.add_report(index, report_of(runner), place=place)
             place.runner = runner
         return runner
 
-    def _answer(self, place: RunnerPlace, runner: SingleAgentEnvRunner, ask: Ask) -> Any:
+    def _answer(self, place: RunnerPlace, runner: PlayingEnvRunner, ask: Ask) -> Any:
         try:
             sync = place.sync(self._weights)
             if ask.method == "apply":
@@ -773,7 +773,7 @@ class LocalRound(Round):
             raise
 
     def _sample(
-        self, place: RunnerPlace, runner: SingleAgentEnvRunner, sync: Sync, request: SampleRequest
+        self, place: RunnerPlace, runner: PlayingEnvRunner, sync: Sync, request: SampleRequest
     ) -> SampleReply:
         try:
             runner.synchronize(sync)
