@@ -76,6 +76,7 @@ from trainer.connectors import ConnectorFactories, Normalization, NormalizationS
 from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import (
     ActorDiedError,
     AlgorithmStoppedError,
@@ -709,7 +710,7 @@ class Algorithm(Checkpointable, abc.ABC):
     def compute_single_action(
         self,
         observation: Any = None,
-        state: Sequence[Any] | None = None,
+        state: Any = None,
         *,
         input_dict: Mapping[str, Any] | None = None,
         policy_id: ModuleId | None = None,
@@ -727,7 +728,8 @@ class Algorithm(Checkpointable, abc.ABC):
 
         Args:
             observation: one element of the observation space.
-            state: of recurrent networks, which are not here: an empty list.
+            state: of a network with memory: what the call before returned, or at the beginning of
+                an episode `algo.get_module().get_initial_state()`; else an empty list.
             input_dict: {"obs": observation}, instead of `observation`.
             policy_id: the module that acts; None is the only one.
             full_fetch: return more than the action.
@@ -736,22 +738,26 @@ class Algorithm(Checkpointable, abc.ABC):
             timestep: where schedules of exploration stand; None: the env steps sampled so far.
             unsquash_action: scale from [-1, 1] to the bounds; None: `normalize_actions`.
             clip_action: clip to the bounds; None: `clip_actions`.
-            prev_action: networks here do not read it.
-            prev_reward: networks here do not read it.
+            prev_action: the action before, for networks with `lstm_use_prev_action`: "actions" of
+                what the call before returned; None before the first one.
+            prev_reward: the reward before, for networks with `lstm_use_prev_reward`.
             info: networks here do not read it.
             episode: networks here do not read it.
 
         Returns:
-            The action; with `full_fetch` or a state: (action, [], {"action_dist_inputs",
-            "action_logp", "action_prob"}), the last two under the module's distribution.
+            The action; with `full_fetch` or a state: (action, state after, {"action_dist_inputs",
+            "action_logp", "action_prob"}), the last two under the module's distribution. Without
+            memory, the state is []; with memory, "actions" is the action as the module gave it.
 
         Raises:
-            ConfigError: there is no such module, or no observation.
+            ConfigError: there is no such module, or no observation; or the module has memory, and
+                its state is neither given nor fetched.
+            ModuleError: the state is not of the module.
             EnvContractError: the observation is not of the observation space, or not finite.
             AlgorithmStoppedError: `stop()` was called.
         """
         self._refuse_if_stopped("compute_single_action")
-        del prev_action, prev_reward, info, episode
+        del info, episode
         self._refuse_with_connectors("compute_single_action")
         module_id = self.learners.only_id if policy_id is None else policy_id
         if module_id not in self.learners:
@@ -766,6 +772,15 @@ class Algorithm(Checkpointable, abc.ABC):
                 "compute_single_action() got no observation. Give an element of the observation "
                 "space, e.g. what `env.reset()` returns first."
             )
+        is_stateful = self.learners[module_id].module.is_stateful()
+        if is_stateful and state is None and not full_fetch:
+            raise ConfigError(
+                f"compute_single_action() was called without a state, but the network of "
+                f"{module_id!r} has memory, and an action alone would forget what it saw. Give "
+                "`state=algo.get_module().get_initial_state()` at the beginning of an episode, and "
+                "then what each call returns: action, state, _ = "
+                "algo.compute_single_action(obs, state=state)."
+            )
         self.counters.num_actions_computed += 1
         request = ActionRequest(
             number=self.counters.num_actions_computed,
@@ -774,12 +789,15 @@ class Algorithm(Checkpointable, abc.ABC):
             unsquash=unsquash_action,
             clip=clip_action,
             exploration_state=self.explorations[module_id].strategy.runner_state(),
+            state=state if is_stateful else None,
+            prev_action=prev_action,
+            prev_reward=prev_reward,
         )
         inference = self._inference[module_id]
         if not full_fetch and state is None:
             return inference.action(observation, request)
         action, outputs = inference.action_with_outputs(observation, request)
-        return action, [], outputs
+        return action, outputs.pop(STATE_OUT, []), outputs
 
     def _refuse_with_connectors(self, what: str) -> None:
         """Connector pieces work beside a sub-env, in its episode; there is none here.
@@ -838,8 +856,11 @@ class Algorithm(Checkpointable, abc.ABC):
                 key: self.compute_single_action(observation, **options)
                 for key, observation in observations.items()
             }
+        states = state or {}
         fetched = {
-            key: self.compute_single_action(observation, full_fetch=True, **options)
+            key: self.compute_single_action(
+                observation, states.get(key), full_fetch=True, **options
+            )
             for key, observation in observations.items()
         }
         return tuple({key: parts[index] for key, parts in fetched.items()} for index in range(3))

@@ -98,6 +98,19 @@ class StateForm:
         """The initial state as a batch of `count` rows; new arrays."""
         return nested.map_leaves(lambda leaf: np.stack([leaf] * count), self.initial)
 
+    def single(self, state: Any, *, where: str) -> Any:
+        """One state without a batch dimension, checked; arrays of the module's dtype.
+
+        Raises:
+            ModuleError: see `checked`.
+        """
+
+        def as_batch(leaf: Any) -> Any:
+            array = as_array(leaf)
+            return leaf if array is None else array[None]
+
+        return nested.take(self.checked(nested.map_leaves(as_batch, state), 1, where=where), 0)
+
     def together(self, states: Sequence[Any]) -> Any:
         """The states of several rows as one batch; None stands for the initial one."""
         rows = [self.initial if state is None else state for state in states]
