@@ -182,6 +182,7 @@ PUBLIC_NAMES: Final = {
         "SingleAgentObservationPreprocessor",
         "SoftQ",
         "StatefulEnv",
+        "StatefulRLModule",
         "StochasticSampling",
         "TaskError",
         "TaskLadder",

@@ -11,11 +11,13 @@ import pytest
 from callbacks import CallbackError
 from checkpoints import encode
 from trainer import ConfigError, PPOConfig, TrainedPolicy
+from trainer.algorithms.onnx_export import export_onnx
 from trainer.episodes import nested
 from trainer.errors import ModuleError
 from trainer.metrics import comparable
 from trainer.testing import FailingEnv, RepeatPreviousEnv, StatelessCartPole
 
+_INTRINSIC = {"RE3": "encoder_net_config", "Curiosity": "feature_net_config"}
 MODEL = {
     "fcnet_hiddens": [8],
     "use_gru": True,
@@ -96,10 +98,25 @@ def test_a_forgotten_or_foreign_state_is_one_error() -> None:
 
 
 def test_old_names_say_that_it_remembers() -> None:
-    with config().build_algo() as algo:
+    states: list[Any] = []
+    made = config().callbacks(
+        on_episode_step=lambda *, episode, **_: states.append(episode.rnn_state_for())
+    )
+    with made.build_algo() as algo:
         policy: Any = algo.get_module()
         assert policy.is_recurrent()
         assert policy.num_state_tensors() == 1
+        with pytest.raises(ModuleError, match="by an old name"):
+            policy.compute_actions(np.zeros((1, 2), np.float32))
+        algo.train()
+    assert [len(state) for state in states] == [1] * 61
+    assert states[0][0].shape == (8,)
+
+
+def test_a_network_with_memory_is_not_exported() -> None:
+    pytest.importorskip("onnx")
+    with config().build_algo() as algo, pytest.raises(ModuleError, match="has memory, whose"):
+        export_onnx(algo, "never.onnx")
 
 
 # ---- what callbacks see and change
@@ -167,11 +184,14 @@ def test_rows_of_sequences_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "exploration", ["EpsilonGreedy", "SoftQ", "Random", "RE3", "Curiosity"], ids=str
+    "exploration",
+    ["EpsilonGreedy", "Random", *(pytest.param(n, marks=pytest.mark.slow) for n in _INTRINSIC)],
 )
 def test_strategies_choose_from_what_a_network_with_memory_gives(exploration: str) -> None:
     made = config()
     given: dict[str, Any] = {"type": exploration}
+    if exploration in _INTRINSIC:
+        given[_INTRINSIC[exploration]] = {"fcnet_hiddens": [6]}
     if exploration == "Curiosity":
         given["sub_exploration"] = {"type": "StochasticSampling"}
     made.env_runners(exploration_config=given)

@@ -67,6 +67,8 @@ def acting_layers(module: RLModule) -> dict[str, list[ActingLayer]]:
         problem = "is a class of your own, whose computations only you know"
         if isinstance(module, TorchRLModule):
             problem = "is written in Torch (`torch.onnx.export` writes its layers)"
+        if module.is_stateful():
+            problem = "has memory, whose states would be inputs and outputs of the model"
     elif module.action_masks is not None:
         problem = "has action masks, which are no part of its layers"
     elif any("/conv/" in name for name in module.parameters.views):

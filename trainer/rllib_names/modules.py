@@ -81,7 +81,7 @@ class PolicyNames:
 
         Args:
             obs: the numbers that it reads, of any shape, [D] in all.
-            state: of recurrent networks, which are not here.
+            state: an empty list; networks with memory are refused.
             explore: see `compute_actions`.
 
         Returns:
@@ -104,7 +104,7 @@ class PolicyNames:
 
         Args:
             obs_batch: one row per observation, [B, ...].
-            state_batches: of recurrent networks, which are not here.
+            state_batches: an empty list; networks with memory are refused.
             explore: draw actions from the distribution; the draws of one module object follow from
                 how often it was asked. False takes the most likely ones. None draws.
 
@@ -186,6 +186,13 @@ class QPolicyNames:
 
 
 def _rows(module: RLModule, obs_batch: Any) -> Array:
+    if module.is_stateful():
+        raise ModuleError(
+            f"A policy whose network has memory ({type(module).__name__}) was asked for actions by "
+            "an old name, which hands no state on as it is here. Ask "
+            "`algorithm.compute_single_action(obs, state=state)`, or `module.forward_inference("
+            '{"obs": rows, "state_in": states})`.'
+        )
     rows = np.asarray(obs_batch, np.float32)
     rows = rows.reshape(len(rows), math.prod(rows.shape[1:])) if rows.ndim else rows
     masks = module.action_masks
