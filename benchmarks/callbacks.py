@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.figures import Figure, alternate, ratio, report
 from callbacks import EVENTS, RLlibCallback
-from trainer import MetricsLogger, PPOConfig, SingleAgentEnvRunner
+from trainer import EnvRunner, MetricsLogger, PPOConfig
 from trainer.testing.envs import CountdownEnv
 
 NUM_ENVS = 8
@@ -98,8 +98,8 @@ def _hear(**kwargs: Any) -> None:
     """Does nothing."""
 
 
-def _runner(config: PPOConfig) -> SingleAgentEnvRunner:
-    runner: SingleAgentEnvRunner | None = config.build_algo().env_runner
+def _runner(config: PPOConfig) -> EnvRunner:
+    runner = config.build_algo().env_runner
     if runner is None:
         raise RuntimeError("The algorithm has no runner in this process.")
     return runner

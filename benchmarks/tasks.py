@@ -189,7 +189,7 @@ def solve(task: Task, seed: int) -> tuple[float, int, float]:
     with config.build_algo() as algo:
         while algo.counters.num_env_steps_sampled < task.max_env_steps:
             result = algo.train()
-            if "evaluation" in result or task.measure == LAST_EPISODES:
+            if "evaluation" in result or task.measure != EVALUATION:
                 mean = result[task.measure]
             if mean >= task.wanted_return:
                 break

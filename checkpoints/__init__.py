@@ -28,10 +28,9 @@ It knows nothing of reinforcement learning: it sees named components whose state
 Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
 """
 
-from checkpoints.array_files import HasLargeArrays, NewArray, state_array
-from checkpoints.checkpointable import Checkpointable
+from checkpoints.checkpointable import Checkpointable, HasLargeArrays, state_array
 from checkpoints.code import pack_code, read_code
-from checkpoints.codec import decode, encode
+from checkpoints.codec import NewArray, decode, encode
 from checkpoints.comparison import (
     CheckpointDifference,
     ComponentDifference,

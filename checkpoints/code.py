@@ -1,4 +1,4 @@
-"""The one place that pickles: the optional `code.pkl` of a checkpoint.
+"""The one place that pickles: the optional `code.pkl` of a checkpoint, and the paths inside it.
 
 Checkpoints restore without it whenever the program supplies the code, that is the config.
 Unpickling can do anything that a program can, so it happens only when the caller says so, and only
@@ -8,10 +8,15 @@ whoever can replace the file can replace the manifest.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import logging
 import platform
 import sys
 import types
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final
 
 import cloudpickle
@@ -23,11 +28,109 @@ from checkpoints.errors import (
     CodeNotAllowedError,
     StateError,
 )
-from checkpoints.listing import PathLike
+from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import CODE_FILE, Manifest
 from checkpoints.moved_names import load_code
 from checkpoints.reader import read_code_bytes
-from checkpoints.run_directories import SAVED_AT, paths_following
+
+# ---- moved paths
+#
+# Paths inside saved code, which follow the checkpoint when its project is copied or moved.
+# Objects that write files, such as callbacks, are pickled with absolute paths. If the checkpoint
+# is found elsewhere than it was saved, those paths are of another run, whose files are not ours
+# to replace or remove. So an object that owns a path asks `moved_path` for it while it is
+# unpickled:
+#
+#     def __setstate__(self, state):
+#         self.__dict__.update(state, path=moved_path(state["path"]))
+#
+# The manifest says where a checkpoint with code was saved (`SAVED_AT`). What the two places have
+# in common at their end is what was copied along: `/a/proj/saves/000005` that is found as
+# `/b/copy/saves/000005` takes all of `/a/proj` to `/b/copy`.
+
+SAVED_AT: Final = "saved_at"
+"""The key of the manifest's metadata; only checkpoints with code have it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Move:
+    """From where a checkpoint was saved to where it is now; both are its own directory."""
+
+    source: Path
+    target: Path
+
+    def apply(self, path: Path) -> Path:
+        """Where that path of the run is now."""
+        path = path.resolve()
+        if path.is_relative_to(self.target.parent):
+            return path  # a copy within the run's own directory, such as `best` beside `saves`
+        old_root, new_root = self._roots()
+        if path.is_relative_to(old_root):
+            return new_root / path.relative_to(old_root)
+        if not self.source.parent.exists():
+            return path  # moved, not copied: nobody else writes there
+        moved = new_root / path.name
+        _LOGGER.warning(
+            "The checkpoint %s is a copy of %s, whose run writes to %s, outside of what was "
+            "copied. This run writes to %s instead. Give the callbacks anew "
+            "(from_checkpoint(path, callbacks=[...])) for another place.",
+            self.target,
+            self.source,
+            path,
+            moved,
+        )
+        return moved
+
+    def _roots(self) -> tuple[Path, Path]:
+        """The directories that correspond: without what both paths have in common at the end."""
+        old, new = self.source, self.target
+        while old.name == new.name and old != old.parent and new != new.parent:
+            old, new = old.parent, new.parent
+        if old == self.source:  # renamed: what was beside it is beside it
+            return old.parent, new.parent
+        return old, new
+
+
+_LOGGER: Final = logging.getLogger(__name__)
+_MOVE: Final[ContextVar[_Move | None]] = ContextVar("_MOVE", default=None)
+
+
+@contextlib.contextmanager
+def paths_following(saved_at: object, path: PathLike) -> Iterator[None]:
+    """Lets `moved_path` take paths to where a checkpoint is now.
+
+    Args:
+        saved_at: what its manifest says; None or anything else than a text moves nothing.
+        path: where it is now.
+    """
+    target = resolve_path(path)
+    is_known = isinstance(saved_at, str) and Path(saved_at).is_absolute()
+    move = _Move(Path(str(saved_at)), target) if is_known else None
+    if move is not None and _is_same(move.source, target):
+        move = None
+    token = _MOVE.set(move)
+    try:
+        yield
+    finally:
+        _MOVE.reset(token)
+
+
+def moved_path(path: Path) -> Path:
+    """Where a path of a saved object is, inside `paths_following`; elsewhere the path itself."""
+    move = _MOVE.get()
+    return path if move is None else move.apply(path)
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    if first == second:
+        return True
+    try:
+        return first.samefile(second)  # one place with two names, such as a mount
+    except (OSError, ValueError):
+        return False
+
+
+# ---- code
 
 _MOST_VISITED: Final = 10_000
 

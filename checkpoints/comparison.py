@@ -10,11 +10,11 @@ import numpy as np
 
 from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import Array, blocks, memory_order
+from checkpoints.code import SAVED_AT
 from checkpoints.codec import encode
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, FileEntry
 from checkpoints.reader import read_checkpoint, verify
-from checkpoints.run_directories import SAVED_AT
 
 _NUMBERS: Final = "biuf"
 _MAX_TEXT: Final = 60

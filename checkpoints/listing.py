@@ -39,8 +39,6 @@ from checkpoints.errors import (
 from checkpoints.file_system import read_regular_file, regular_file_size
 from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
 
-# ---- leftovers
-
 # ---- directory lock
 #
 # A lock on a directory; the operating system takes it back when its process ends, however it

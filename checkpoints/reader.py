@@ -3,19 +3,21 @@
 The order is: manifest, versions, sizes, SHA-256, decoding, migrations. So a damaged checkpoint
 cannot restore half of an object. Decoding never runs code; the code file is only compared with its
 hash.
+
+Which checkpoint is meant by the directory of a run: the newest that is whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from checkpoints.arguments import checked_arguments
-from checkpoints.array_files import ArrayFiles, NewArray, check_digest
-from checkpoints.codec import decode
+from checkpoints.codec import ArrayFiles, NewArray, check_digest, decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
 from checkpoints.file_system import (
@@ -24,9 +26,25 @@ from checkpoints.file_system import (
     regular_file_size,
     unreadable,
 )
-from checkpoints.listing import PathLike, load_manifest, locate
-from checkpoints.manifest import CODE_FILE, FileEntry, Manifest, written_by_others
-from checkpoints.migrations import ComponentMigrations, StateMigrations
+from checkpoints.listing import (
+    PathLike,
+    find_checkpoints,
+    load_manifest,
+    locate,
+    parse_leftover,
+    resolve_path,
+)
+from checkpoints.manifest import (
+    CODE_FILE,
+    MANIFEST_FILE,
+    ComponentMigrations,
+    FileEntry,
+    Manifest,
+    StateMigrations,
+    written_by_others,
+)
+
+# ---- reader
 
 _Result = TypeVar("_Result")
 _MAX_ATTEMPTS: Final = 100
@@ -292,3 +310,54 @@ def _decode_component(
             f"{directory / entry.file}: {error}{written_by_others(manifest)}"
         ) from error
     return state
+
+
+# ---- run directories
+#
+# Which checkpoint is meant by the directory of a run: the newest that is whole.
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+CHECKPOINTS: Final = "checkpoints"
+"""The directory with the checkpoints in the directory of a run of the command line."""
+
+
+def checkpoint_of_run(path: PathLike) -> PathLike:
+    """Return the newest whole checkpoint if a path is a directory of several, else the path itself.
+
+    Looked at are `<path>/checkpoints` and the path itself. Which one was taken is logged, and so is
+    each that was passed over because its bytes are not as its hashes say. If all are damaged, the
+    newest is returned: reading it tells.
+
+    Raises:
+        CheckpointError: if the path cannot be one.
+    """
+    given = resolve_path(path)
+    if not given.is_dir() or (given / MANIFEST_FILE).exists() or parse_leftover(given) is not None:
+        return path
+    for directory in (given / CHECKPOINTS, given):
+        newest = newest_whole(directory)
+        if newest is not None:
+            _LOGGER.info("%s is a directory of checkpoints: %s is taken.", given, newest)
+            return newest
+    return path
+
+
+def newest_whole(directory: Path) -> Path | None:
+    """Return the newest checkpoint in a directory that is not damaged; None if there is none.
+
+    If all are damaged, the newest of them.
+    """
+    if not directory.is_dir():
+        return None
+    found = find_checkpoints(directory)
+    for checkpoint in reversed(found):
+        try:
+            verify(checkpoint.path)
+        except CheckpointCorruptError as error:
+            _LOGGER.warning("The newest checkpoint is passed over for an older one: %s", error)
+            continue
+        except CheckpointError:  # of a newer version, or being replaced: reading it tells
+            return checkpoint.path
+        return checkpoint.path
+    return found[-1].path if found else None

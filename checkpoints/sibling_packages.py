@@ -2,7 +2,7 @@
 
 A `trainer.py` beside the user's script, or another distribution that installs a package `trainer`
 over ours, would be imported in its place, and nothing of ours could say so. `trainer` itself checks
-the two others (`trainer.sibling_packages`).
+the two others (`trainer.importing`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import Final
 
-_MARK: Final = "from trainer.sibling_packages import check_siblings"
+_MARK: Final = "from trainer.importing import check_siblings"
 """A line of our own `trainer/__init__.py`."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from checkpoints.arguments import instance, integer, mapping, optional, takes
 from checkpoints.array_format import is_contiguous, memory_pieces
+from checkpoints.code import SAVED_AT
 from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
 from checkpoints.directory import Replacement
@@ -30,7 +31,6 @@ from checkpoints.manifest import (
     plain_metadata,
 )
 from checkpoints.reader import verify
-from checkpoints.run_directories import SAVED_AT
 
 # ---- writer
 
@@ -68,7 +68,7 @@ def write_checkpoint(
         metadata: plain JSON data for the manifest; NaN and infinities are written as null.
             `training_iteration` orders checkpoints. Name the producer and its version here.
         code: bytes of a pickle that is loaded only on request (`checkpoints.code.pack_code`).
-        state_versions: of components whose state is not of version 1 (`checkpoints.migrations`).
+        state_versions: of components whose state is not of version 1 (`checkpoints.manifest`).
         large_array_bytes: from which size on an array gets a file of its own, ≥ 1.
         file_system: what to write with; tests replace it.
 

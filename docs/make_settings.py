@@ -17,7 +17,7 @@ from typing import Final
 
 import trainer
 from trainer import AlgorithmConfig, PPOConfig
-from trainer.config.names import SettingDescription
+from trainer.config.config_values import SettingDescription
 from trainer.old_names import NotOffered
 from trainer.rllib_names.config import NOT_OFFERED
 

@@ -64,7 +64,7 @@ def train(
     ).stdout  # fmt: skip
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
+def rows(folder: Path, *, name: str = "run") -> list[dict[str, Any]]:
     """The results so far; the last row may be half written while a run is going on."""
-    text = (folder / "run" / "results.jsonl").read_text()
+    text = (folder / name / "results.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

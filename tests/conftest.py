@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from trainer.actors import start as actor_start
+from trainer.actors import handles as actor_start
 from trainer.runtime import local_engine, process_start
 from trainer.testing.processes import wait_until
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from trainer import MultiAgentEnv, MultiAgentEpisode
-from trainer.env_runners.slot_env_state import copied
 from trainer.envs import AnswerChecks, EnvAgents
+from trainer.episodes.nested import copied
 from trainer.testing import AgentScript, ScriptedStep
 
 FIRST_ACTION: Final = 5

@@ -10,8 +10,7 @@
 Everything public is importable from here, from `callbacks` and from `checkpoints`.
 """
 
-from trainer.interrupted_import import end_quietly_while_importing
-from trainer.sibling_packages import check_siblings
+from trainer.importing import check_siblings, end_quietly_while_importing
 
 end_quietly_while_importing()
 check_siblings()

@@ -33,6 +33,7 @@
     │   ├── SearchSpaceError (ValueError)   a search space is written wrongly, or cannot be drawn
     │   ├── JournalError                    the journal of an experiment cannot be read or written
     │   └── TrialError                      a trial failed; has the text of its error
+    ├── ReportError (ValueError)            a picture or page of runs cannot be made
     └── AlgorithmStoppedError               an algorithm was used after stop()
 
 `callbacks.errors` and `checkpoints.errors` hold the trees of those packages.
@@ -190,6 +191,10 @@ class JournalError(TuneError):
 
 class TrialError(TuneError):
     """A trial failed; the message has the type, the text and the traceback of its error."""
+
+
+class ReportError(TrainerError, ValueError):
+    """A picture or page of runs cannot be made: a run is not there, or lacks what was asked for."""
 
 
 class AlgorithmStoppedError(TrainerError):

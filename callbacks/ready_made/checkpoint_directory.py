@@ -25,9 +25,9 @@ from checkpoints import (
     latest_checkpoint,
     verify,
 )
+from checkpoints.code import moved_path
 from checkpoints.directory import make_directories, remove_checkpoint, set_damaged_aside, sweep
 from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve_path
-from checkpoints.run_directories import moved_path
 
 # ---- directory claims
 #

@@ -1,4 +1,4 @@
-"""Finding a metric in a result by its slash path, and telling "not yet" from "misspelt".
+"""Metrics in results: found by slash path, "not yet" told from "misspelt"; names of tasks.
 
 A metric may be absent for good reasons: no episode has ended yet, or this iteration had no
 evaluation. It may also be absent because nobody logs it, and then whoever waits for it would wait
@@ -17,6 +17,27 @@ import numpy as np
 from callbacks.errors import CallbackConfigError
 from checkpoints import CheckpointError
 from checkpoints.listing import resolve_path
+
+# ---- task names
+#
+# What results call a task: a short text that stands as one part of a path. It lives here because
+# both need it: whoever writes the statistics of tasks, and callbacks that look for those of one
+# task.
+
+_LONGEST: Final = 60
+
+
+def task_name(task: Any) -> str:
+    """The name of a task in results: the text itself, the number, or else what `repr` gives.
+
+    Slashes, which separate the parts of a path, become bars, and long names are cut.
+    """
+    if isinstance(task, np.ndarray | np.generic):
+        task = task.tolist()
+    text = task if isinstance(task, str) and task else repr(task)
+    text = text.replace("/", "|")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
 
 # ---- metric values
 

@@ -27,7 +27,7 @@ from callbacks.ready_made.metric_values import count_problems, directory_problem
 from callbacks.spec import name_of
 from callbacks.views import EnvRunnerView, EpisodeView, MetricsLoggerView, VectorEnvView
 from checkpoints.arguments import checked_arguments
-from checkpoints.run_directories import moved_path
+from checkpoints.code import moved_path
 
 # ---- recording files
 #

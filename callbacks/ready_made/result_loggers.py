@@ -37,11 +37,11 @@ from callbacks.ready_made.metric_values import NUM_LOST_ROWS, count_fault
 from callbacks.ready_made.result_files import (
     CSVResults,
     JSONLinesResults,
+    TensorBoardResults,
     is_file_or_pipe,
     jsonable,
     row_of,
 )
-from callbacks.ready_made.tensorboard import TensorBoardResults
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
 

@@ -11,8 +11,8 @@ from callbacks.ready_made.metric_values import (
     number_at,
     number_problems,
     raise_if_any,
+    task_name,
 )
-from callbacks.task_names import task_name
 from callbacks.views import AlgorithmView
 
 

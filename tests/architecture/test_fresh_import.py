@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tests.architecture.source_tree import PACKAGES, PROJECT
-from trainer.sibling_packages import _OURS
+from trainer.importing import _OURS
 
 HEAVY: Final = frozenset({"torch", "matplotlib", "tensorflow", "jax", "pandas", "ray", "scipy"})
 """Packages that are slow to import or not installed by us; training must not need them."""

@@ -317,9 +317,8 @@ def _imported_names(module: Module) -> set[str]:
         and node.module
         not in {
             "__future__",
-            "trainer.sibling_packages",
+            "trainer.importing",
             "checkpoints.sibling_packages",
-            "trainer.interrupted_import",
         }
         for alias in node.names
         if "rllib_names" not in (alias.name, *(node.module or "").split("."))

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.faults.killed_runs import PROJECT
-from tests.faults.tuned_runs import EXPERIMENT, PIDS
+from tests.faults.tuned_runs import EXPERIMENT
 from trainer.testing import wait_until
 
 pytestmark = [
@@ -47,93 +48,152 @@ def undisturbed(kind: str, trainable: str) -> tuple[dict[str, Any], int]:
         return json.loads(done.stdout), (Path(folder) / JOURNAL).stat().st_size
 
 
+VICTIMS: Final = ("trial", "tuner", "all")
+"""The process of a trial; that of the tuner; the tuner and everything that it has started."""
+
+
 class Killed:
-    """An experiment whose processes are killed when its journal has grown to some size."""
+    """An experiment whose processes are killed when its journal has grown to some size.
+
+    Attributes:
+        kills: victims, in order.
+        warnings: what all attempts wrote to stderr.
+    """
 
     def __init__(self, kind: str, trainable: str, folder: Path, seed: int) -> None:
         self.line, self.folder = script(kind, trainable), folder
         _, self.full_size = undisturbed(kind, trainable)
         self.rng = np.random.default_rng(seed)
-        self.num_tuners_killed = self.num_trials_killed = 0
+        self.kills: list[str] = []
+        self.warnings = ""
 
-    def run(self, *, kill_tuner: int, kill_trials: int) -> dict[str, Any]:
-        """Kills so many tuners and processes of trials, and then lets it come to its end."""
-        for _ in range(kill_tuner):
-            self.attempt(kill_trials=kill_trials // (kill_tuner + 1), is_killed=True)
-        return self.attempt(kill_trials=kill_trials // (kill_tuner + 1), is_killed=False)
+    def run(self, num_kills: int) -> dict[str, Any]:
+        """Kills so often, goes on each time, and lets the experiment come to its end."""
+        while True:
+            out = self.attempt(num_kills)
+            if out is not None:
+                return json.loads(out)  # type: ignore[no-any-return]
 
-    def attempt(self, *, kill_trials: int, is_killed: bool) -> dict[str, Any]:
+    def attempt(self, num_kills: int) -> bytes | None:
+        """Begins or goes on until the tuner is killed; what it printed if it came to its end."""
         with subprocess.Popen(
             self.line, cwd=self.folder, env=environment(), stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as process:  # fmt: skip
-            for _ in range(kill_trials):
-                self.wait_for_growth(process)
-                self.num_trials_killed += self.kill_a_trial()
-            if is_killed:
-                self.wait_for_growth(process)
-                self.num_tuners_killed += process.poll() is None
-                process.kill()
+            while len(self.kills) < num_kills and process.poll() is None:
+                self.wait_for_a_moment(process, num_kills - len(self.kills))
+                self.strike(process)
             out, err = process.communicate(timeout=DEADLINE_S)
-            if is_killed:
-                return {}
+            self.warnings += err.decode()
+            if process.returncode == -signal.SIGKILL:
+                return None
             assert process.returncode == 0, err.decode()
-            return json.loads(out)  # type: ignore[no-any-return]
+            return out
 
-    def wait_for_growth(self, process: subprocess.Popen[bytes]) -> None:
-        """Waits until the journal has grown by a random part of what is missing."""
+    def wait_for_a_moment(self, process: subprocess.Popen[bytes], num_left: int) -> None:
+        """Waits until the journal has grown by a random part of what is missing, and a bit more."""
         here = self.size()
-        target = here + int(self.rng.integers(1, max(2, (self.full_size - here) // 3)))
+        most = max(2, 2 * (self.full_size - here) // (num_left + 1))
+        target = here + int(self.rng.integers(1, most))
+        until = time.monotonic() + self.rng.exponential(0.03)
         wait_until(
-            lambda: self.size() >= target or process.poll() is not None,
+            lambda: (
+                process.poll() is not None or (self.size() >= target and time.monotonic() > until)
+            ),
             within_s=DEADLINE_S,
         )
+
+    def strike(self, process: subprocess.Popen[bytes]) -> None:
+        """Kills one of the victims."""
+        victim = VICTIMS[int(self.rng.integers(len(VICTIMS)))]
+        below = descendants(process.pid)
+        share = self.rng.random()
+        if process.poll() is not None:
+            return
+        if victim == "trial":
+            # What has no children: trials, and runners of theirs; not the fork servers.
+            leaves = [pid for pid in below if not descendants(pid)]
+            hit = leaves[int(share * len(leaves)) :][:1]
+        else:
+            hit = [process.pid, *(below if victim == "all" else ())]
+        for pid in hit:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if hit:
+            self.kills.append(victim)
 
     def size(self) -> int:
         with contextlib.suppress(FileNotFoundError):
             return (self.folder / JOURNAL).stat().st_size
         return 0
 
-    def kill_a_trial(self) -> bool:
-        """Kills the process of some trial that has told of itself and lives."""
-        told = sorted(int(each.name) for each in (self.folder / PIDS).glob("*"))
-        for pid in self.rng.permutation(told).tolist():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                (self.folder / PIDS / str(pid)).unlink()
-                return True
-        return False
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, which were started by copies of it or by their copies."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout
+    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found = [pid]
+    for parent in found:
+        found += [child for child, above in pairs if above == parent]
+    return found[1:]
 
 
-def check(kind: str, trainable: str, folder: Path, seed: int, *, tuner: int, trials: int) -> None:
-    """An experiment that is killed so often comes to what an undisturbed one does."""
+def check(kind: str, trainable: str, folder: Path, seed: int, num_kills: int) -> int:
+    """An experiment that is killed so often comes to what an undisturbed one does.
+
+    Returns:
+        how often it was killed before it came to its end.
+    """
     expected, _ = undisturbed(kind, trainable)
-    killed = Killed(kind, trainable, folder, seed)
-    found = killed.run(kill_tuner=tuner, kill_trials=trials)
-    for old, new in zip(expected["trials"], found["trials"], strict=True):
-        assert new == old
-    assert found == expected
     assert expected["exact"] == []
-    assert killed.num_tuners_killed + killed.num_trials_killed > 0
+    folder.mkdir(exist_ok=True)
+    killed = Killed(kind, trainable, folder, seed)
+    found = killed.run(num_kills)
+    told = f"{kind} of {trainable}, seed {seed}, {killed.kills}\n{killed.warnings}"
+    for old, new in zip(expected["trials"], found["trials"], strict=True):
+        assert new == old, told
+    assert found == expected, told
+    assert "made again after a repair and is another one" not in killed.warnings, told
+    return len(killed.kills)
+
+
+def campaign(kind: str, trainable: str, folder: Path, seed: int) -> None:
+    """Experiments that are killed five times and gone on with, until there were so many kills."""
+    done = run = 0
+    while done < 5:
+        done += check(kind, trainable, folder / str(run), 100 * run + seed, 5 - done)
+        run += 1
 
 
 def test_an_experiment_is_killed_and_comes_to_the_same(tmp_path: Path) -> None:
-    check("ASHA", "function", tmp_path, 1, tuner=1, trials=2)
+    assert check("ASHA", "function", tmp_path, 1, num_kills=2)
+
+
+SEEDS: Final = range(5)
+"""Five kills for each: 25 per kind."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["FIFO", "ASHA", "HYPERBAND", "POPULATION", "OPTUNA"])
-def test_experiments_of_functions_are_killed_at_many_moments(
+def test_experiments_of_functions_are_killed_at_25_moments(
     kind: str, seed: int, tmp_path: Path
 ) -> None:
-    check(kind, "function", tmp_path, seed, tuner=2, trials=3)
+    campaign(kind, "function", tmp_path, seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["FIFO", "ASHA", "POPULATION", "OPTUNA"])
-def test_experiments_of_algorithms_are_killed_at_many_moments(
+def test_experiments_of_16_algorithms_are_killed_at_25_moments(
     kind: str, seed: int, tmp_path: Path
 ) -> None:
-    check(kind, "PPO", tmp_path, seed, tuner=2, trials=3)
+    campaign(kind, "PPO", tmp_path, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["FIFO", "POPULATION"])
+def test_experiments_of_algorithms_with_runners_are_killed(kind: str, tmp_path: Path) -> None:
+    campaign(kind, "PPO with runners", tmp_path, 1)

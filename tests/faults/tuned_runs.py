@@ -2,15 +2,15 @@
 
     python -m tests.faults.tuned_runs KIND TRAINABLE
 
-KIND is what decides: FIFO, ASHA, HYPERBAND, POPULATION or OPTUNA; TRAINABLE is a function, or PPO.
-Prints what the experiment came to, without clocks. Used by `test_killed_experiments.py`.
+KIND is what decides: FIFO, ASHA, HYPERBAND, POPULATION or OPTUNA; TRAINABLE is a function, PPO, or
+PPO with runners of its own. Prints what the experiment came to, without clocks. Used by
+`test_killed_experiments.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,14 +22,12 @@ from trainer import PPOConfig, tune
 from trainer.metrics import comparable
 
 EXPERIMENT: Final = Path("runs/killed")
-PIDS: Final = Path("pids")
 NUM_ROWS: Final = 6
-NUM_TRIALS: Final = {"function": 8, "PPO": 4}
+NUM_TRIALS: Final = {"function": 8, "PPO": 16, "PPO with runners": 3}
 
 
 def function(config: dict[str, Any]) -> None:
     """Draws from the global generator in every row, and goes on from its checkpoints."""
-    note_pid()
     checkpoint = tune.get_checkpoint()
     state: dict[str, Any] = checkpoint.data() if checkpoint else {"step": 0, "score": 0.0}
     while True:
@@ -37,21 +35,6 @@ def function(config: dict[str, Any]) -> None:
         noise = 0.01 * float(np.random.random())  # noqa: NPY002 - what users write
         state = {"step": state["step"] + 1, "score": state["score"] + gain + noise}
         tune.report({"score": state["score"]}, checkpoint=tune.Checkpoint.from_data(state))
-
-
-def note_pid() -> None:
-    """Tells the killer of this process."""
-    PIDS.mkdir(exist_ok=True)
-    (PIDS / str(os.getpid())).touch()
-
-
-class Noting(tune.Callback):
-    """Tells the killer of processes of trials that are algorithms."""
-
-    def on_trial_result(self, trial: Any, result: dict[str, Any], **info: Any) -> None:
-        if "pid" in result:
-            PIDS.mkdir(exist_ok=True)
-            (PIDS / str(result["pid"])).touch()
 
 
 def parts(kind: str, trainable: str) -> dict[str, Any]:
@@ -84,6 +67,7 @@ def space(trainable: str) -> Any:
     return (
         PPOConfig()
         .environment("CartPole-v1")
+        .env_runners(num_env_runners=0 if trainable == "PPO" else 2)
         .training(
             lr=tune.loguniform(1e-3, 1e-1),
             train_batch_size=40,
@@ -96,7 +80,7 @@ def space(trainable: str) -> Any:
 
 def tuner_of(kind: str, trainable: str) -> tune.Tuner:
     """A tuner that begins the experiment, or goes on with it."""
-    given: Any = function if trainable == "function" else trainable
+    given: Any = function if trainable == "function" else "PPO"
     tune_config = tune.TuneConfig(
         num_samples=NUM_TRIALS[trainable],
         max_concurrent_trials=2,
@@ -108,7 +92,6 @@ def tuner_of(kind: str, trainable: str) -> tune.Tuner:
         storage_path=EXPERIMENT.parent,
         stop={"training_iteration": NUM_ROWS},
         verbose=0,
-        callbacks=[Noting()],
         recovery_interval_s=0.05,
     )
     if tune.Tuner.can_restore(EXPERIMENT):
@@ -132,7 +115,10 @@ def outcome(grid: tune.ResultGrid) -> dict[str, Any]:
                 "reason": result.stop_reason,
                 "failures": result.num_failures,
                 "rows": [comparable(row, also_drop=("timestamp",)) for row in result.rows()],
-                "newest": dict(states(Path(result.checkpoint.path))) if result.checkpoint else None,
+                "states": {
+                    saved.name: dict(states(Path(result.path) / "checkpoints" / saved.name))
+                    for saved in result.saved
+                },
             }
             for result in grid
         ],

@@ -21,7 +21,7 @@ from callbacks import (
     make_multi_callbacks,
 )
 from checkpoints import read_code, read_manifest
-from checkpoints.run_directories import moved_path, paths_following
+from checkpoints.code import moved_path, paths_following
 from tests.command_line import run
 from trainer import PPO, PPOConfig
 from trainer.testing.envs import CountdownEnv

@@ -19,7 +19,7 @@ from trainer import PPO, PPOConfig
 from trainer.algorithms.ppo.ppo import PPOLearner
 from trainer.connectors import Normalization
 from trainer.env_runners.messages import ModuleWeights, Weights
-from trainer.evaluation.evaluator import Subject, evaluation_state
+from trainer.evaluation.evaluations import Subject, evaluation_state
 from trainer.exploration import StochasticSampling, WithSubExploration
 from trainer.modules import ByModule
 from trainer.nn import Categorical

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from checkpoints import encode
 from trainer import PPOConfig
 from trainer.env_runners import single_agent_player as step_loop
-from trainer.env_runners.slot_env_state import copied, copied_info
+from trainer.episodes.nested import copied, copied_info
 
 
 class Fresh(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -26,7 +26,7 @@ from trainer import (
 )
 from trainer.cli import main
 from trainer.metrics import comparable
-from trainer.metrics.keys import describe
+from trainer.metrics.result import describe
 from trainer.testing.envs import CountdownEnv
 
 ROOT = Path(__file__).parents[2]

@@ -41,7 +41,7 @@ from trainer import (
     get_trainable_cls,
 )
 from trainer.modules import ActorCriticModule
-from trainer.rllib_names import constants
+from trainer.rllib_names import metrics as constants
 
 
 def ppo(**env_runners: Any) -> PPOConfig:

@@ -19,7 +19,8 @@ from callbacks import (
     RLlibCallback,
     make_multi_callbacks,
 )
-from callbacks.state import NotPlainError, matched_states, plain_copy
+from callbacks.callback import NotPlainError, plain_copy
+from callbacks.chain import matched_states
 from checkpoints.codec import decode, encode
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints import array_files as live_arrays
+from checkpoints import checkpointable as live_arrays
 from checkpoints import state_array
-from checkpoints.array_files import live_state
+from checkpoints.checkpointable import live_state
 
 ARRAY = np.zeros(3)
 

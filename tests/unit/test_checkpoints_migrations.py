@@ -21,7 +21,7 @@ from checkpoints import (
     write_checkpoint,
 )
 from checkpoints import manifest as manifest_module
-from checkpoints.migrations import FORMAT_MIGRATIONS
+from checkpoints.manifest import FORMAT_MIGRATIONS
 
 
 class Counter(Checkpointable):

@@ -10,12 +10,12 @@ import gymnasium
 import pytest
 
 from callbacks import EarlyStopping, NonFiniteGuard
-from callbacks.state import matched_states
+from callbacks.chain import matched_states
 from checkpoints import encode
 from checkpoints.moved_names import _moved, current_class, current_module, load_code
 from trainer import RLModule
 from trainer.envs.env_factory import leads_to_new_code, make_env_factory
-from trainer.exploration.discrete import EpsilonGreedy
+from trainer.exploration.strategies import EpsilonGreedy
 from trainer.modules.actor_critic import PolicyModule
 from trainer.testing import CountdownEnv
 
@@ -54,7 +54,7 @@ def test_a_class_is_found_where_it_is_today(saved: str, today: str) -> None:
 
 def test_pickled_code_refers_to_classes_where_they_were() -> None:
     old = pickle.dumps(EpsilonGreedy, protocol=0).replace(
-        b"trainer.exploration.discrete", b"trainer.exploration.epsilon_greedy"
+        b"trainer.exploration.strategies", b"trainer.exploration.epsilon_greedy"
     )
     with pytest.raises(ModuleNotFoundError):
         cloudpickle.loads(old)

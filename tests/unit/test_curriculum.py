@@ -12,8 +12,8 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.env_runners.env_slot import SlotTasks
 from trainer.env_runners.messages import SlotPosition
-from trainer.env_runners.slot_env_state import SlotTasks
 from trainer.envs import EnvContext, VectorEnv
 from trainer.envs.tasks import (
     TaskFunction,

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from tests.exploration_cases import made
 from trainer.env_runners.acting import PerturbedModules
-from trainer.exploration.noise import ParameterNoise
+from trainer.exploration.strategies import ParameterNoise
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.types import Array
 

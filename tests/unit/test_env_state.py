@@ -14,8 +14,8 @@ from gymnasium import wrappers
 from gymnasium.envs.registration import EnvSpec
 
 from checkpoints import decode, encode
-from trainer.env_runners.slot_env_state import copied, is_same
 from trainer.envs import EnvState, StatefulEnv, why_no_env_state
+from trainer.episodes.nested import copied, is_same
 from trainer.testing import CountdownEnv, RestlessEnv
 from trainer.testing.envs import ContinuousEnv, TargetEnv, TaskCountdownEnv
 

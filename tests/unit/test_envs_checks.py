@@ -10,12 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer import EnvContractError
-from trainer.envs.env_checks import (
-    check_reset,
-    check_reset_signature,
-    check_spaces,
-    check_step,
-)
+from trainer.envs.env_checks import check_reset, check_reset_signature, check_spaces, check_step
 from trainer.testing.envs import (
     ContinuousEnv,
     CorridorEnv,

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from tests.exploration_cases import choice_for, likelihoods, made, same_rows
 from trainer.exploration import gumbel_numbers, normal_numbers
-from trainer.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
+from trainer.exploration.strategies import GaussianNoise, OrnsteinUhlenbeckNoise
 
 _ROWS = 40_000
 _BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)

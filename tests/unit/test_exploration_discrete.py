@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from tests.exploration_cases import chi_square, choice_for, likelihoods, made, same_rows
 from trainer.exploration import MASKED
-from trainer.exploration.discrete import EpsilonGreedy
+from trainer.exploration.strategies import EpsilonGreedy
 
 _ROWS = 20_000
 _FOUR = spaces.Discrete(4)

@@ -32,7 +32,7 @@ from trainer.exploration import (
     StochasticSampling,
     read_schedule,
 )
-from trainer.exploration.discrete import UniformActions
+from trainer.exploration.strategies import UniformActions
 from trainer.types import Array
 
 _TWO = spaces.Discrete(2)
@@ -64,7 +64,7 @@ class Stubborn(Exploration):
         ("SoftQ", SoftQ),
         ({"type": SoftQ, "temperature": 2.0}, SoftQ),
         ({"type": "ray.rllib.utils.exploration.epsilon_greedy.EpsilonGreedy"}, EpsilonGreedy),
-        ({"type": "trainer.exploration.discrete.SoftQ"}, SoftQ),
+        ({"type": "trainer.exploration.strategies.SoftQ"}, SoftQ),
         ({"type": lambda space, **context: SoftQ(space, **context)}, SoftQ),
     ],
 )

@@ -11,8 +11,7 @@ from gymnasium import spaces
 from tests.exploration_cases import made
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExploredChunk, ExploredSample
-from trainer.exploration.making import ExplorationSpec
-from trainer.exploration.noise import ParameterNoise
+from trainer.exploration.strategies import ExplorationSpec, ParameterNoise
 from trainer.nn import Categorical
 from trainer.types import Array
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.metrics.keys import STANDARD_KEYS, ResultKey, describe
+from trainer.metrics.result import STANDARD_KEYS, ResultKey, describe
 from trainer.rllib_names.metrics import OLD_KEYS, OLD_PATHS
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.metrics import ResultDict, comparable
-from trainer.metrics.keys import STANDARD_KEYS, describe
+from trainer.metrics.result import STANDARD_KEYS, describe
 from trainer.rllib_names.metrics import OLD_KEYS, OLD_PATHS
 
 

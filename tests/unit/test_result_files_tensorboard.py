@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callbacks.ready_made.result_files import TensorBoardResults
 from callbacks.ready_made.result_loggers import TensorBoardLogger
-from callbacks.ready_made.tensorboard import TensorBoardResults
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from checkpoints import decode
 from tests.unit.test_env_slot import begin, cut, play, position_after, unchanged
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import SlotPosition
-from trainer.env_runners.slot_env_state import is_same
 from trainer.episodes import SingleAgentEpisode
+from trainer.episodes.nested import is_same
 from trainer.seeding import NoiseStream, Role
 from trainer.testing import CountdownEnv, RestlessEnv
 from trainer.testing.envs import TaskCountdownEnv

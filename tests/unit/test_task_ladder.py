@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackConfigError, TaskLadder
-from callbacks.task_names import task_name
+from callbacks.ready_made.metric_values import task_name
 from trainer import ResultDict
 from trainer.metrics import EpisodeRecord, EpisodeStatistics
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -35,6 +36,7 @@ from trainer.tune.journal_entries import (
     SuggestEntry,
     entry_from_plain,
 )
+from trainer.tune.lanes import Origin
 from trainer.tune.population_based_training import PopulationBasedTraining
 from trainer.tune.rows import Row
 from trainer.tune.scheduling import (
@@ -46,6 +48,8 @@ from trainer.tune.scheduling import (
 )
 from trainer.tune.search_space import choice, grid_search, uniform
 from trainer.tune.stoppers import ExperimentPlateauStopper
+from trainer.tune.trainables import resolve_trainable
+from trainer.tune.trial_records import ProcessSettings, TrialRecords
 
 SCHEDULERS: Mapping[str, Callable[[], TrialScheduler]] = {
     "asha": lambda: ASHAScheduler(max_t=8, reduction_factor=2),
@@ -489,6 +493,22 @@ def test_the_state_of_any_row_can_be_made_again() -> None:
                 == simulation.states[CheckpointRef(trial.number, clone.row_number)]
             )
             simulation.started(after)
+
+
+def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_then(
+    tmp_path: Path,
+) -> None:
+    simulation = Simulation(plan_of("population"))
+    simulation.run()
+    controller = simulation.controller
+    settings = ProcessSettings(experiment_name="x", in_process=True)
+    records = TrialRecords(tmp_path, controller, resolve_trainable(lambda config: None), settings)
+    clones = [(trial.number, clone) for trial in controller.trials for clone in trial.clones]
+    assert clones
+    for number, clone in clones:
+        start = controller.start_for(CheckpointRef(number, clone.row_number))
+        tag = records.boot(start, Origin(None, 0)).experiment_tag
+        assert tag == f"{number}_x={clone.params_before['x']}"
 
 
 # ---- extending

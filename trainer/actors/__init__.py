@@ -31,7 +31,16 @@ from typing import Any, Final
 from callbacks import PackingError
 from checkpoints.arguments import checked_arguments, integer
 from trainer.actors.connection import Answer, close_links
-from trainer.actors.handles import ActorClass, ActorHandle, ActorMethod, remote
+from trainer.actors.handles import (
+    ActorClass,
+    ActorHandle,
+    ActorMethod,
+    find_actor,
+    kill_actor,
+    kill_own_actors,
+    remote,
+    visible_names,
+)
 from trainer.actors.process import VALUE, pack_value
 from trainer.actors.registry import (
     forget_initialization,
@@ -39,12 +48,6 @@ from trainer.actors.registry import (
     registry_of_this_process,
 )
 from trainer.actors.registry import is_initialized as registry_is_initialized
-from trainer.actors.start import (
-    find_actor,
-    kill_actor,
-    kill_own_actors,
-    visible_names,
-)
 from trainer.errors import (
     ActorDiedError,
     ActorError,

@@ -16,7 +16,7 @@ import copy
 import dataclasses
 import logging
 import platform
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar, cast
@@ -38,11 +38,16 @@ from checkpoints.arguments import checked_methods, integer, judges_arguments, ta
 from checkpoints.checkpointable import refuse_filesystem
 from checkpoints.code import check_switch
 from checkpoints.components import flatten
-from checkpoints.run_directories import checkpoint_of_run
+from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
 from trainer.algorithms.checkpointing import (
+    ACTORS,
+    ActorStates,
     ConfigCode,
+    ConfigRecord,
+    ConnectorsRecord,
+    MetricsRecord,
     check_facts,
     check_given_state,
     class_of_checkpoint,
@@ -54,20 +59,17 @@ from trainer.algorithms.checkpointing import (
     settings_behind,
     version_of,
 )
-from trainer.algorithms.evaluations import Evaluations
-from trainer.algorithms.inference import ActionRequest, Inference
-from trainer.algorithms.state import (
-    ACTORS,
-    ActorStates,
-    ConfigRecord,
-    ConnectorsRecord,
-    MetricsRecord,
-    SampleExploration,
+from trainer.algorithms.inference import (
+    ActionRequest,
+    Inference,
+    known_module,
+    modules_of_agents,
 )
 from trainer.algorithms.training_iteration import (
     AfterResult,
     Counters,
     IterationResult,
+    SampleExploration,
     TrainingIterations,
 )
 from trainer.config import AlgorithmConfig
@@ -75,6 +77,7 @@ from trainer.config.algorithm_config import exploration_spec, normalization_sett
 from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
 from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.messages import ModuleWeights
+from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import (
@@ -88,6 +91,7 @@ from trainer.errors import (
     TrainerError,
 )
 from trainer.evaluation import Subject
+from trainer.evaluation.evaluations import Evaluations
 from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
@@ -101,12 +105,12 @@ from trainer.modules import (
 )
 from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.runner_group import EnvRunnerGroup, GroupSample
+from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import read_crash
-from trainer.runner_group.user_calls import OnMetrics
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
-from trainer.types import ModuleId, State
+from trainer.types import AgentId, ModuleId, State
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
@@ -379,7 +383,7 @@ class Algorithm(Checkpointable, abc.ABC):
 
         Returns:
             the result: metrics by path (`result["env_runners/episode_return_mean"]`), counters,
-            times; the keys are listed in `trainer.metrics.keys`.
+            times; the keys are listed in `trainer.metrics.result`.
 
         Raises:
             AlgorithmStoppedError: `stop()` was called.
@@ -714,6 +718,7 @@ class Algorithm(Checkpointable, abc.ABC):
         *,
         input_dict: Mapping[str, Any] | None = None,
         policy_id: ModuleId | None = None,
+        agent_id: AgentId | None = None,
         full_fetch: bool = False,
         explore: bool | None = None,
         timestep: int | None = None,
@@ -731,7 +736,8 @@ class Algorithm(Checkpointable, abc.ABC):
             state: of a network with memory: what the call before returned, or at the beginning of
                 an episode `algo.get_module().get_initial_state()`; else an empty list.
             input_dict: {"obs": observation}, instead of `observation`.
-            policy_id: the module that acts; None is the only one.
+            policy_id: the module that acts; None is the only one, or that of `agent_id`.
+            agent_id: with several agents: who acts, by the mapping of agents to modules.
             full_fetch: return more than the action.
             explore: use the exploration strategy (True), or take the most likely action (False);
                 None as configured.
@@ -742,7 +748,7 @@ class Algorithm(Checkpointable, abc.ABC):
                 what the call before returned; None before the first one.
             prev_reward: the reward before, for networks with `lstm_use_prev_reward`.
             info: networks here do not read it.
-            episode: networks here do not read it.
+            episode: with an agent: the episode in which it acts, for the mapping.
 
         Returns:
             The action; with `full_fetch` or a state: (action, state after, {"action_dist_inputs",
@@ -757,14 +763,11 @@ class Algorithm(Checkpointable, abc.ABC):
             AlgorithmStoppedError: `stop()` was called.
         """
         self._refuse_if_stopped("compute_single_action")
-        del info, episode
+        del info
         self._refuse_with_connectors("compute_single_action")
-        module_id = self.learners.only_id if policy_id is None else policy_id
-        if module_id not in self.learners:
-            raise ConfigError(
-                f"policy_id={policy_id!r}: there is no such module; there is "
-                f"{', '.join(map(repr, self.learners))}. Name one of these."
-            )
+        if policy_id is None and agent_id is not None:
+            policy_id = self._modules_of([agent_id], episode)[agent_id]
+        module_id = known_module(policy_id, self.learners, "policy_id")
         if observation is None and input_dict is not None:
             observation = input_dict["obs"]
         if observation is None:
@@ -799,6 +802,19 @@ class Algorithm(Checkpointable, abc.ABC):
         action, outputs = inference.action_with_outputs(observation, request)
         return action, outputs.pop(STATE_OUT, []), outputs
 
+    def _modules_of(self, agents: Iterable[AgentId], episode: Any) -> dict[AgentId, ModuleId]:
+        """The module that acts for each agent, by the mapping of the run."""
+        known, mapping = self.env_runner_group.agent_ids, None
+        if known is not None:
+            mapping = PolicyMapping(
+                self.config.policy_mapping_fn,
+                self.learners,
+                agents=known,
+                root_seed=self.root_seed,
+                role=Role.TRAINING,
+            )
+        return modules_of_agents(list(agents), mapping, episode=episode)
+
     def _refuse_with_connectors(self, what: str) -> None:
         """Connector pieces work beside a sub-env, in its episode; there is none here.
 
@@ -820,20 +836,29 @@ class Algorithm(Checkpointable, abc.ABC):
         observations: Mapping[Any, Any],
         state: Mapping[Any, Any] | None = None,
         *,
+        policy_id: ModuleId | None = None,
+        policy_ids: Mapping[Any, ModuleId] | None = None,
         full_fetch: bool = False,
         unsquash_actions: bool | None = None,
         clip_actions: bool | None = None,
+        episode: Any = None,
         episodes: Any = None,
         **options: Any,
     ) -> Any:
         """An action for each observation of a dict, under the same keys.
 
+        With several modules, the one of each agent acts: by the mapping of the run, unless modules
+        are named.
+
         Args:
             observations: by agent.
             state: see `compute_single_action`, by agent.
+            policy_id: the module that acts for all.
+            policy_ids: {agent: the module that acts for it}.
             full_fetch: return more than the actions.
             unsquash_actions: see `unsquash_action` there.
             clip_actions: see `clip_action` there.
+            episode: in which the agents act, for the mapping.
             episodes: networks here do not read it.
             options: further arguments of `compute_single_action`, for all observations.
 
@@ -851,15 +876,21 @@ class Algorithm(Checkpointable, abc.ABC):
                 "observations by agent. For a single one, ask compute_single_action(observation)."
             )
         options |= {"unsquash_action": unsquash_actions, "clip_action": clip_actions}
+        by_key: Mapping[Any, ModuleId | None] = dict.fromkeys(observations, policy_id)
+        if policy_ids is not None:
+            by_key = {key: policy_ids.get(key, "") for key in observations}
+        elif policy_id is None and len(self.learners) > 1:
+            by_key = self._modules_of(observations, episode)
         if not full_fetch and state is None:
             return {
-                key: self.compute_single_action(observation, **options)
+                key: self.compute_single_action(observation, policy_id=by_key[key], **options)
                 for key, observation in observations.items()
             }
+        options["full_fetch"] = True
         states = state or {}
         fetched = {
             key: self.compute_single_action(
-                observation, states.get(key), full_fetch=True, **options
+                observation, states.get(key), policy_id=by_key[key], **options
             )
             for key, observation in observations.items()
         }

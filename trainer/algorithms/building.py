@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
@@ -19,14 +18,11 @@ from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import env_runner_spec, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
-from trainer.evaluation import EvaluationSettings
-from trainer.learners import BatchListener, Blame, TrainBatch
-from trainer.modules import RLModule
 from trainer.old_names import OLD_NAMES
 from trainer.runner_group import EnvRunnerGroup
+from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.rounds import OnRecreated
-from trainer.runner_group.user_calls import OnMetrics
 from trainer.runtime.engine import Engine
 from trainer.runtime.local_engine import LocalEngine
 from trainer.seeding import Role
@@ -163,21 +159,6 @@ def make_callbacks(config: AlgorithmConfig) -> CallbackChain:
     return CallbackChain(config.callback_spec(), where="the main process")
 
 
-def batch_listener(callbacks: CallbackChain) -> BatchListener | None:
-    """What a learner calls to fire `on_learn_on_batch`; None if nobody listens."""
-    event = "on_learn_on_batch"
-    emit = callbacks.emitter(event)
-    if emit is None:
-        return None
-
-    def fire(module: RLModule, batch: TrainBatch, result: dict[str, Any]) -> Blame:
-        arguments = {"policy": module, "train_batch": batch, "result": result}
-        emit(**arguments)
-        return partial(callbacks.blame, event, arguments)
-
-    return fire
-
-
 def make_engine() -> Engine:
     """Where the remote runners of an algorithm live; no other place chooses an engine for them."""
     return LocalEngine()
@@ -227,19 +208,4 @@ def make_group(
         on_recreated=on_recreated,
         on_metrics=on_metrics,
         engine=make_engine(),
-    )
-
-
-def evaluation_settings(config: AlgorithmConfig) -> EvaluationSettings:
-    """How long an evaluation is, and who is waited for."""
-    return EvaluationSettings(
-        duration=config.evaluation_duration,
-        unit=config.evaluation_duration_unit,
-        steps_per_chunk=(
-            config.evaluation_auto_duration_min_env_steps_per_sample,
-            config.evaluation_auto_duration_max_env_steps_per_sample,
-        ),
-        has_fixed_seed=config.evaluation_seed is not None,
-        waits_for_all=not config.enable_async_evaluation,
-        episode_limit_s=config.get_evaluation_config_object().evaluation_sample_timeout_s,
     )

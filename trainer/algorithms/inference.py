@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,14 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import shown
+from checkpoints.component_paths import nearest
+from trainer.agent_ids import listed, nearest_agent
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec
 from trainer.connectors import ActionDecoder, Normalization, PreviousSteps
 from trainer.env_runners.acting import Acting, Exploring
-from trainer.episodes import nested
+from trainer.env_runners.policy_mapping import PolicyMapping
+from trainer.episodes import MultiAgentEpisode, nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
@@ -23,12 +27,12 @@ from trainer.episodes.episode_columns import (
     STATE_IN,
     STATE_OUT,
 )
-from trainer.errors import EnvContractError
+from trainer.errors import ConfigError, EnvContractError
 from trainer.modules import RLModule
 from trainer.modules.memory import StateForm, state_form
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
-from trainer.types import Array, State
+from trainer.types import AgentId, Array, ModuleId, State
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,68 @@ class Inference:
                 self._acting.module.action_space, normalize_actions=unsquash, clip_actions=clip
             )
         return self._decoders[unsquash, clip]
+
+
+def known_module(given: Any, ids: Collection[ModuleId], what: str) -> ModuleId:
+    """The id of a module that there is: the one that was named, or the only one.
+
+    Args:
+        given: what was named; None for nothing.
+        ids: of all modules.
+        what: what the argument is called, for messages.
+
+    Raises:
+        ConfigError: there is no such module, or several and none was named.
+    """
+    if given is None and len(ids) == 1:
+        return next(iter(ids))
+    if given in ids:
+        return str(given)
+    problem = (
+        "there are several modules, and none was named"
+        if given is None
+        else f"there is no such module{nearest(str(given), list(ids))}"
+    )
+    raise ConfigError(
+        f"{what} got {given!r:.80}: {problem}; there is {', '.join(map(repr, ids))}. Name one of "
+        "these."
+    )
+
+
+def modules_of_agents(
+    agents: Iterable[AgentId],
+    mapping: PolicyMapping | None,
+    *,
+    episode: MultiAgentEpisode | None,
+) -> dict[AgentId, ModuleId]:
+    """The module that acts for each agent.
+
+    Args:
+        agents: ids of agents.
+        mapping: of the run; None for a run of one agent.
+        episode: in which they act; None asks as for the first episode.
+
+    Raises:
+        ConfigError: there is no such agent, or the run has one agent and several modules.
+    """
+    if mapping is None:
+        raise ConfigError(
+            f"Who acts for the agents {listed(list(agents))} is not known: the env of this run has "
+            "one agent. Name a module: policy_id=…"
+        )
+    unknown = [agent for agent in agents if agent not in mapping.agents]
+    if unknown:
+        raise ConfigError(
+            f"There is no agent {unknown[0]!r:.80}; there are {listed(mapping.agents)}."
+            f"{nearest_agent(unknown[0], mapping.agents)} Name one of these, or a module: "
+            "policy_id=…"
+        )
+    if episode is None:
+        episode = MultiAgentEpisode("asked", number=0, possible_agents=mapping.agents)
+    assigned = {agent: episode.module_for(agent) for agent in agents}
+    if any(module is None for module in assigned.values()):
+        return {agent: mapping.assignment(episode)[agent] for agent in agents}
+    return {agent: str(module) for agent, module in assigned.items()}
 
 
 def check_single(space: gymnasium.Space[Any], observation: Any) -> None:

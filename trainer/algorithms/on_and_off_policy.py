@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import HasState, PathLike
 from trainer.algorithms.algorithm import Algorithm
-from trainer.algorithms.building import batch_listener
-from trainer.algorithms.training_iteration import IterationResult
+from trainer.algorithms.training_iteration import IterationResult, batch_listener
 from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
 from trainer.config.settings import (
     Check,

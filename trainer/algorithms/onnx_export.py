@@ -20,6 +20,7 @@ from checkpoints import PathLike
 from checkpoints.arguments import checked_arguments
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.inference import known_module
 from trainer.config import AlgorithmConfig
 from trainer.connectors import ObservationNormalizer
 from trainer.errors import ModuleError, UnsupportedSpaceError
@@ -30,7 +31,7 @@ from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.torch_module import TorchRLModule
 from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
-from trainer.types import Array
+from trainer.types import Array, ModuleId
 
 # ---- acting layers
 #
@@ -225,7 +226,13 @@ class OnnxGraph:
 
 
 @checked_arguments
-def export_onnx(algorithm: Algorithm, file: PathLike, *, overwrite: bool = False) -> Path:
+def export_onnx(
+    algorithm: Algorithm,
+    file: PathLike,
+    *,
+    module_id: ModuleId | None = None,
+    overwrite: bool = False,
+) -> Path:
     """Writes the policy as an ONNX model, and returns the absolute path of the file.
 
     Input: "obs", float32 [batch, *observation shape]. Outputs: "action_dist_inputs", float32
@@ -235,22 +242,26 @@ def export_onnx(algorithm: Algorithm, file: PathLike, *, overwrite: bool = False
     Args:
         algorithm: whose networks; from a checkpoint: `Algorithm.from_checkpoint(path)`.
         file: where to; it appears whole or not at all.
+        module_id: which module; None is the only one.
         overwrite: replace a file that is there already.
 
     Raises:
         ImportError: the package `onnx` is not installed.
+        ConfigError: there is no such module, or several and none was named.
         ModuleError: the network is not made of dense layers only, or has action masks.
         UnsupportedSpaceError: observations are no Box, or actions neither Discrete nor a Box of
             floats.
         CheckpointWriteError: the file is there already, or cannot be written.
     """
-    module = algorithm.learner.module
+    module_id = known_module(module_id, algorithm.learners, "export_onnx(module_id=…)")
+    learner = algorithm.learners[module_id]
+    module = learner.module
     algorithm._refuse_with_connectors("export_onnx")
     _check_spaces(module)
     graph = OnnxGraph()
     shape = module.observation_space.shape or ()
     obs = graph.reshaped(graph.input("obs", shape, np.float32), module.obs_size)
-    normalizer = algorithm.normalization.observations
+    normalizer = learner.normalization.observations
     if normalizer is not None:
         obs = _normalized(graph, obs, normalizer)
     inputs = _distribution_inputs(graph, obs, module)
@@ -261,6 +272,7 @@ def export_onnx(algorithm: Algorithm, file: PathLike, *, overwrite: bool = False
     facts = {
         "algorithm": type(algorithm).__name__,
         "training_iteration": str(algorithm.training_iteration),
+        **({"module_id": module_id} if len(algorithm.learners) > 1 else {}),
         "observation_space": str(module.observation_space),
         "action_space": str(module.action_space),
     }

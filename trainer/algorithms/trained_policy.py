@@ -21,10 +21,10 @@ from checkpoints import (
 )
 from checkpoints.arguments import checked_arguments
 from checkpoints.components import CONSTRUCTORS, naming_component
-from checkpoints.run_directories import checkpoint_of_run
+from checkpoints.reader import checkpoint_of_run
 from trainer.algorithms.building import algorithm_class
+from trainer.algorithms.checkpointing import CONFIG
 from trainer.algorithms.inference import ActionRequest, Inference
-from trainer.algorithms.state import CONFIG
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import normalization_settings
 from trainer.connectors import NormalizationStatistics, ObservationEncoder

@@ -1,33 +1,55 @@
-"""One training iteration: sampling and learning, evaluation when due, and the result."""
+"""One training iteration: sampling and learning, evaluation when due, and the result.
+
+With what looks at a sample on the way: callbacks that see batches, and the exploration strategy.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import datetime as dt
+import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
+
+import numpy as np
 
 from callbacks import CallbackChain
 from checkpoints import check_shape
-from checkpoints.state_shapes import count, dict_of, fields, number, of_type
-from trainer.algorithms.evaluations import Evaluations
+from checkpoints.state_shapes import (
+    count,
+    dict_of,
+    fields,
+    number,
+    of_type,
+)
 from trainer.config import AlgorithmConfig
+from trainer.connectors import before_decoding
 from trainer.env_runners.messages import PlayTimes
+from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.conversion import with_rewards
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import TrainerError
+from trainer.evaluation.evaluations import Evaluations
+from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
+from trainer.learners import BatchListener, Blame, Learner, TrainBatch
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.metrics.result import overlaid
+from trainer.modules import RLModule
 from trainer.runner_group import EnvRunnerGroup, GroupSample
-from trainer.types import DEFAULT_AGENT_ID, AgentId, ModuleId, State
+from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
 
 # ---- counters
 #
 # The counts of a run. They are kept in the main process alone, and advanced from committed
 # answers alone.
+
+_LOGGER = logging.getLogger(__name__)
 
 _BY_ID: Final = ("num_agent_steps_sampled", "num_module_steps_sampled")
 
@@ -82,6 +104,8 @@ class Counters:
         self.num_episodes += len(sample.records)
         self.num_episodes_lost += sample.num_episodes_lost
         self.num_env_steps_lost += sample.num_env_steps_lost
+        if not self.num_agent_steps_sampled.get(DEFAULT_AGENT_ID):
+            self.num_agent_steps_sampled.pop(DEFAULT_AGENT_ID, None)  # it may not be among them
         add_counts(self.num_agent_steps_sampled, sample.num_agent_steps)
         add_counts(self.num_module_steps_sampled, sample.num_module_steps)
 
@@ -140,6 +164,9 @@ class _Algorithm(Protocol):
     def env_runner_group(self) -> EnvRunnerGroup: ...
     @property
     def episode_statistics(self) -> EpisodeStatistics: ...
+    @property
+    def learners(self) -> Mapping[ModuleId, Learner]: ...
+    def is_trained(self, module_id: ModuleId) -> bool: ...
     def step(self) -> ResultDict: ...
     def training_step(self) -> None: ...
     def apply_normalization(self) -> None: ...
@@ -167,6 +194,7 @@ class TrainingIterations:
         self._algorithm = algorithm
         self._evaluations = evaluations
         self._after_result: list[AfterResult] | None = None
+        self._has_told_of_agents = False
 
     @property
     def result(self) -> IterationResult:
@@ -291,15 +319,44 @@ class TrainingIterations:
         algorithm = self._algorithm
         self.clock.add(elapsed_s)
         result.add_group(algorithm.env_runner_group)
+        self._tell_of_agents(result)
         algorithm.add_to_result(result)
         return result.compile(
             user_metrics=algorithm.metrics.peek(),
             episodes=algorithm.episode_statistics.result(),
             evaluation=self._evaluations.to_show(),
+            modules=self._modules(),
             clock=self.clock,
             config=algorithm.config,
             elapsed_s=elapsed_s,
         )
+
+    def _modules(self) -> dict[ModuleId, Mapping[str, Any]]:
+        """How each module is, where there are several agents or modules."""
+        algorithm = self._algorithm
+        if algorithm.env_runner_group.agent_ids is None and len(algorithm.learners) == 1:
+            return {}
+        return {
+            id_: {
+                "is_trained": algorithm.is_trained(id_),
+                "num_updates_lifetime": learner.num_updates,
+            }
+            for id_, learner in algorithm.learners.items()
+        }
+
+    def _tell_of_agents(self, result: IterationResult) -> None:
+        """Warns, once in a run, of agents that a limit ended without a last observation."""
+        number = result.agent_counts.get("num_truncations_without_observation", 0)
+        if number and not self._has_told_of_agents:
+            self._has_told_of_agents = True
+            _LOGGER.warning(
+                "Env %r: %d agent(s) were truncated without a last observation. What they would "
+                "still have earned is taken from their last own observation, which may be old. Let "
+                "the env give an observation to every agent that it truncates. Said once; the "
+                "result counts them as num_truncations_without_observation.",
+                self._algorithm.env_runner_group.env_name,
+                number,
+            )
 
 
 def _has_done_enough(config: AlgorithmConfig, result: IterationResult, elapsed_s: float) -> bool:
@@ -361,6 +418,7 @@ class IterationResult:
 
     Attributes:
         num_training_steps, num_env_steps_sampled, num_env_steps_trained: of this iteration.
+        agent_counts: with several agents: what happened to them in it, by name.
     """
 
     def __init__(self, counters: Counters, module_ids: Collection[ModuleId]) -> None:
@@ -376,6 +434,7 @@ class IterationResult:
         self._learners: dict[ModuleId, Mapping[str, Any]] = {}
         self._num_agent_steps: dict[AgentId, int] = {}
         self._num_module_steps: dict[ModuleId, int] = {}
+        self.agent_counts: dict[str, int] = {}
         self._timers: dict[str, float] = {}
         self._health: dict[str, int] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
@@ -398,6 +457,7 @@ class IterationResult:
         self._times += sample.times
         add_counts(self._num_agent_steps, sample.num_agent_steps)
         add_counts(self._num_module_steps, sample.num_module_steps)
+        add_counts(self.agent_counts, sample.agent_counts)
 
     def add_update(
         self, metrics: Mapping[ModuleId, Mapping[str, Any]], *, num_env_steps: int
@@ -424,6 +484,7 @@ class IterationResult:
         user_metrics: Mapping[str, Any],
         episodes: Mapping[str, Any],
         evaluation: Mapping[str, Any],
+        modules: Mapping[ModuleId, Mapping[str, Any]],
         clock: RunClock,
         config: AlgorithmConfig,
         elapsed_s: float,
@@ -434,6 +495,7 @@ class IterationResult:
             user_metrics: what callbacks logged, nested as it is to appear.
             episodes: the statistics of finished episodes, for `env_runners`.
             evaluation: the evaluation to show; empty for none.
+            modules: with several agents or modules: how each module is.
             clock: wall-clock times.
             config: the settings.
             elapsed_s: seconds of this iteration.
@@ -442,8 +504,12 @@ class IterationResult:
         standard = {
             "env_runners": {**episodes, **self._steps(elapsed_s), **self._times.entries()},
             "learners": {
-                **{id_: dict(self._learners.get(id_, {})) for id_ in self._module_ids},
+                **{
+                    id_: {**self._learners.get(id_, {}), **modules.get(id_, {})}
+                    for id_ in self._module_ids
+                },
                 "__all_modules__": {
+                    **(self._trained_rows() if modules else {}),
                     "num_env_steps_trained": self.num_env_steps_trained,
                     "num_env_steps_trained_lifetime": counters.num_env_steps_trained,
                 },
@@ -469,6 +535,10 @@ class IterationResult:
         result["config"] = dict(config.items())
         return result
 
+    def _trained_rows(self) -> dict[str, Any]:
+        rows = [metrics.get("num_module_steps_trained", 0) for metrics in self._learners.values()]
+        return {"num_module_steps_trained": sum(rows)}
+
     def _steps(self, elapsed_s: float) -> dict[str, Any]:
         steps, lifetime = self.num_env_steps_sampled, self._counters.num_env_steps_sampled
         agents = self._counters.num_agent_steps_sampled
@@ -483,6 +553,7 @@ class IterationResult:
             "num_agent_steps_sampled_lifetime": dict(agents),
             "num_module_steps_sampled": _of_all(modules, self._num_module_steps),
             "num_module_steps_sampled_lifetime": dict(modules),
+            **self.agent_counts,
         }
 
 
@@ -528,3 +599,140 @@ def _same(left: Any, right: Any) -> bool:
         return bool(left == right) or (left != left and right != right)
     except ValueError:
         return False
+
+
+# ---- batch listener
+
+
+def batch_listener(callbacks: CallbackChain) -> BatchListener | None:
+    """What a learner calls to fire `on_learn_on_batch`; None if nobody listens."""
+    event = "on_learn_on_batch"
+    emit = callbacks.emitter(event)
+    if emit is None:
+        return None
+
+    def fire(module: RLModule, batch: TrainBatch, result: dict[str, Any]) -> Blame:
+        arguments = {"policy": module, "train_batch": batch, "result": result}
+        emit(**arguments)
+        return partial(callbacks.blame, event, arguments)
+
+    return fire
+
+
+# ---- sample exploration
+#
+# The exploration strategy of the main process: sees every sample before it is learnt from. It may
+# change the rewards (Curiosity, RE3) and adapt itself (ParameterNoise). Both happen in the order
+# of env slots and time, after all runners have answered, so it makes no difference how slots are
+# spread over runners.
+
+
+class SampleExploration:
+    """The strategy of the main process and its state.
+
+    Attributes:
+        strategy: one like those of the runners, with `worker_index` 0.
+    """
+
+    def __init__(
+        self,
+        spec: ExplorationSpec,
+        learner: Learner,
+        *,
+        root_seed: int,
+        num_workers: int,
+        normalize_actions: bool,
+    ) -> None:
+        """Makes the strategy.
+
+        Raises:
+            UnsupportedSpaceError: it cannot serve the action space.
+            ConfigError: an argument of it is wrong.
+        """
+        module = learner.module
+        self.strategy = spec.make(
+            before_decoding(module.action_space, normalize_actions=normalize_actions),
+            distribution=module.action_distribution,
+            num_workers=num_workers,
+            worker_index=0,
+        )
+        self._learner = learner
+        self._encoder = learner.make_encoder()
+        self._observes = type(self.strategy).observe_sample is not Exploration.observe_sample
+        if self._observes:
+            self.strategy.prepare(obs_size=self._encoder.size, root_seed=root_seed)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is something to save."""
+        return not self.strategy.state_follows and bool(self.strategy.get_state())
+
+    def observe(
+        self, chunks: Sequence[SingleAgentEpisode], *, timestep: int, iteration: int
+    ) -> Sequence[SingleAgentEpisode]:
+        """Shows a sample to the strategy.
+
+        Args:
+            chunks: what the module acted in, from all runners.
+            timestep: env steps sampled before.
+            iteration: training iterations completed before.
+
+        Returns:
+            the chunks, with the rewards that are to be learnt from. Those given stay as they are: a
+            local runner goes on to use them.
+        """
+        self.strategy.last_timestep = timestep
+        if not self._observes:
+            return chunks
+        self._encoder.normalizer = self._learner.normalization.observations
+        rewards = self.strategy.observe_sample(
+            ExploredSample(
+                chunks=[self._chunk(episode) for episode in chunks],
+                timestep=timestep,
+                iteration=iteration,
+                clean_inputs=self._clean_inputs,
+            )
+        )
+        if rewards is None:
+            return chunks
+        pairs = zip(chunks, rewards, strict=True)
+        return [_with_explored_rewards(episode, new) for episode, new in pairs]
+
+    def _chunk(self, episode: SingleAgentEpisode) -> ExploredChunk:
+        observations = episode.get_observations()
+        inputs = None
+        if ACTION_DIST_INPUTS in episode.extra_model_outputs:
+            inputs = np.asarray(episode.get_extra_model_outputs(ACTION_DIST_INPUTS))
+        return ExploredChunk(
+            # A copy: the memory of encoded lists is used again.
+            obs=self._encoder.encode(observations).copy(),
+            actions=_stacked(episode.get_actions()),
+            rewards=np.array(episode.get_rewards(), np.float64),
+            inputs=inputs,
+        )
+
+    def _clean_inputs(self, obs: Array) -> Array:
+        return self._learner.module.forward_exploration({OBS: obs})[ACTION_DIST_INPUTS]
+
+    def get_state(self) -> State:
+        """Plain data."""
+        return self.strategy.get_state()
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        self.strategy.check_state(state)
+
+    def set_state(self, state: State) -> None:
+        """Takes back what `get_state` gave."""
+        self.strategy.set_state(state)
+
+
+def _with_explored_rewards(episode: SingleAgentEpisode, rewards: Array) -> SingleAgentEpisode:
+    """A chunk with other rewards (float64, one per step), whose return stays the env's."""
+    data = np.array(episode.rewards.data, np.float64)
+    data[episode.rewards.lookback :] = rewards
+    return with_rewards(episode, data, keeps_return=True)
+
+
+def _stacked(items: Any) -> Any:
+    return nested.stack(items, name="actions") if isinstance(items, list) else items

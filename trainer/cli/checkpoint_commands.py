@@ -36,12 +36,11 @@ from checkpoints import (
 )
 from checkpoints.listing import damages_in, is_damaged_name
 from checkpoints.manifest import CODE_FILE, version_differences
-from checkpoints.reader import read_array_places
-from checkpoints.run_directories import newest_whole
+from checkpoints.reader import newest_whole, read_array_places
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.onnx_export import export_onnx
 from trainer.cli.named_code import import_from_here
-from trainer.cli.output import on_one_line, tell, tell_json
+from trainer.cli.output import missing_extras_told, on_one_line, tell, tell_json
 from trainer.cli.run_directory import RUN_FILE
 from trainer.errors import ConfigError
 
@@ -527,13 +526,15 @@ def export(arguments: argparse.Namespace) -> int:
 def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
     import_from_here()
     given = {} if arguments.env is None else {"env": arguments.env}
-    with Algorithm.from_checkpoint(
-        checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY, **given
-    ) as algo:
-        try:
-            return export_onnx(algo, arguments.file, overwrite=arguments.overwrite)
-        except ImportError as error:
-            raise ConfigError(str(error)) from error
+    with (
+        missing_extras_told(),
+        Algorithm.from_checkpoint(
+            checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY, **given
+        ) as algo,
+    ):
+        return export_onnx(
+            algo, arguments.file, module_id=arguments.module, overwrite=arguments.overwrite
+        )
 
 
 def _verified(path: Path) -> dict[str, Any]:

@@ -10,15 +10,18 @@ import itertools
 import pdb  # noqa: T100
 import re
 import shlex
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from callbacks import EpisodeRecorder, VideoRecorder
+from callbacks import EpisodeRecorder, RLlibCallback, VideoRecorder
+from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
 from callbacks.ready_made.progress import LineOutput
 from callbacks.spec import CallbackSpec, new_object
-from checkpoints import read_code, read_manifest
+from checkpoints import read_checkpoint, read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
@@ -30,13 +33,19 @@ from trainer.cli.named_code import (
     named_callbacks,
     read_experiment,
 )
-from trainer.cli.output import complain_with_traceback, tell
+from trainer.cli.output import (
+    complain_with_traceback,
+    missing_extras_told,
+    no_warnings_of,
+    tell,
+)
 from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
+from trainer.cli.seeds import SeedRuns
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
-from trainer.config.foreign_names import foreign_names
+from trainer.config.config_values import foreign_names
 from trainer.envs.env_factory import is_import_path
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, TrainerError
 from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.run_lock import RunLock
 from trainer.types import State
@@ -53,6 +62,8 @@ def train(arguments: argparse.Namespace) -> int:
     import_from_here()
     config = _config(arguments)
     plan = plan_of_new_run(arguments)
+    if arguments.seeds is not None:
+        return _train_seeds(arguments, config)
     with contextlib.ExitStack() as stack:
         directory = _locked_directory(arguments, config, stack)
         directory.create(plan)
@@ -63,6 +74,20 @@ def train(arguments: argparse.Namespace) -> int:
             raise
         with algo:
             return _run(algo, directory, plan, arguments)
+
+
+def _train_seeds(arguments: argparse.Namespace, config: AlgorithmConfig) -> int:
+    """A run per seed; the arguments were checked before the first begins."""
+    if arguments.seed is not None:
+        raise ConfigError("--seed and --seeds were both given. Give --seeds alone.")
+    own = argparse.ArgumentParser()
+    own.add_argument("command")
+    for name in ("--seeds", "--jobs", "--run-dir"):
+        own.add_argument(name)
+    words = own.parse_known_args(arguments.words)[1]
+    with contextlib.ExitStack() as stack:
+        folder = _locked_directory(arguments, config, stack).relative_path
+        return SeedRuns(arguments.seeds, folder, words, num_jobs=arguments.jobs).run()
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -86,16 +111,7 @@ def resume(arguments: argparse.Namespace) -> int:
 def evaluate(arguments: argparse.Namespace) -> int:
     """`local-trainer evaluate`."""
     checkpoint = checkpoint_at(arguments.path)
-    settings: dict[str, Any] = {
-        "evaluation_duration": arguments.episodes,
-        "evaluation_duration_unit": "episodes",
-        "evaluation_seed": arguments.seed,
-        # Merged into what was saved, and only this is the user's.
-        "evaluation_config": {"explore": arguments.explore},
-        "num_env_runners": 0,
-        "num_envs_per_env_runner": 1,
-        **_env_given(arguments),
-    }
+    settings = _evaluation_settings(arguments)
     if arguments.callbacks:
         settings["callbacks_class"] = named_callbacks(arguments.callbacks)
     elif arguments.allow_code:
@@ -110,7 +126,75 @@ def evaluate(arguments: argparse.Namespace) -> int:
         "episode_len_mean",
     ):
         tell(f"  {name:<22}{metrics[name]:>12.2f}")
+    if "module_agent_return_mean" in metrics:  # several agents: their sum says little
+        for of in ("agent", "module"):
+            for id_, mean in metrics[f"{of}_episode_return_mean"].items():
+                tell(f"  {f'return of {of} {id_}':<22}{mean:>12.2f}")
     return 0
+
+
+def play(arguments: argparse.Namespace) -> int:
+    """`local-trainer play`: an evaluation that is shown or filmed, told episode by episode."""
+    checkpoint = checkpoint_at(arguments.path)
+    settings = _evaluation_settings(arguments)
+    mode = "human" if arguments.human else "rgb_array" if arguments.video else None
+    if mode is not None:
+        state: Any = read_checkpoint(checkpoint, "config").components["config"]
+        env_config = {**(state["settings"].get("env_config") or {}), "render_mode": mode}
+        settings["evaluation_config"]["env_config"] = env_config
+    with tempfile.TemporaryDirectory() as folder, missing_extras_told():
+        films = [] if arguments.video is None else [VideoRecorder(folder, max_frames=None)]
+        settings["callbacks_class"] = [PlayedEpisodes(), *films]
+        with no_warnings_of(callback_chain.__name__):  # these callbacks are not those of the run
+            algo = Algorithm.from_checkpoint(
+                checkpoint, allow_code=arguments.allow_code, **settings
+            )
+        with algo:
+            algo.evaluate()
+        if arguments.video is not None:
+            _move_films(Path(folder), Path(arguments.video).expanduser())
+    return 0
+
+
+def _move_films(folder: Path, target: Path) -> None:
+    """Gives videos the name that was asked for; several get numbers."""
+    films = sorted(folder.glob("*.mp4"), key=lambda film: int(film.stem.rpartition("-")[2]))
+    if not films:
+        raise TrainerError(f"No video was written to {target}; see the warning above.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for number, film in enumerate(films, start=1):
+        path = target if len(films) == 1 else target.with_stem(f"{target.stem}-{number}")
+        shutil.move(film, path)
+        tell(str(path))
+
+
+class PlayedEpisodes(RLlibCallback):
+    """Prints a line per episode."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+        """Prints return and length."""
+        self._number += 1
+        num_steps = episode.env_steps() if hasattr(episode, "env_steps") else len(episode)
+        tell(
+            f"episode {self._number:>3}   return {episode.get_return():>10.2f}   {num_steps} steps"
+        )
+
+
+def _evaluation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Of an algorithm that only plays, in this process."""
+    return {
+        "evaluation_duration": arguments.episodes,
+        "evaluation_duration_unit": "episodes",
+        "evaluation_seed": arguments.seed,
+        # Merged into what was saved, and only this is the user's.
+        "evaluation_config": {"explore": arguments.explore},
+        "num_env_runners": 0,
+        "num_envs_per_env_runner": 1,
+        **_env_given(arguments),
+    }
 
 
 def _without_recorders(checkpoint: Path) -> dict[str, Any]:

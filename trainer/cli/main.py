@@ -20,12 +20,14 @@ from types import FrameType
 from typing import Any
 
 from callbacks import CallbackConfigError, CallbackError
+from callbacks.ready_made.metric_values import RETURN
 from checkpoints import CheckpointError, CodeNotAllowedError, listing
-from trainer.cli import checkpoint_commands, commands, tuning_commands
+from trainer.cli import checkpoint_commands, commands, report_commands, tuning_commands
 from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
+from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
-from trainer.interrupted_import import importing_is_over
+from trainer.importing import importing_is_over
 
 # ---- arguments
 #
@@ -133,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after `local-trainer`; None takes them from the process.
     """
     parsed = make_parser().parse_args(arguments)
+    parsed.words = list(sys.argv[1:] if arguments is None else arguments)
     set_up_logging()
     try:
         importing_is_over()
@@ -238,6 +241,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_train(subparsers)
     _add_resume(subparsers)
     _add_evaluate(subparsers)
+    _add_play(subparsers)
     _add_inspect(subparsers)
     _add_verify(subparsers)
     _add_diff(subparsers)
@@ -247,6 +251,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_tune_resume(subparsers)
     _add_trials(subparsers)
     _add_best(subparsers)
+    _add_runs(subparsers)
+    _add_watch(subparsers)
+    _add_plot(subparsers)
+    _add_report(subparsers)
     for subparser in subparsers.choices.values():
         subparser.epilog = EXIT_CODES
         subparser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -273,6 +281,13 @@ def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     _add_settings(parser, seed="the same seed gives the same bytes (default: drawn and reported)")
     parser.add_argument(
+        "--seeds", type=seeds, metavar="A-B", help="several runs, one per seed, such as 0-4 or 0,7"
+    )
+    parser.add_argument(
+        "--jobs", type=count, default=1, metavar="N",
+        help="--seeds: how many run at the same time (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
         "--run-dir",
         metavar="DIR",
         help="where results and checkpoints go (default: runs/ALGO-ENV-TIME)",
@@ -296,8 +311,24 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("evaluate", help="play episodes with a checkpoint's policy")
     parser.set_defaults(command=commands.evaluate)
+    _add_played(parser, episodes=20)
+    _add_callbacks(parser)
+
+
+def _add_play(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("play", help="watch a checkpoint's policy play")
+    parser.set_defaults(command=commands.play)
+    _add_played(parser, episodes=1)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--human", action="store_true", help="in a window, as the env draws it")
+    how.add_argument("--video", metavar="FILE.mp4", help="as a video; several episodes get numbers")
+
+
+def _add_played(parser: argparse.ArgumentParser, *, episodes: int) -> None:
     parser.add_argument("path", help="a run's directory, or a checkpoint")
-    parser.add_argument("--episodes", type=count, default=20, help="how many (default: 20)")
+    parser.add_argument(
+        "--episodes", type=count, default=episodes, help=f"how many (default: {episodes})"
+    )
     parser.add_argument(
         "--seed",
         type=count_or_zero,
@@ -308,7 +339,6 @@ def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         "--explore", action="store_true", help="draw actions instead of taking the most likely one"
     )
     _add_code(parser)
-    _add_callbacks(parser)
 
 
 def _add_settings(parser: argparse.ArgumentParser, *, seed: str) -> None:
@@ -392,6 +422,7 @@ def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         help=".onnx: run code saved in the checkpoint (if you trust it)",
     )
     parser.add_argument("--env", help=".onnx: the env, if the run was started with a path of one")
+    parser.add_argument("--module", metavar="ID", help=".onnx: whose policy, if there are several")
     _add_json(parser)
 
 
@@ -513,3 +544,60 @@ def _add_best(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("--mode", choices=("min", "max"), help="default: that of the experiment")
     parser.add_argument("--config-only", action="store_true", help="print the config as JSON")
     _add_json(parser)
+
+
+# ---- looking at runs
+
+
+def _add_runs(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("runs", help="list runs: their state and what they have reached")
+    parser.set_defaults(command=report_commands.runs)
+    parser.add_argument("path", nargs="?", default="runs", help="the folder (default: runs)")
+    _add_json(parser)
+
+
+def _add_watch(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("watch", help="follow a run that another terminal started")
+    parser.set_defaults(command=report_commands.watch)
+    parser.add_argument("path", help="the run's directory")
+    parser.add_argument(
+        "--interval", type=seconds, default=1.0, metavar="S", help="seconds between two looks"
+    )
+
+
+def _add_plot(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "plot", help="draw learning curves: medians over seeds with a band, and each run"
+    )
+    parser.set_defaults(command=report_commands.plot)
+    _add_pages(parser, output="curves.png", endings=".png, .svg or .pdf", title=None)
+    parser.add_argument("--metric", default=RETURN, help=f"path into the results ({RETURN})")
+    parser.add_argument("--x", choices=("env_steps", "time", "iteration"), default="env_steps")
+    parser.add_argument(
+        "--band", choices=("iqr", "minmax", "none"), default="iqr",
+        help="around the median: the middle half of the runs, all of them, nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--smooth", type=count, default=1, metavar="N", help="means of the last N results"
+    )
+
+
+def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("report", help="write one HTML page about runs")
+    parser.set_defaults(command=report_commands.report)
+    _add_pages(parser, output="report.html", endings=".html", title="Training report")
+
+
+def _add_pages(
+    parser: argparse.ArgumentParser, *, output: str, endings: str, title: str | None
+) -> None:
+    parser.add_argument("paths", nargs="+", metavar="RUN", help="runs, or folders with runs")
+    parser.add_argument(
+        "-o", "--output", default=output, metavar="FILE", help=f"{endings} (default: {output})"
+    )
+    parser.add_argument(
+        "--label", dest="labels", action="append", metavar="TEXT",
+        help="of a run, once per run in their order; the same for runs that belong together "
+        "(default: those whose settings differ by the seed alone)",
+    )  # fmt: skip
+    parser.add_argument("--title", default=title, help="above all")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from callbacks.ready_made.progress import printable
+from trainer.errors import ConfigError
 
 
 def tell(text: str) -> None:
@@ -42,6 +45,31 @@ class PrintableFormatter(logging.Formatter):
 def on_one_line(value: Any) -> str:
     """The value as text in which ends of lines are escaped, too."""
     return printable(str(value)).replace("\n", "\\n")
+
+
+@contextlib.contextmanager
+def missing_extras_told() -> Iterator[None]:
+    """Turns the error of a package that only an extra installs into one that commands show.
+
+    Raises:
+        ConfigError: such a package is missing; says how to install it.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(str(error)) from error
+
+
+@contextlib.contextmanager
+def no_warnings_of(name: str) -> Iterator[None]:
+    """Keeps a logger from telling what a command knows and means to do."""
+    logger = logging.getLogger(name)
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def set_up_logging() -> None:

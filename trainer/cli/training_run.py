@@ -12,7 +12,7 @@ from callbacks.ready_made.progress import LineOutput, ProgressLines
 from callbacks.ready_made.result_loggers import JSONLinesLogger, objects_beside
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.run_directory import RunDirectory, RunPlan
-from trainer.runtime.orderly_end import CutShort, OrderlyEnd
+from trainer.runtime.signals import CutShort, OrderlyEnd
 
 # Together with saving and Python's own end, less than 3 s.
 _FINISHING_S: Final = 1.5

@@ -10,8 +10,7 @@ algorithm_config              all of it together
 """
 
 from trainer.config.algorithm_config import AlgorithmConfig
-from trainer.config.config_values import section
-from trainer.config.names import SettingDescription
+from trainer.config.config_values import SettingDescription, section
 from trainer.config.settings import Merge, NotProvided, Setting
 from trainer.errors import FrozenConfigError
 

@@ -10,10 +10,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
-from trainer.config.config_values import section_methods
-from trainer.config.names import SettingDescription, describe, not_offered_problems
-from trainer.config.run_sections import Sections
-from trainer.config.settings import Problem, raise_problems
+from trainer.config.config_values import SettingDescription, describe, section_methods
+from trainer.config.sections import Sections
+from trainer.config.settings import Problem, not_offered_problems, raise_problems
 from trainer.config.validation import (
     COMMON_RULES,
     Rule,

@@ -1,7 +1,7 @@
 """The values of a config: reading, writing, freezing; and the decorator that makes section methods.
 
 A config stores only what was set; everything else is read from the declarations of its class. Names
-are resolved in `trainer.config.names`, values are judged in `trainer.config.validation`.
+are resolved in `trainer.config.settings`, values are judged in `trainer.config.validation`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,29 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+import re
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterator,
+    KeysView,
+    Mapping,
+    ValuesView,
+)
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
+from checkpoints import CodeNotAllowedError
 from checkpoints.arguments import argument_error, require_keys
-from trainer.config.foreign_names import refuse_foreign_names
-from trainer.config.names import MULTI_AGENT_KEY, NameTable, Translation, translate
 from trainer.config.settings import (
+    MULTI_AGENT_KEY,
     Merge,
+    NameTable,
     NotProvided,
     Problem,
     Setting,
+    Translation,
     assignment,
     copy_value,
     deep_merge,
@@ -29,9 +40,121 @@ from trainer.config.settings import (
     merge_by_type,
     raise_problems,
     same_value,
+    translate,
 )
+from trainer.envs.env_factory import leads_to_new_code
 from trainer.errors import ConfigError, FrozenConfigError
+from trainer.exploration import is_ready_made
 from trainer.old_names import OLD_NAMES, refuse_overrides
+from trainer.replay import names_replay_buffer
+
+# ---- foreign names
+#
+# What texts in the settings of a file may name: nothing that would have to be imported or called.
+# A config that is read from a checkpoint or a crash file is made in one place, `from_state`, and
+# all texts of its settings that the library would look up are judged here, nested ones included:
+#
+#     env                     a registered id, an env class that this program has imported already,
+#                             or a harmless one of `trainer.testing`
+#     exploration_config      every `type` in it: a name of `EXPLORATIONS` or `SCHEDULES`
+#     replay_buffer_config    every `type` in it: a name of `REPLAY_BUFFERS`
+#
+# What the caller gives besides is the caller's, and may name anything.
+
+_TYPED: Final[Mapping[str, Callable[[str], bool]]] = MappingProxyType(
+    {"exploration_config": is_ready_made, "replay_buffer_config": names_replay_buffer}
+)
+"""Settings in which each `type` is a name, and which names there are."""
+
+_TRUST: Final = (
+    "Pass allow_code=True (--allow-code) only if you trust the checkpoint like a program."
+)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A text that the library would look up.
+
+    Attributes:
+        place: the setting and the keys that lead to it.
+        name: the text.
+    """
+
+    place: tuple[object, ...]
+    name: str
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether to look it up would import or call something that is not there yet."""
+        known = [_TYPED[step] for step in self.place if isinstance(step, str) and step in _TYPED]
+        return not known[0](self.name) if known else leads_to_new_code(self.name)
+
+    def told(self) -> str:
+        """What an error says."""
+        setting, *keys = self.place
+        where = f"{setting}{''.join(f'[{key!r}]' for key in keys)}"
+        if self.place[-1] == "env":
+            return (
+                f"The saved `{where}` names the env {self.name!r}, which this program has not "
+                "imported, or which fails on purpose: to make it would run code because a file "
+                "names it. Nothing was made. If it is one of yours, import its class before, or "
+                "give it: from_checkpoint(path, env=...), or --env package.module.MyEnv on the "
+                f"command line. {_TRUST}"
+            )
+        return (
+            f"The saved `{where}` is {self.name!r}, which is none of the ready-made ones: to look "
+            "it up would import a module and call what is in it because a file names it. Nothing "
+            f"was imported. If it is yours, give the class: from_checkpoint(path, {setting}="
+            f"{{'type': MyClass}}). {_TRUST}"
+        )
+
+
+def refuse_foreign_names(settings: Mapping[str, Any], *, given: Mapping[str, Any]) -> None:
+    """Raises if settings from a file name code that is not ready-made or imported.
+
+    Args:
+        settings: those that would be used, by their present names.
+        given: those of them that the caller gave: the same name at the same place is trusted.
+
+    Raises:
+        CodeNotAllowedError: they do; names the first.
+    """
+    own = set(_named(given))
+    for found in _named(settings):
+        if found not in own and found.is_foreign:
+            raise CodeNotAllowedError(found.told())
+
+
+def foreign_names(settings: Mapping[str, Any]) -> list[str]:
+    """The names in settings that would be refused if a file held them, the first ones first."""
+    return [found.name for found in _named(settings) if found.is_foreign]
+
+
+def _named(settings: Mapping[Any, Any], place: tuple[object, ...] = ()) -> Iterator[_Named]:
+    for setting, value in settings.items():
+        inside = (*place, setting)
+        if setting == "env" and isinstance(value, str):
+            yield _Named(inside, str(value))
+        elif setting in _TYPED:
+            yield from _types(value, inside)
+        elif setting == "evaluation_config" and isinstance(value, Mapping):
+            yield from _named(value, inside)
+
+
+def _types(value: Any, place: tuple[object, ...]) -> Iterator[_Named]:
+    """Every text under the key `type`, at any depth."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            # A strategy may also be given by its name alone.
+            is_name = key in ("type", "sub_exploration") and isinstance(entry, str)
+            if is_name:
+                yield _Named((*place, key), str(entry))
+            else:
+                yield from _types(entry, (*place, key))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, entry in enumerate(value):
+            yield from _types(entry, (*place, index))
+
 
 # ---- config values
 
@@ -610,3 +733,97 @@ class SettingsDict(dict[str, Any]):
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
         return dict, (dict(self),)
+
+
+# ---- description
+#
+# What there is to know about every setting, as rows for documentation. What a setting means is
+# read from the docstring of its section method, so that it is written in one place.
+
+_ENTRY: Final = re.compile(r"^    (\*{0,2}\w+): (.*)$")
+_BLOCKS: Final = ("Args:", "Attributes:")
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingDescription:
+    """One row.
+
+    Attributes:
+        name: the name of the setting.
+        section: the section method that takes it; empty when none does.
+        argument: its name there.
+        default: its default in this class.
+        expected: the values it accepts, in words.
+        unit: the unit of numbers; may be empty.
+        doc: what it means.
+        old_names: other names it is known by.
+        limits: why it has no effect here, or what to do since it is not offered; usually empty.
+    """
+
+    name: str
+    section: str
+    argument: str
+    default: Any
+    expected: str
+    unit: str
+    doc: str
+    old_names: tuple[str, ...]
+    limits: str
+
+
+def parse_entries(docstring: str | None) -> dict[str, str]:
+    """The entries of `Args:` and `Attributes:` of a Google-style docstring, each on one line."""
+    entries: dict[str, str] = {}
+    inside, current = False, ""
+    for line in inspect.cleandoc(docstring or "").splitlines():
+        match = _ENTRY.match(line)
+        if line and not line.startswith(" "):
+            inside, current = line in _BLOCKS, ""
+        elif inside and match:
+            current = match.group(1)
+            entries[current] = match.group(2)
+        elif inside and current and line.strip():
+            entries[current] += " " + line.strip()
+    return entries
+
+
+def describe(
+    cls: type, names: NameTable, section_methods: Mapping[str, list[Callable[..., Any]]]
+) -> list[SettingDescription]:
+    """One row per setting, in order of declaration.
+
+    Args:
+        cls: the config class.
+        names: its names.
+        section_methods: all methods of each section, those of subclasses first.
+    """
+    class_doc: dict[str, str] = {}
+    for ancestor in cls.__mro__:
+        class_doc = {**parse_entries(vars(ancestor).get("__doc__")), **class_doc}
+    rows = []
+    for name, setting in names.settings.items():
+        argument = names.argument(setting.section, name)
+        doc = class_doc.get(name, "")
+        for method in section_methods.get(setting.section, ()):
+            doc = doc or parse_entries(method.__doc__).get(argument, "")
+        limits = OLD_NAMES.no_effect.get(name, "")
+        if name in OLD_NAMES.not_offered:
+            limits = f"Not offered in this version. {OLD_NAMES.not_offered[name].advice}"
+        elif limits:
+            limits = f"No effect here. {limits}"
+        rows.append(
+            SettingDescription(
+                name=name,
+                section=setting.section,
+                argument=argument,
+                default=setting.default,
+                expected=setting.check.expected,
+                unit=setting.unit,
+                doc=doc,
+                old_names=tuple(
+                    old for old, entry in OLD_NAMES.settings.items() if entry.new == name
+                ),
+                limits=limits,
+            )
+        )
+    return rows

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import gymnasium
+from gymnasium import spaces
+
 from callbacks.errors import CallbackConfigError
-from trainer.config.run_sections import Sections
+from trainer.config.sections import Sections
 from trainer.config.settings import Problem, Setting, assignment, nearest
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
 from trainer.modules import DefaultModelConfig, PolicySpec, RLModuleSpec
-from trainer.modules.multi_rl_module import why_no_module_id
+from trainer.modules.by_module import why_no_module_id
+from trainer.runner_group import EnvRunnerGroup
 from trainer.types import ToBeDrawn
 
 # ---- rule
@@ -441,3 +446,45 @@ ON_POLICY_RULES: Final = (
     Rule(_SAMPLING, every_env_owes_a_step),
 )
 """Rules for algorithms that learn from each sample once."""
+
+
+# ---- same spaces
+#
+# Checks that what is trained in one env can act in the other.
+
+
+def check_same_spaces(training: EnvRunnerGroup, evaluation: EnvRunnerGroup) -> None:
+    """Compares the spaces of both groups' envs by kind and size; bounds may differ.
+
+    Args:
+        training: the group that learns; its runners have been made.
+        evaluation: the other one; its runners have been made.
+
+    Raises:
+        ConfigError: the spaces differ; names both.
+    """
+    for module_id, kind in itertools.product(
+        training.module_specs, ("observation_space", "action_space")
+    ):
+        trained = getattr(training.module_specs[module_id], kind)
+        given = getattr(evaluation.module_specs[module_id], kind)
+        if _size(trained) != _size(given):
+            raise ConfigError(
+                f"The evaluation env {evaluation.env_name!r} has {kind}={given}, and the training "
+                f"env {training.env_name!r} has {kind}={trained}: a network made for one cannot "
+                "act in the other. Give evaluation_config an `env` (or `env_config`) with the "
+                "spaces of the training env, or wrap it so that it has them."
+            )
+
+
+def _size(space: gymnasium.Space[Any]) -> Any:
+    """What a network sees of a space, in a form that can be compared."""
+    if isinstance(space, spaces.Dict):
+        return {key: _size(part) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return [_size(part) for part in space.spaces]
+    if isinstance(space, spaces.Discrete):
+        return ("Discrete", int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return ("MultiDiscrete", space.nvec.tolist())
+    return (type(space).__name__, space.shape)

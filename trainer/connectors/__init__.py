@@ -1,6 +1,5 @@
 """Between envs, networks and learners: observations in, actions out, advantages from rewards."""
 
-from trainer.connectors.actions import ActionDecoder, before_decoding
 from trainer.connectors.advantages import (
     AdvantageEstimate,
     Chunks,
@@ -11,7 +10,8 @@ from trainer.connectors.advantages import (
     generalized_advantages,
     standardize,
 )
-from trainer.connectors.observations import (
+from trainer.connectors.encoding import (
+    ActionDecoder,
     Normalization,
     NormalizationSettings,
     NormalizationStatistics,
@@ -19,6 +19,7 @@ from trainer.connectors.observations import (
     ObservationNormalizer,
     RewardTransform,
     RunningMoments,
+    before_decoding,
 )
 from trainer.connectors.pieces import (
     ConnectedEnv,

@@ -25,7 +25,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import boolean, instance, integer, number, optional, several, takes
-from trainer.connectors.observations import ObservationEncoder
+from trainer.connectors.encoding import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTIONS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from trainer.connectors.observations import ObservationEncoder
+from trainer.connectors.encoding import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import PREV_ACTIONS, PREV_REWARDS
 from trainer.episodes.lookback_buffer import LookbackBuffer

@@ -13,10 +13,10 @@ from gymnasium import spaces
 from trainer.connectors import ActionDecoder, Normalization, ObservationEncoder, before_decoding
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import EnvRunnerSpec
-from trainer.env_runners.slot_env_state import copied
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.conversion import add_output
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, OBS
+from trainer.episodes.nested import copied
 from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import RLModule

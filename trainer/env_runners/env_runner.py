@@ -25,8 +25,6 @@ from trainer.modules import ByModule, RLModule
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.types import Array, State
 
-# ---- env runner
-
 # ---- config view
 #
 # The settings as callbacks see them in a runner: to read, never to change.

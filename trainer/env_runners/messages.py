@@ -30,8 +30,6 @@ from trainer.types import AgentId, Array, FloatArray, ModuleId, State
 #
 # The one remainder rule: slots of a runner, slots of a group and evaluation tickets follow it.
 
-# ---- messages
-
 
 def _itself(array: Array) -> Array:
     return array
@@ -473,6 +471,7 @@ class SampleReply:
         num_env_steps: env steps made.
         num_agent_steps, num_module_steps: actions of which the outcome is known, by agent and by
             module.
+        agent_counts: with several agents: what happened to them, by name.
         weights_version: of the weights that acted.
         num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
             answer, or were given up with their sub-env.
@@ -490,6 +489,7 @@ class SampleReply:
     num_agent_steps: Mapping[AgentId, int]
     num_module_steps: Mapping[ModuleId, int]
     weights_version: int
+    agent_counts: Mapping[str, int] = field(default_factory=dict)
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     restarts: EnvRestarts = field(default_factory=EnvRestarts)
@@ -617,7 +617,6 @@ class RunnerParts(Protocol):
     spec: EnvRunnerSpec
     env: VectorEnv
     module: RLModule
-    module_id: ModuleId
     metrics: MetricsLogger
     callbacks: CallbackChain
 

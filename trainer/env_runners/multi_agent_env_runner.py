@@ -6,7 +6,7 @@ bootstrap of a runner makes one or the other, once, as the env asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +14,14 @@ from checkpoints.arguments import checked_methods
 from trainer.agent_ids import canonical_order, listed
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
+from trainer.env_runners.multi_agent_trajectories import fire_joint_sample_end
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
-from trainer.env_runners.trajectories import SAMPLE_EVENT, TRAJECTORY_EVENT
+from trainer.envs.env_factory import MultiAgentVectorEnv
 from trainer.envs.multi_agent_checks import check_agents_finite
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.envs.vector_env import MultiAgentVectorEnv
-from trainer.errors import ConfigError, EpisodeError
+from trainer.errors import ConfigError
 from trainer.modules import ByModule, MultiRLModule, RLModule, RLModuleSpec, module_position
 from trainer.seeding import weights_rng
 from trainer.types import AgentId, ModuleId
@@ -90,8 +90,6 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         problems = []
         if spec.connectors is not None:
             problems.append("connector pieces (change observations in a wrapper of the env)")
-        if self.callbacks.listens_to(TRAJECTORY_EVENT) and not spec.in_evaluation:
-            problems.append(f"{TRAJECTORY_EVENT} (change rewards in a wrapper of the env)")
         if problems:
             raise ConfigError(
                 f"The env {spec.env_factory.name!r} has several agents, for which this version "
@@ -118,7 +116,10 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         self, module_id: ModuleId, spec: RLModuleSpec, served: set[Any]
     ) -> RLModuleSpec:
         serves = canonical_order(served or self.agents.ids)
-        completed = replace(spec, inference_only=True)
+        postprocessing = self.spec.postprocessing
+        completed = replace(
+            spec, inference_only=postprocessing is None or not postprocessing.needs_whole_module
+        )
         for kind in ("observation_space", "action_space"):
             by_agent = getattr(self.agents, f"{kind}s")
             first, *others = (by_agent[agent] for agent in serves)
@@ -167,20 +168,5 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         check_agents_finite(episodes, name=self.spec.env_factory.name)
 
     def _fire_sample_end(self, episodes: list[Any]) -> None:
-        """Shows the sample; what several agents were paid is not rewritten there."""
-        emit = self.callbacks.emitter(SAMPLE_EVENT)
-        if emit is None:
-            return
-        before = [_rewards(episode) for episode in episodes]
-        arguments = {"env_runner": self, "metrics_logger": self.metrics, "samples": episodes}
-        emit(**arguments)
-        if before != [_rewards(episode) for episode in episodes]:
-            error = EpisodeError(
-                "on_sample_end changed rewards, or the list of episodes, of several agents; this "
-                "version does not offer that. Change rewards in a wrapper of the env."
-            )
-            raise self.callbacks.blame(SAMPLE_EVENT, arguments, error) from error
-
-
-def _rewards(episode: Any) -> Mapping[Any, list[float]]:
-    return {a: one.rewards_list().copy() for a, one in episode.agent_episodes.items()}
+        player = self._player
+        fire_joint_sample_end(self, episodes, slots=player.slots, records=player.finished.records)

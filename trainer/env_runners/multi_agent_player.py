@@ -11,26 +11,27 @@ episode, its id and how often it has acted. So it makes no difference who else i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import gymnasium
 import numpy as np
 
-from trainer.agent_ids import ALL_AGENTS
+from trainer.agent_ids import ALL_AGENTS, AgentIds
 from trainer.connectors import ActionDecoder, Normalization
 from trainer.env_runners.acting import ActionSource
-from trainer.env_runners.env_slot import EnvSlot
+from trainer.env_runners.env_slot import EnvSlot, Replay
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
+from trainer.env_runners.multi_agent_trajectories import JointTrajectories, chunks_of
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.remembering import action_source
-from trainer.env_runners.slot_env_state import Replay, copied
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTIONS
+from trainer.episodes.nested import copied
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
 from trainer.modules import ByModule, RLModule
@@ -53,38 +54,49 @@ class Seat:
     """One agent in one env slot, as a row of its module.
 
     Attributes:
+        agent: its id.
+        module_id: of the module that acts for it.
         index: a number that no other seat of the runner has.
         noise: the random numbers of its actions.
         episode_number: of the slot's running episode.
         agent_position: see `agent_position`.
         observation: upon which it acts next.
-        episode: the agent's own.
+        episode: the agent's own, as it was seated last.
     """
 
     __slots__ = (
-        *("agent_position", "episode", "episode_number", "index", "noise", "observation"),
-        *("_agent", "_memories"),
+        *("agent", "agent_position", "episode_number", "index", "module_id", "noise"),
+        *("episode", "observation", "_memories"),
     )
 
     def __init__(
-        self, index: int, noise: NoiseStream, number: int, agent: AgentId, *, seats: Seats
+        self,
+        agent: AgentId,
+        module_id: ModuleId,
+        index: int,
+        noise: NoiseStream,
+        number: int,
+        *,
+        memories: dict[AgentId, Any],
     ) -> None:
+        self.agent = agent
+        self.module_id = module_id
         self.index = index
         self.noise = noise
         self.episode_number = number
         self.agent_position = agent_position(agent)
         self.observation: Any = None
         self.episode: SingleAgentEpisode | None = None
-        self._agent, self._memories = agent, seats.memories
+        self._memories = memories
 
     @property
     def memory(self) -> Any:
         """See `EnvSlot.memory`; it goes on with the agent's own steps."""
-        return self._memories.get(self._agent)
+        return self._memories.get(self.agent)
 
     @memory.setter
     def memory(self, state: Any) -> None:
-        self._memories[self._agent] = state
+        self._memories[self.agent] = state
 
 
 class Seats:
@@ -113,8 +125,9 @@ class Seats:
 
     def of(self, agent: AgentId, episode: MultiAgentEpisode) -> Seat:
         """The seat of an agent that is about to act."""
-        seat = self._seats.get(agent)
-        return self._taken(agent, episode) if seat is None else seat
+        seat = self._seats.get(agent) or self._taken(agent, episode)
+        seat.episode = episode.agent_episodes[agent]
+        return seat
 
     def _taken(self, agent: AgentId, episode: MultiAgentEpisode) -> Seat:
         module_id = episode.module_for(agent) or ""
@@ -124,7 +137,9 @@ class Seats:
             noise = source.noise_stream(agent=agent_position(agent))
             self._streams[agent, module_id] = noise
         noise.start(self._stream, self._number)
-        seat = Seat(self._indices[agent], noise, self._number, agent, seats=self)
+        seat = Seat(
+            agent, module_id, self._indices[agent], noise, self._number, memories=self.memories
+        )
         self._seats[agent] = seat
         acted = episode.agent_episodes[agent].t
         if source.exploring is None:
@@ -151,8 +166,8 @@ class JointActions:
                 for id_, module in modules.items()
             }
         )
-        self._rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {}
-        self._decoders = {
+        self._active: Sequence[Any] = ()
+        decoders = {
             agent: ActionDecoder(
                 agents.action_spaces[agent],
                 normalize_actions=spec.normalize_actions,
@@ -160,13 +175,15 @@ class JointActions:
             )
             for agent in agents.ids
         }
+        # What is handed on unchanged needs no call.
+        is_needed = not all(decoder.is_identity for decoder in decoders.values())
+        self._decoders = decoders if is_needed else {}
 
     def _place_of_row(self, seats: list[Any], row: int) -> str:
         seat = seats[row]
-        for rows in self._rows.values():
-            for _, agent, slot in rows:
-                if slot.noise.of(agent, slot.episode) is seat:
-                    return f"the observation of agent {agent!r} at {slot.place()}"
+        for slot in self._active:
+            if seat in slot.seated():
+                return f"the observation of agent {seat.agent!r} at {slot.place()}"
         return "an observation"
 
     def begin_episode(self, slot: EnvSlot, stream: int, *, played: int = 0) -> None:
@@ -181,49 +198,48 @@ class JointActions:
         self, active: list[Any], *, explore: bool, timestep: int
     ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
         """{agent: action} for each slot, and {agent: extra outputs}, in canonical order."""
-        rows: dict[ModuleId, list[tuple[int, AgentId, Any]]] = {id_: [] for id_ in self.sources}
-        self._rows = rows
-        for number, slot in enumerate(active):
-            episode = slot.episode
-            for agent in episode.get_agents_to_act():
-                rows[episode.module_for(agent)].append((number, agent, slot))
-        actions: list[dict[AgentId, Any]] = [{} for _ in active]
-        outputs: list[dict[AgentId, Any]] = [{} for _ in active]
-        for id_, of_module in rows.items():
-            if of_module:
-                self._act(id_, of_module, actions, outputs, explore=explore, timestep=timestep)
-        if len(rows) > 1:
-            actions = [
-                _in_order(slot, chosen) for slot, chosen in zip(active, actions, strict=True)
-            ]
+        self._active = active
+        seats: dict[ModuleId, list[Seat]] = {id_: [] for id_ in self.sources}
+        seated = [slot.seated() for slot in active]
+        for slot, of_slot in zip(active, seated, strict=True):
+            newest = slot.newest
+            for seat in of_slot:
+                seat.observation = newest[seat.agent]
+                seats[seat.module_id].append(seat)
+        answers = {
+            id_: self._answers(self.sources[id_], rows, explore=explore, timestep=timestep)
+            for id_, rows in seats.items()
+            if rows
+        }
+        actions: list[dict[AgentId, Any]] = []
+        outputs: list[dict[AgentId, Any]] = []
+        for of_slot in seated:
+            chosen, given = {}, {}
+            for seat in of_slot:
+                chosen[seat.agent], given[seat.agent] = next(answers[seat.module_id])
+            actions.append(chosen)
+            outputs.append(given)
         return actions, outputs
 
-    def _act(
-        self,
-        module_id: ModuleId,
-        rows: list[tuple[int, AgentId, Any]],
-        actions: list[dict[AgentId, Any]],
-        outputs: list[dict[AgentId, Any]],
-        *,
-        explore: bool,
-        timestep: int,
-    ) -> None:
-        source, seats = self.sources[module_id], []
-        for _, agent, slot in rows:
-            seat = slot.noise.of(agent, slot.episode)
-            seat.observation = slot.newest[agent]
-            seat.episode = slot.episode.agent_episodes[agent]
-            seats.append(seat)
+    def _answers(
+        self, source: ActionSource, seats: list[Any], *, explore: bool, timestep: int
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """The action and the extra outputs of each seat, in order."""
         chosen, given = source.act(seats, explore=explore, timestep=timestep)
         names = source.outputs
-        for (number, agent, _), action, values in zip(rows, chosen, given, strict=True):
-            actions[number][agent] = action
-            own = (values,) if len(names) == 1 else values
-            outputs[number][agent] = dict(zip(names, own, strict=True))
+        if len(names) == 1:
+            (name,) = names
+            outputs = [{name: value} for value in given]
+        else:
+            outputs = [dict(zip(names, values, strict=True)) for values in given]
+        return zip(chosen, outputs, strict=True)
 
     def to_env(self, actions: Mapping[AgentId, Any]) -> dict[AgentId, Any]:
         """The actions as the env takes them."""
-        return {agent: self._decoders[agent].to_env(action) for agent, action in actions.items()}
+        decoders = self._decoders
+        if not decoders:
+            return dict(actions)
+        return {agent: decoders[agent].to_env(action) for agent, action in actions.items()}
 
     def draw_uniformly(self, active: list[Any]) -> NoReturn:
         """Refused: modules that draw uniformly are there for it.
@@ -241,17 +257,6 @@ class JointActions:
         """Adds the log-likelihoods of all agents' actions; see `ActionSource.add_logp`."""
         for id_, source in self.sources.items():
             source.add_logp([one for one in chunks_of(episodes) if one.module_id == id_])
-
-
-def _in_order(slot: Any, chosen: dict[AgentId, Any]) -> dict[AgentId, Any]:
-    return {agent: chosen[agent] for agent in slot.episode.get_agents_to_act()}
-
-
-def chunks_of(episodes: Sequence[Any]) -> list[SingleAgentEpisode]:
-    """The agents' chunks with at least one step, in order of episode, then agent."""
-    return [
-        chunk for episode in episodes for chunk in episode.agent_episodes.values() if len(chunk)
-    ]
 
 
 # ---- slot
@@ -298,6 +303,8 @@ class MultiAgentSlot(EnvSlot):
         *,
         spec: EnvRunnerSpec,
     ) -> None:
+        self._agents = agents
+        self.newest: Mapping[AgentId, Any] = {}
         super().__init__(
             index,
             env,
@@ -305,8 +312,8 @@ class MultiAgentSlot(EnvSlot):
             runner=spec.title,
             keeps_actions=spec.sub_env_tolerance is not None,
         )
-        self._agents = agents
-        self.newest: Mapping[AgentId, Any] = {}
+        self._owing: AgentIds | None = None
+        self._seated: list[Seat] = []
         self.checks = AnswerChecks(
             agents,
             name=spec.env_factory.name,
@@ -337,22 +344,57 @@ class MultiAgentSlot(EnvSlot):
         """Where the running episode stands, for messages."""
         return f"env step {self.num_steps_played} of episode {self.episode.id_}"
 
-    def note(self, observations: Mapping[AgentId, Any], actions: Mapping[AgentId, Any]) -> None:
-        """Keeps copies of what was done and seen, for callbacks may write into what is recorded."""
-        self.see(observations)
-        self._actions_apart.append({agent: copied(action) for agent, action in actions.items()})
+    def seated(self) -> list[Seat]:
+        """The seats of those who owe an action, canonical order."""
+        owing = self.episode.get_agents_to_act()
+        if owing is not self._owing:  # the same object while nothing changes
+            self._owing = owing
+            seats: Any = self.noise
+            self._seated = [seats.of(agent, self.episode) for agent in owing]
+        return self._seated
+
+    def note(
+        self,
+        observations: Mapping[AgentId, Any],
+        actions: Mapping[AgentId, Any],
+        *,
+        keeps_apart: bool,
+    ) -> None:
+        """Keeps what was done and seen.
+
+        Args:
+            observations: by agent.
+            actions: by agent.
+            keeps_apart: as copies, for callbacks may write into what is recorded.
+        """
+        if keeps_apart:
+            observations = {agent: copied(one) for agent, one in observations.items()}
+            actions = {agent: copied(action) for agent, action in actions.items()}
+        self.newest = observations
+        self._actions_apart.append(actions)
 
     def see(self, observations: Mapping[AgentId, Any]) -> None:
-        """Takes the newest observations."""
+        """Takes copies of the newest observations."""
         self.newest = {agent: copied(one) for agent, one in observations.items()}
-        self.observation = joint_of(self.newest, self._agents)
+
+    @property
+    def observation(self) -> Joint:
+        """The newest observations as a position has them."""
+        return joint_of(self.newest, self._agents)
+
+    @observation.setter
+    def observation(self, joint: Joint | None) -> None:
+        pairs = zip(self._agents.ids, joint or (), strict=joint is not None)
+        self.newest = {agent: part[0] for agent, part in pairs if part}
 
     def _played_in(self, chunk: Any) -> Joint:
         del chunk
         return tuple(_column(agent, self._actions_apart) for agent in self._agents.ids)
 
     def follow(self, chunk: Any) -> None:
-        """Nothing: rewards of several agents are not rewritten."""
+        """Takes over that rewards of the chunk before the running one were rewritten."""
+        if self.episode is not None:
+            self.episode.follow(chunk)
 
     def _replay(self, to_env: Callable[[Any], Any], on_step: Callable[[], None]) -> Replay:
         def by_agent(row: Joint) -> Any:
@@ -361,14 +403,6 @@ class MultiAgentSlot(EnvSlot):
 
         env: Any = JointEnv(self.env, self._agents)
         return Replay(env, self.tasks, by_agent, on_step)
-
-    def put_back(self, position: Any, *arguments: Any, **options: Any) -> bool:
-        """See `EnvSlot`."""
-        is_back = super().put_back(position, *arguments, **options)
-        if self.episode is not None:
-            pairs = zip(self._agents.ids, position.observation, strict=True)
-            self.newest = {agent: part[0] for agent, part in pairs if part}
-        return is_back
 
     def _episode_from(self, state: State) -> Any:
         return MultiAgentEpisode.from_state(
@@ -395,6 +429,30 @@ def _column(agent: AgentId, steps: Sequence[Mapping[AgentId, Any]]) -> tuple[Any
 
 # ---- player
 
+AGENT_COUNTS: Final = (
+    "num_agent_steps_carried_over",
+    "num_rewards_after_end",
+    "num_rewards_after_end_unlearnt",
+    "num_truncations_without_observation",
+)
+"""What is counted of the chunks that are handed out; see `MultiAgentEpisode`."""
+
+
+def check_serves(module_id: ModuleId, module: RLModule, agent: AgentId, agents: EnvAgents) -> None:
+    """Checks that a module can act for an agent.
+
+    Raises:
+        ConfigError: one of its spaces is not the agent's.
+    """
+    for kind in ("observation_space", "action_space"):
+        own, its = getattr(agents, f"{kind}s")[agent], getattr(module, kind)
+        if own != its:
+            raise ConfigError(
+                f"policy_mapping_fn gives agent {agent!r} the module {module_id!r}, which has "
+                f"{kind}={its}; the agent has {own}. Map it to a module of its own, or give both "
+                "the same space."
+            )
+
 
 class MultiAgentPlayer(EpisodePlayer):
     """Steps the sub-envs of a runner with several agents side by side; see `EpisodePlayer`.
@@ -402,10 +460,12 @@ class MultiAgentPlayer(EpisodePlayer):
     Attributes:
         num_agent_steps: completed rows by agent, since they were last reported.
         num_module_steps: the same by module.
+        agent_counts: what happened to agents, `AGENT_COUNTS`, since it was last reported.
     """
 
-    actions: Any
+    actions: JointActions
     slots: Any
+    _trajectories: JointTrajectories | None
 
     def __init__(self, runner: Any, *, mapping: PolicyMapping, signals: Any) -> None:
         """Prepares the slots.
@@ -417,8 +477,10 @@ class MultiAgentPlayer(EpisodePlayer):
         """
         self._agents: EnvAgents = runner.agents
         self._mapping = mapping
+        self._fitting: set[tuple[AgentId, ModuleId]] = set()
         self.num_agent_steps: Counter[AgentId] = Counter()
         self.num_module_steps: Counter[ModuleId] = Counter()
+        self.agent_counts: Counter[str] = Counter()
         super().__init__(runner, signals=signals)
 
     def _make_actions(self) -> Any:
@@ -432,10 +494,11 @@ class MultiAgentPlayer(EpisodePlayer):
     @property
     def to_env(self) -> Callable[[Any], Any]:
         """Turns {agent: action of its module} into what the env takes."""
-        return self.actions.to_env  # type: ignore[no-any-return]
+        return self.actions.to_env
 
-    def _make_trajectories(self) -> None:
-        """None: chunks of several agents are not rewritten."""
+    def _make_trajectories(self) -> JointTrajectories | None:
+        runner: Any = self._runner
+        return JointTrajectories.of(runner, lambda: runner.modules, lambda: self.actions.sources)
 
     def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
         """Takes over what the main process' strategy of a module knows."""
@@ -446,6 +509,7 @@ class MultiAgentPlayer(EpisodePlayer):
         return {
             "num_agent_steps": dict(self.num_agent_steps),
             "num_module_steps": dict(self.num_module_steps),
+            "agent_counts": {name: self.agent_counts[name] for name in AGENT_COUNTS},
         }
 
     def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
@@ -455,19 +519,21 @@ class MultiAgentPlayer(EpisodePlayer):
         """Plays with observations as these make them."""
         for id_, source in self.actions.sources.items():
             source.acting.normalize_with(normalization[id_])
+        if self._trajectories is not None:
+            self._trajectories.normalize_with(normalization)
 
     def forget_unreported(self) -> None:
         """Forgets what was played since it was last reported."""
         super().forget_unreported()
         self.num_agent_steps.clear()
         self.num_module_steps.clear()
+        self.agent_counts.clear()
 
     def _go_on(self, slot: EnvSlot, episode: Any) -> None:
-        """Nothing: agents take their seats when they act."""
+        episode.note_player(self._runner, slot.index)  # another one after a restore
 
     def _make_episode(self, slot: EnvSlot, id_: str, index: int) -> Any:
-        """A new episode with its modules."""
-        del slot
+        """A new episode; its agents get their modules when the env was reset."""
         episode = MultiAgentEpisode(
             id_,
             number=index,
@@ -475,9 +541,23 @@ class MultiAgentPlayer(EpisodePlayer):
             action_space=self._agents.action_spaces,
             possible_agents=self._agents.ids,
             rewards_after_end=self._spec.rewards_after_end,
+            agent_to_module_mapping_fn=self._module_of,
         )
-        episode.assign_modules(self._mapping.assignment(episode))
+        episode.note_player(self._runner, slot.index)
         return episode
+
+    def _module_of(self, agent: AgentId, episode: MultiAgentEpisode) -> ModuleId:
+        """The module that acts for an agent; its spaces are the agent's.
+
+        Raises:
+            ConfigError: see `PolicyMapping`; or the module has other spaces.
+        """
+        module_id = self._mapping.module_of(agent, episode)
+        if (agent, module_id) not in self._fitting:
+            module = self.actions.sources[module_id].acting.module
+            check_serves(module_id, module, agent, self._agents)
+            self._fitting.add((agent, module_id))
+        return module_id
 
     def _take_reset(self, slot: Any, episode: Any, answer: Any) -> None:
         observations, infos = slot.checks.reset(answer)
@@ -486,13 +566,13 @@ class MultiAgentPlayer(EpisodePlayer):
 
     def _step(self, active: list[Any], actions: list[Any], outputs: list[Any] | None) -> bool:
         """One step of every active sub-env; whether some episode or assignment came to its end."""
-        needs_attention, failure = False, None
+        needs_attention, failure, step_one = False, None, self._step_one
+        given: Sequence[Any] = [{}] * len(active) if outputs is None else outputs
         try:
             for row, slot in enumerate(active):
                 self._slot_at_work = slot
-                needs_attention |= self._step_one(
-                    slot, actions[row], {} if outputs is None else outputs[row]
-                )
+                if step_one(slot, actions[row], given[row]):
+                    needs_attention = True
         except Exception as error:
             if not self.repair.is_on:
                 raise
@@ -505,7 +585,10 @@ class MultiAgentPlayer(EpisodePlayer):
         return needs_attention
 
     def _step_one(self, slot: Any, actions: dict[AgentId, Any], outputs: Any) -> bool:
-        """One step of a sub-env; whether its episode or assignment came to its end."""
+        """One step of a sub-env; whether its episode or assignment came to its end.
+
+        The hot loop of several agents.
+        """
         episode, checks = slot.episode, slot.checks
         answer = slot.env.step(self.actions.to_env(actions))
         observations, rewards, terminateds, truncateds, infos = checks.step(
@@ -520,13 +603,16 @@ class MultiAgentPlayer(EpisodePlayer):
             truncateds=truncateds,
             extra_model_outputs=outputs,
         )
-        checks.check_progress(episode)
-        slot.note(observations, actions)
+        if not observations:
+            checks.check_progress(episode)
+        slot.note(observations, actions, keeps_apart=self._keeps_apart)
         slot.steps_left -= 1
-        return bool(episode.is_done or slot.steps_left <= 0)
+        return slot.steps_left <= 0 or episode.is_done
 
     def _finish_columns(self, episodes: Sequence[Any]) -> None:
         """Makes arrays of the columns of what is handed out, and counts its rows."""
+        for episode in episodes:
+            self.agent_counts.update({name: getattr(episode, name) for name in AGENT_COUNTS})
         for chunk in chunks_of(episodes):
             self.num_agent_steps[chunk.agent_id] += len(chunk)
             self.num_module_steps[chunk.module_id] += len(chunk)
@@ -537,8 +623,9 @@ class MultiAgentPlayer(EpisodePlayer):
                 episode.to_numpy()
 
     def _record_of(self, episode: Any) -> EpisodeRecord:
+        lengths = episode.agent_lengths()
         agents = [
-            AgentRecord(agent, episode.module_for(agent), paid)
+            AgentRecord(agent, episode.module_for(agent), paid, lengths.get(agent))
             for agent, paid in episode.get_agent_returns().items()
         ]
         return EpisodeRecord.from_agents(episode, agents)

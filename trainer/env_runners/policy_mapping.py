@@ -1,14 +1,22 @@
-"""Which module acts for which agent: asked once per episode, when it begins, and kept as data.
+"""Which module acts for which agent: asked once per episode, after its reset, and kept as data.
 
-A mapping is a function of the agent and of the episode's number. It may draw random numbers: those
-of Python's and NumPy's global generators, and of an argument `rng`, follow from the episode and the
-agent, so that every process, and every run that goes on, gives the same answer.
+A mapping is a function of the agent, of the episode's number and of what the reset gave. It may
+draw random numbers: those of Python's and NumPy's global generators, and of an argument `rng`,
+follow from the episode and the agent, so that every process, and every run that goes on, gives the
+same answer.
+
+    f(agent_id, episode, ...)      a module for each agent
+    f(episode, ...)                {agent: module} for all at once
+    {agent: module}                always the same
+    {"type": Class, **arguments}   what the class makes: one of these
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
+import logging
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -22,8 +30,14 @@ from trainer.errors import ConfigError
 from trainer.seeding import Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId
 
+_LOGGER = logging.getLogger(__name__)
+
 _NUM_PROBES: Final = 16
 """Episodes that a function is asked about before any is played."""
+
+
+class _MappingRaisedError(ConfigError):
+    """The user's function raised."""
 
 
 class PolicyMapping:
@@ -31,7 +45,12 @@ class PolicyMapping:
 
     Attributes:
         module_ids: all modules.
+        agents: all possible agents, canonical order.
+        fingerprint: of the answers to some episodes that are asked about before any is played;
+            empty if nothing was asked, or if the function needs observations to answer.
     """
+
+    fingerprint = ""
 
     def __init__(
         self,
@@ -55,7 +74,7 @@ class PolicyMapping:
             ConfigError: there are several modules and no mapping, or a dict lacks an agent.
         """
         self.module_ids = tuple(module_ids)
-        self._agents = tuple(agents)
+        self.agents = tuple(agents)
         self._place = (root_seed, role)
         if given is None and len(self.module_ids) > 1:
             raise ConfigError(
@@ -63,17 +82,34 @@ class PolicyMapping:
                 "each of them acts for. Give multi_agent(policy_mapping_fn={agent: module id, …})."
             )
         self._given: Any = dict.fromkeys(agents, self.module_ids[0]) if given is None else given
+        self._given = _made(self._given)
         self._names: frozenset[str] | None = None
-        if not isinstance(self._given, Mapping):
-            self._names = _named_parameters(self._given)
+        self._is_joint = False
+        self._newest: tuple[Any, dict[AgentId, ModuleId]] = (None, {})
+        self._probes: list[dict[AgentId, ModuleId]] = []
+        if isinstance(self._given, Mapping):
+            self._probes = [self._answers(None)]
+        else:
+            self._names, self._is_joint = _named_parameters(self._given)
             _refuse_hash(self._given)
             self._probe()
 
     def _probe(self) -> None:
         """Asks a function twice about the same episodes; it must give the same answers."""
-        for number in range(_NUM_PROBES):
-            first, again = (self.assignment(MultiAgentEpisode("p", number=number)) for _ in "12")
-            for agent in self._agents:
+        try:
+            probes = [
+                [self._answers(self._probe_episode(number)) for _ in range(2)]
+                for number in range(_NUM_PROBES)
+            ]
+        except _MappingRaisedError as error:
+            _LOGGER.info(
+                "Modules need spaces of their own: policy_mapping_fn does not answer for an "
+                "episode without observations. %s",
+                error,
+            )
+            return
+        for number, (first, again) in enumerate(probes):
+            for agent in self.agents:
                 if first[agent] != again[agent]:
                     raise ConfigError(
                         f"policy_mapping_fn gives different answers for agent {agent!r} of episode "
@@ -81,45 +117,84 @@ class PolicyMapping:
                         "after a restart must get the same ones. Use `episode.number`, and the "
                         "argument `rng` instead of a generator or counter of your own."
                     )
+        self._probes = [first for first, _ in probes]
+        text = repr([list(one.items()) for one in self._probes])
+        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _probe_episode(self, number: int) -> MultiAgentEpisode:
+        return MultiAgentEpisode("probe", number=number, possible_agents=self.agents)
 
     def served_by(self) -> dict[ModuleId, set[AgentId]]:
-        """The agents that each module acts for in some of the first episodes."""
+        """The agents that each module acts for in some of the first episodes, as far as known."""
         served: dict[ModuleId, set[AgentId]] = {id_: set() for id_ in self.module_ids}
-        for number in range(1 if self._names is None else _NUM_PROBES):
-            episode = MultiAgentEpisode("probe", number=number)
-            for agent, module_id in self.assignment(episode).items():
+        for answers in self._probes:
+            for agent, module_id in answers.items():
                 served[module_id].add(agent)
         return served
+
+    def module_of(self, agent: AgentId, episode: MultiAgentEpisode) -> ModuleId:
+        """The module that acts for an agent of an episode; all are asked about at once.
+
+        Raises:
+            ConfigError: see `assignment`.
+        """
+        of, answers = self._newest
+        if of is not episode:
+            answers = self.assignment(episode)
+            self._newest = episode, answers
+        return answers[agent]
 
     def assignment(self, episode: MultiAgentEpisode) -> dict[AgentId, ModuleId]:
         """The module of every possible agent, in canonical order.
 
         Raises:
-            ConfigError: there is no such module, or nothing is said of an agent.
+            ConfigError: the function raised, there is no such module, or nothing is said of an
+                agent.
         """
-        return {agent: self._checked(agent, self._asked(agent, episode)) for agent in self._agents}
+        return self._answers(episode)
 
-    def _asked(self, agent: AgentId, episode: MultiAgentEpisode) -> Any:
+    def _answers(self, episode: Any) -> dict[AgentId, ModuleId]:
+        if self._is_joint:
+            given = self._called(episode)
+            if not isinstance(given, Mapping):
+                raise ConfigError(
+                    f"policy_mapping_fn takes an episode and no agent, and gave {given!r:.80} for "
+                    f"episode {episode.number}; expected {{agent: module id}} of "
+                    f"{listed(self.agents)}. Return that, or let its first argument be `agent_id`."
+                )
+            return {agent: self._checked(agent, given.get(agent)) for agent in self.agents}
         if self._names is None:
-            return self._given.get(agent)
+            return {agent: self._checked(agent, self._given.get(agent)) for agent in self.agents}
+        return {agent: self._checked(agent, self._called(episode, agent)) for agent in self.agents}
+
+    def _called(self, episode: MultiAgentEpisode, *agent: AgentId) -> Any:
+        """What the function gives for an agent, or for all."""
+        names = self._names or frozenset()
         root_seed, role = self._place
-        position = (role, episode.number or 0, *agent_position(agent))
+        # Two integers for all agents at once; those of one agent are three, or two of the only one.
+        position = (role, episode.number or 0, *(agent_position(agent[0]) if agent else ()))
         rng = position_rng(root_seed, Role.MAPPING, *position)
-        more = {"rng": rng, "worker": None, "env_runner": None}
-        named: dict[str, Any] = {n: value for n, value in more.items() if n in self._names}
-        if "episode" in self._names:
-            named["episode"] = episode
-        with _global_generators_from(rng.integers(2**32, size=2)):
-            return self._given(agent, **named)
+        given = {"episode": episode, "rng": rng, "worker": None, "env_runner": None}
+        named: dict[str, Any] = {name: value for name, value in given.items() if name in names}
+        try:
+            with _global_generators_from(rng.integers(2**32, size=2)):
+                return self._given(*agent, **named)
+        except Exception as error:
+            whom = f"agent {agent[0]!r}" if agent else "all agents"
+            raise _MappingRaisedError(
+                f"policy_mapping_fn raised {type(error).__name__}: {error}, asked for {whom} of "
+                f"episode {episode.number}. It is called after the reset of an episode, with the "
+                "agent's id and the episode. Correct it."
+            ) from error
 
     def _checked(self, agent: AgentId, module_id: Any) -> ModuleId:
         if module_id in self.module_ids:
             return str(module_id)
-        if module_id is None and self._names is None:
+        if module_id is None and (self._names is None or self._is_joint):
+            known = "" if self._is_joint else f"; it knows {listed(list(self._given))}"
             raise ConfigError(
-                f"policy_mapping_fn says nothing of agent {agent!r}; it knows "
-                f"{listed(list(self._given))}. Give a module for every possible agent: "
-                f"{listed(self._agents)}."
+                f"policy_mapping_fn says nothing of agent {agent!r}{known}. Give a module for "
+                f"every possible agent: {listed(self.agents)}."
             )
         raise ConfigError(
             f"policy_mapping_fn gives agent {agent!r} the module {module_id!r:.80}, and there are "
@@ -128,16 +203,41 @@ class PolicyMapping:
         )
 
 
-def _named_parameters(function: Any) -> frozenset[str]:
-    """The arguments, besides the agent, that a function takes by their names."""
-    known = ("episode", "worker", "env_runner", "rng")
+def _made(given: Any) -> Any:
+    """What `{"type": Class, **arguments}` makes; everything else is itself."""
+    if not (isinstance(given, Mapping) and isinstance(given.get("type"), type)):
+        return given
+    kind, arguments = (
+        given["type"],
+        {name: value for name, value in given.items() if name != "type"},
+    )
     try:
-        parameters = inspect.signature(function).parameters.values()
+        made = kind(**arguments)
+    except Exception as error:
+        raise ConfigError(
+            f"policy_mapping_fn={{'type': {kind.__name__}, …}} raised {type(error).__name__}: "
+            f"{error}. The class is called with the other entries, {sorted(arguments)}."
+        ) from error
+    if not (callable(made) or isinstance(made, Mapping)):
+        raise ConfigError(
+            f"policy_mapping_fn={{'type': {kind.__name__}, …}} made {made!r:.80}; expected what "
+            "can be called as fn(agent_id, episode). Give the class a method __call__."
+        )
+    return made
+
+
+def _named_parameters(function: Any) -> tuple[frozenset[str], bool]:
+    """The arguments that a function takes by name, but for the agent; whether it takes no agent."""
+    known = frozenset({"episode", "worker", "env_runner", "rng"})
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # of C code: it takes what it is given
-        return frozenset()
+        return frozenset(), False
+    names = {one.name for one in parameters}
+    is_joint = bool(parameters) and parameters[0].name == "episode" and "agent_id" not in names
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return frozenset(known)
-    return frozenset(one.name for one in parameters) & frozenset(known)
+        return known, is_joint
+    return known & names, is_joint
 
 
 def _refuse_hash(function: Any) -> None:

@@ -11,13 +11,8 @@ from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_vector_env
 from trainer.env_runners.trajectories import fire_sample_end
-from trainer.envs.env_checks import (
-    check_action_space,
-    check_finite,
-    check_spaces,
-    explain_failure,
-)
-from trainer.envs.vector_env import VectorEnv
+from trainer.envs.env_checks import check_action_space, check_finite, check_spaces, explain_failure
+from trainer.envs.env_factory import VectorEnv
 from trainer.errors import ConfigError
 from trainer.modules import ByModule, RLModule, RLModuleSpec, module_position
 from trainer.seeding import weights_rng

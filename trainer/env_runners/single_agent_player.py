@@ -14,11 +14,11 @@ from trainer.env_runners.env_slot import EnvSlot, blame_step, parts_of_reset
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import RunnerParts
 from trainer.env_runners.remembering import action_source
-from trainer.env_runners.slot_env_state import copied, copied_info
 from trainer.env_runners.trajectories import TrajectoryEvent
 from trainer.envs.env_checks import check_reset, check_rewards, check_step
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
+from trainer.episodes.nested import copied, copied_info
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule
 from trainer.runtime.engine import Signals
@@ -29,6 +29,7 @@ class SingleAgentPlayer(EpisodePlayer):
     """Steps sub-envs of one agent each side by side; see `EpisodePlayer`."""
 
     actions: ActionSource
+    _trajectories: TrajectoryEvent | None
 
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots; see `EpisodePlayer`."""
@@ -63,7 +64,7 @@ class SingleAgentPlayer(EpisodePlayer):
 
     def normalize_with(self, normalization: ByModule[Normalization]) -> None:
         """Plays with observations as this makes them."""
-        own = normalization[self._runner.module_id]
+        own = normalization[self._spec.module_specs.only_id]
         self._acting.normalize_with(own)
         if self._trajectories is not None:
             self._trajectories.normalize_with(own)
@@ -72,7 +73,7 @@ class SingleAgentPlayer(EpisodePlayer):
         """Every env step is one of the agent and of its module."""
         return {
             "num_agent_steps": {DEFAULT_AGENT_ID: self.num_env_steps},
-            "num_module_steps": {self._runner.module_id: self.num_env_steps},
+            "num_module_steps": {self._spec.module_specs.only_id: self.num_env_steps},
         }
 
     def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
@@ -114,7 +115,7 @@ class SingleAgentPlayer(EpisodePlayer):
             to_numpy_together(episodes)
 
     def _record_of(self, episode: SingleAgentEpisode) -> EpisodeRecord:
-        return EpisodeRecord.from_episode(episode, module_id=self._runner.module_id)
+        return EpisodeRecord.from_episode(episode, module_id=self._spec.module_specs.only_id)
 
     # ---- the loop over env steps
 

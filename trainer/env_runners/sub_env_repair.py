@@ -45,7 +45,7 @@ MadeEnv = tuple[gymnasium.Env[Any, Any], EnvContext]
 class CheckFirst(Protocol):
     """Looks at the first sub-env of a runner."""
 
-    def __call__(self, env: gymnasium.Env[Any, Any], *, name: str) -> None:
+    def __call__(self, env: gymnasium.Env[Any, Any], *, name: str) -> object:
         """Raises an EnvContractError if the runner cannot play it."""
 
 

@@ -23,7 +23,7 @@ from gymnasium import spaces
 from trainer.connectors import Normalization, ObservationEncoder, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.env_runners.env_slot import EnvSlot
-from trainer.env_runners.messages import RunnerParts
+from trainer.env_runners.messages import RunnerParts, TrajectoryPostprocessing
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
@@ -47,6 +47,7 @@ from trainer.episodes.episode_columns import (
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.metrics import EpisodeRecord
+from trainer.modules import RLModule
 from trainer.seeding import Role
 from trainer.types import DEFAULT_AGENT_ID, Array
 
@@ -56,6 +57,9 @@ FIXED: Final = frozenset(
     {EPISODE_IDS, UNROLL_ID, AGENT_INDEX, TIMESTEPS, TERMINATEDS, TRUNCATEDS, ACTION_PROB}
 )
 """Columns that tell what happened: read-only."""
+
+ENV_T: Final = "env_t"
+"""With several agents: the env step at which a row's observation was seen; read-only."""
 
 _BASE: Final = FIXED | {OBS, NEW_OBS, ACTIONS, REWARDS, INFOS}
 """Columns that are not extra outputs of the chunk."""
@@ -218,7 +222,7 @@ def rewrite_of(batch: SampleBatch, *, before: SampleBatch) -> Rewrite | None:
     num_rows = before.count
     outputs: dict[str, Array] = {}
     for name in batch:
-        if name in _BASE:
+        if name in _BASE or (name == ENV_T and name in before):
             continue
         if name not in before:
             outputs[name] = new_column(name, batch[name], num_rows=num_rows)
@@ -243,7 +247,7 @@ def _check_names(batch: SampleBatch, before: SampleBatch) -> None:
             f"The column {removed[0]!r} was removed, but is needed. Leave the columns of the batch "
             "in place; columns of your own may be added."
         )
-    for name in FIXED & before.keys():
+    for name in (FIXED | {ENV_T}) & before.keys():
         if not _is_same(batch[name], before[name]):
             raise EpisodeError(
                 f"The column {name!r} was changed, but it says what happened and can only be read. "
@@ -351,13 +355,106 @@ def _objects(items: list[dict[str, Any]]) -> Array:
 TRAJECTORY_EVENT: Final = "on_postprocess_trajectory"
 
 
-class TrajectoryEvent:
-    """Shows chunks to the listeners of a training runner.
+@dataclass(frozen=True)
+class ShownChunk:
+    """A chunk as callbacks see it.
+
+    Attributes:
+        batch: what they may rewrite.
+        before: what stood in it; read-only.
+        original: the same without what the algorithm adds.
+    """
+
+    batch: SampleBatch
+    before: SampleBatch
+    original: SampleBatch
+
+
+def trajectory_emitter(runner: RunnerParts) -> Callable[..., None] | None:
+    """What fires the event; None if nobody listens, or the runner plays for evaluation."""
+    return (
+        None if runner.spec.role is Role.EVALUATION else runner.callbacks.emitter(TRAJECTORY_EVENT)
+    )
+
+
+class ModuleTrajectories:
+    """Chunks that one module acted in, as columns that callbacks may rewrite, and back.
 
     What a chunk's columns hold depends on that chunk alone, so it makes no difference how slots are
     spread over runners. What listeners leave unchanged never reaches the learner: who only listens
     changes no byte of what is learnt.
     """
+
+    def __init__(
+        self,
+        module: RLModule,
+        *,
+        logp: Callable[[Array, Any], Array],
+        postprocessing: TrajectoryPostprocessing | None,
+    ) -> None:
+        """Looks at the module's spaces.
+
+        Args:
+            module: which acted.
+            logp: log-likelihoods of actions, from distribution inputs and actions.
+            postprocessing: what the algorithm adds; None for nothing.
+        """
+        self._module = module
+        self._logp = logp
+        self._postprocessing = postprocessing
+        self._normalization = Normalization()
+        self._codes = ObservationCodes.of(module.observation_space)
+        self._encoder = ObservationEncoder(
+            module.observation_space, action_mask_key=module.action_mask_key
+        )
+
+    def normalize_with(self, normalization: Normalization) -> None:
+        """Shows columns that follow from observations and rewards as these make them."""
+        self._normalization = normalization
+        self._encoder.normalizer = normalization.observations
+
+    def shown(self, episode: SingleAgentEpisode, **columns: Array) -> ShownChunk:
+        """The steps since an episode began or was cut.
+
+        Args:
+            episode: still running or just ended, with at least one step.
+            columns: take the place of columns of these names, or are added; read-only.
+        """
+        batch = trajectory_columns(episode, logp=self._logp, codes=self._codes)
+        for name, column in columns.items():
+            batch[name] = read_only(column)
+        before = sealed_copy(batch)
+        original = before.copy(shallow=True)
+        self._add_columns(batch, before)
+        return ShownChunk(batch, before, original)
+
+    def _add_columns(self, batch: SampleBatch, before: SampleBatch) -> None:
+        """Adds the algorithm's columns to the batch, and sealed copies of them to `before`."""
+        if self._postprocessing is None:
+            return
+        obs = all_observations(batch)
+        obs = self._encoder.encode(obs if self._codes is None else self._codes.decode(obs))
+        # Advantages follow from what the learner will make of the rewards; callbacks see those of
+        # the env, for they may rewrite them.
+        paid = batch[REWARDS]
+        batch[REWARDS] = self._normalization.rewards_to_learn(paid)
+        self._postprocessing.add_columns(batch, module=self._module, obs=obs)
+        batch[REWARDS] = paid
+        for name in [name for name in batch if name not in before]:
+            before[name] = read_only(batch[name].copy())
+
+    def rewrite_of(self, shown: ShownChunk) -> Rewrite | None:
+        """What callbacks changed; None if nothing.
+
+        Raises:
+            EpisodeError: they left what cannot be learnt from.
+        """
+        rewrite = rewrite_of(shown.batch, before=shown.before)
+        return None if rewrite is None else rewrite.decoded(self._codes)
+
+
+class TrajectoryEvent:
+    """Shows chunks of one agent to the listeners of a training runner."""
 
     @classmethod
     def of(
@@ -369,10 +466,8 @@ class TrajectoryEvent:
             runner: whose chunks to show.
             logp: log-likelihoods of actions, from distribution inputs and actions.
         """
-        emit = runner.callbacks.emitter(TRAJECTORY_EVENT)
-        if emit is None or runner.spec.role is Role.EVALUATION:
-            return None
-        return cls(runner, emit, logp)
+        emit = trajectory_emitter(runner)
+        return None if emit is None else cls(runner, emit, logp)
 
     def __init__(
         self,
@@ -381,19 +476,11 @@ class TrajectoryEvent:
         logp: Callable[[Array, Any], Array],
     ) -> None:
         self._runner = runner
-        self._logp = logp
         self._emit = emit
-        self._normalization = Normalization()
-        module = runner.module
-        self._codes = ObservationCodes.of(module.observation_space)
-        self._encoder = ObservationEncoder(
-            module.observation_space, action_mask_key=module.action_mask_key
+        self._trajectories = ModuleTrajectories(
+            runner.module, logp=logp, postprocessing=runner.spec.postprocessing
         )
-
-    def normalize_with(self, normalization: Normalization) -> None:
-        """Shows columns that follow from observations and rewards as these make them."""
-        self._normalization = normalization
-        self._encoder.normalizer = normalization.observations
+        self.normalize_with = self._trajectories.normalize_with
 
     def fire(self, episode: SingleAgentEpisode) -> Rewrite | None:
         """Fires the event for the steps since the episode began or was cut.
@@ -408,12 +495,9 @@ class TrajectoryEvent:
             CallbackError: a callback raised, or left what cannot be learnt from.
         """
         runner, module = self._runner, self._runner.module
-        batch = trajectory_columns(episode, logp=self._logp, codes=self._codes)
-        before = sealed_copy(batch)
-        original = before.copy(shallow=True)
-        self._add_columns(batch, before)
+        shown = self._trajectories.shown(episode)
         agent_id = DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id
-        module_id = runner.module_id
+        module_id = runner.spec.module_specs.only_id
         arguments: dict[str, Any] = {
             "env_runner": runner,
             "metrics_logger": runner.metrics,
@@ -421,31 +505,14 @@ class TrajectoryEvent:
             "agent_id": agent_id,
             "policy_id": module_id,
             "policies": {module_id: module},
-            "postprocessed_batch": batch,
-            "original_batches": {agent_id: (module_id, module, original)},
+            "postprocessed_batch": shown.batch,
+            "original_batches": {agent_id: (module_id, module, shown.original)},
         }
         self._emit(**arguments)
         try:
-            rewrite = rewrite_of(batch, before=before)
-            return None if rewrite is None else rewrite.decoded(self._codes)
+            return self._trajectories.rewrite_of(shown)
         except EpisodeError as error:
             raise runner.callbacks.blame(TRAJECTORY_EVENT, arguments, error) from error
-
-    def _add_columns(self, batch: SampleBatch, before: SampleBatch) -> None:
-        """Adds the algorithm's columns to the batch, and sealed copies of them to `before`."""
-        postprocessing = self._runner.spec.postprocessing
-        if postprocessing is None:
-            return
-        obs = all_observations(batch)
-        obs = self._encoder.encode(obs if self._codes is None else self._codes.decode(obs))
-        # Advantages follow from what the learner will make of the rewards; callbacks see those of
-        # the env, for they may rewrite them.
-        paid = batch[REWARDS]
-        batch[REWARDS] = self._normalization.rewards_to_learn(paid)
-        postprocessing.add_columns(batch, module=self._runner.module, obs=obs)
-        batch[REWARDS] = paid
-        for name in [name for name in batch if name not in before]:
-            before[name] = read_only(batch[name].copy())
 
 
 # ---- sample checks
@@ -464,12 +531,8 @@ def check_samples(samples: Sequence[Any], outputs_before: Mapping[str, Collectio
     Raises:
         EpisodeError: something is no episode, or columns of one do not fit together any more.
     """
-    for place, episode in enumerate(samples):
-        if not isinstance(episode, SingleAgentEpisode):
-            raise EpisodeError(
-                f"samples[{place}] is {type(episode).__name__} now; expected a SingleAgentEpisode. "
-                "Remove what is not to be learnt from: `samples[:] = [those to be kept]`."
-            )
+    check_kinds(samples, SingleAgentEpisode)
+    for episode in samples:
         _check_columns(episode)
         removed = set(outputs_before.get(episode.id_, ())) - episode.extra_model_outputs.keys()
         if removed:
@@ -477,6 +540,20 @@ def check_samples(samples: Sequence[Any], outputs_before: Mapping[str, Collectio
                 f"The column {min(removed)!r} of {episode.id_!r} was removed from "
                 "extra_model_outputs, but is needed. Leave it there; names of your own may be "
                 "added."
+            )
+
+
+def check_kinds(samples: Sequence[Any], kind: type) -> None:
+    """Checks that callbacks left nothing but episodes in the list of samples.
+
+    Raises:
+        EpisodeError: something is no episode of this kind.
+    """
+    for place, episode in enumerate(samples):
+        if not isinstance(episode, kind):
+            raise EpisodeError(
+                f"samples[{place}] is {type(episode).__name__} now; expected a {kind.__name__}. "
+                "Remove what is not to be learnt from: `samples[:] = [those to be kept]`."
             )
 
 

@@ -4,6 +4,7 @@ from trainer.envs.copied_agents import CopiedAgents, make_multi_agent
 from trainer.envs.env_factory import (
     EnvContext,
     EnvFactory,
+    VectorEnv,
     make_env_factory,
     packed_registrations,
     register_env,
@@ -19,7 +20,6 @@ from trainer.envs.multi_agent_env import (
 )
 from trainer.envs.multi_agent_wrappers import AgentIndicator, CommonReward, PadObservations
 from trainer.envs.pettingzoo_envs import ParallelPettingZooEnv, PettingZooEnv, as_multi_agent_env
-from trainer.envs.vector_env import VectorEnv
 
 __all__ = [
     "AgentIndicator",

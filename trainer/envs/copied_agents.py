@@ -73,17 +73,22 @@ class CopiedAgents(MultiAgentEnv):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Steps the copies that have an action and have not ended."""
-        answer: tuple[dict[Any, Any], ...] = ({}, {}, {}, {}, {})
+        seen: dict[AgentId, Any] = {}
+        rewards: dict[AgentId, Any] = {}
+        terminateds: dict[AgentId, bool] = {}
+        truncateds: dict[AgentId, bool] = {}
+        infos: dict[AgentId, Any] = {}
         for agent, action in actions.items():
             if agent in self._ended:
                 continue
-            parts = self.envs[agent].step(action)
-            for by_agent, part in zip(answer, parts, strict=True):
-                by_agent[agent] = part
-            if parts[2] or parts[3]:
+            seen[agent], rewards[agent], terminated, truncated, infos[agent] = self.envs[
+                agent
+            ].step(action)
+            terminateds[agent], truncateds[agent] = terminated, truncated
+            if terminated or truncated:
                 self._ended.add(agent)
-        self.agents = [agent for agent in self.possible_agents if agent not in self._ended]
-        return answer  # type: ignore[return-value]
+                self.agents = [each for each in self.possible_agents if each not in self._ended]
+        return seen, rewards, terminateds, truncateds, infos
 
     @property
     def has_env_state(self) -> bool:

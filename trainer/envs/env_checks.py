@@ -17,6 +17,7 @@ import numpy as np
 
 from trainer.envs.multi_agent_env import has_several_agents
 from trainer.episodes import SingleAgentEpisode
+from trainer.episodes.episode_columns import is_number
 from trainer.errors import EnvContractError
 from trainer.types import Array
 
@@ -173,13 +174,6 @@ def check_action_space(given: gymnasium.Space[Any], env: Any, *, name: str) -> N
             f"{own!s:.200}; expected a space of actions that the env takes. Leave it out, or "
             "correct one of them."
         )
-
-
-def is_number(value: Any) -> bool:
-    """Whether a reward is a number: of Python, of NumPy, or an array without dimensions."""
-    if isinstance(value, np.ndarray):
-        return value.ndim == 0 and value.dtype.kind in "biuf"
-    return isinstance(value, (Real, np.number, np.bool_))
 
 
 def _check_observation(observation: Any, space: gymnasium.Space[Any], *, where: str) -> None:

@@ -104,16 +104,27 @@ class AnswerChecks:
                 f"{env_t}; expected the tuple (observations, rewards, terminateds, truncateds, "
                 "infos), five dicts by agent."
             )
-        observations, rewards, terminateds, truncateds, infos = (
-            dict(part) if type(part) is dict else self._own_dict(part, label, "step()", env_t)
-            for part, label in zip(answer, _STEP_PARTS, strict=True)
-        )
+        observations, rewards, terminateds, truncateds, infos = answer
+        if not (
+            type(observations) is type(rewards) is type(infos) is dict
+            and type(terminateds) is type(truncateds) is dict
+        ):
+            observations, rewards, terminateds, truncateds, infos = (
+                self._own_dict(part, label, "step()", env_t)
+                for part, label in zip(answer, _STEP_PARTS, strict=True)
+            )
         if self._looks:
             self._look(observations, f"at env step {env_t}")
             self._look_at_flags(terminateds, "terminateds", env_t)
             self._look_at_flags(truncateds, "truncateds", env_t)
-        seen, told = self._copies(observations), self._copies(infos) if infos else {}
-        return seen, rewards, terminateds, truncateds, told
+        # The usual kinds first, as everywhere in the loop over env steps.
+        copied = self._copied
+        seen = {
+            agent: one.copy() if type(one) is np.ndarray else copied(one)
+            for agent, one in observations.items()
+        }
+        told = {agent: copied(info) if info else {} for agent, info in infos.items()}
+        return seen, dict(rewards), terminateds, truncateds, told
 
     def _own_dict(
         self, part: Any, label: str, method: str, env_t: int | None = None

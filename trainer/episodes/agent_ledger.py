@@ -21,6 +21,7 @@ import numpy as np
 from trainer.agent_ids import (
     ALL_AGENTS,
     COMMON_INFOS,
+    AgentIds,
     canonical_order,
     listed,
     nearest_agent,
@@ -47,12 +48,14 @@ class AgentEnd(NamedTuple):
         terminated: it reached a final state.
         truncated: a limit ended it.
         appeared: whether it was ever observed. One that was not is only no longer waited for.
+        steps: its own steps in the whole episode.
     """
 
     env_t: int
     terminated: bool
     truncated: bool
     appeared: bool = True
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -229,6 +232,7 @@ class AgentLedger:
         self.num_truncations_without_observation = 0
         self.num_empty_steps = 0
         self._owing: list[tuple[AgentId, AgentLine]] = []
+        self._owing_ids: AgentIds | None = None
         self._has_arrays = False
 
     @property
@@ -238,9 +242,11 @@ class AgentLedger:
 
     # Who is there.
 
-    def owing(self) -> list[AgentId]:
-        """The agents that have to act in the next env step, canonical order."""
-        return [agent for agent, _ in self._owing]
+    def owing(self) -> AgentIds:
+        """The agents that have to act in the next env step; the same object until they change."""
+        if self._owing_ids is None:
+            self._owing_ids = AgentIds(agent for agent, _ in self._owing)
+        return self._owing_ids
 
     def running(self) -> list[AgentId]:
         """The agents between their first observation and their end, canonical order."""
@@ -282,6 +288,7 @@ class AgentLedger:
     def find_owing(self) -> None:
         """Finds out anew who owes an action, and whether columns are arrays already."""
         self._has_arrays = any(line.episode.is_numpy for line in self.lines.values())
+        self._owing_ids = None
         self._owing = [
             (agent, self.lines[agent])
             for agent in (() if self.is_done else self.running())
@@ -409,18 +416,17 @@ class AgentLedger:
             return False
         if infos and not infos.keys() <= observations.keys():
             return False
+        rows = []
         try:
-            rows = [
-                (line, observations[agent], actions[agent], rewards[agent], outputs.get(agent))
-                for agent, line in owing
-            ]
+            for agent, line in owing:
+                reward, given = rewards[agent], outputs.get(agent)
+                if not (type(reward) is float or _is_number(reward)) or not line.takes(given):
+                    return False
+                rows.append((line, observations[agent], actions[agent], reward, given, agent))
         except KeyError:
             return False
-        for line, _, _, reward, given in rows:
-            if not (type(reward) is float or _is_number(reward)) or not line.takes(given):
-                return False
         self.env_t = t = self.env_t + 1
-        for (agent, _), (line, observation, action, reward, given) in zip(owing, rows, strict=True):
+        for line, observation, action, reward, given, agent in rows:
             line.add_row(t, observation, action, reward, infos.get(agent), given)
         self.recent = self.recent[1], dict(rewards)
         self.num_empty_steps = 0
@@ -436,6 +442,9 @@ class AgentLedger:
         error: type[Exception] = EnvContractError,
     ) -> dict[AgentId, Any]:
         """A dict of the env by the ledger's own ids."""
+        ids = self._ids
+        if given.keys() <= ids.keys() and bool not in map(type, given):
+            return {ids[agent]: value for agent, value in given.items()}
         own = {}
         for agent, value in given.items():
             if agent in but:
@@ -574,7 +583,7 @@ class AgentLedger:
         line.add_row(self.env_t, seen, row.action, reward, told.pop(agent, None), row.outputs)
         if terminated or truncated:
             line.episode.end(terminated=terminated, truncated=truncated)
-            self.ends[agent] = AgentEnd(self.env_t, terminated, truncated)
+            self.ends[agent] = AgentEnd(self.env_t, terminated, truncated, steps=line.episode.t)
             self.num_truncations_without_observation += not (is_whole or terminated)
 
     def _add_to_absent(self, agent: AgentId, step: _Step, told: dict[AgentId, Any]) -> None:

@@ -109,6 +109,14 @@ def _change_of_ended(ledger: AgentLedger) -> list[float] | None:
     return exact_partials([part for change in changes for part in change or ()])
 
 
+def follow(ledger: AgentLedger, before: AgentLedger) -> None:
+    """Takes over what rewriting added to rows of the chunk before, after the cut."""
+    for agent in ledger.lines.keys() & before.lines.keys():
+        change = before.lines[agent].episode.change_partials()
+        ledger.lines[agent].episode.earlier_change = change
+    ledger.gone_change = _change_of_ended(before)
+
+
 # Joining.
 
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -109,8 +110,6 @@ SEQ_LENS: Final = "seq_lens"
 LOSS_MASK: Final = "loss_mask"
 """bool, [N, L]: which steps of padded sequences are real."""
 
-
-# ---- episode columns
 
 # ---- given data
 
@@ -610,3 +609,10 @@ class EpisodeColumns:
         if not self.earlier_return and not self.own_change:
             return rewards
         return [*self.earlier_return, *rewards, *(-part for part in self.own_change or ())]
+
+
+def is_number(value: Any) -> bool:
+    """Whether a reward is a number: of Python, of NumPy, or an array without dimensions."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biuf"
+    return isinstance(value, (Real, np.number, np.bool_))

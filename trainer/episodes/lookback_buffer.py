@@ -1,34 +1,168 @@
 """One column of an episode: a growing list or an array, the front part of which may be look-back.
 
 It does not know what the column means; lengths across columns are checked by the episode.
-
-What the indices of the getters and setters mean, as positions in the stored data.
-The data of a column is its look-back followed by the steps of the chunk:
-
-    look-back   [4, 5, 6 | 7, 8, 9]   steps
-    positions    0  1  2   3  4  5
-    index                  0  1  2    counts from the first step
-    index       -6 -5 -4  -3 -2 -1    negative: counts from the end and may reach into the look-back
-    index       -3 -2 -1   0  1  2    with `neg_index_as_lookback=True`
-
-Positions below 0 or beyond the end are possible here; it is up to the caller to refuse, clip or
-fill them.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from checkpoints.arguments import argument_error, boolean
-from trainer.episodes import filling, nested
+from trainer.episodes import nested
 from trainer.errors import EpisodeError, EpisodeIndexError
 from trainer.types import Array
 
+# ---- filling
+#
+# Stand-in items and one-hot codes: what a getter returns beyond the data, or instead of integers.
+# Pure functions of a gymnasium space (or None) and a value.
+
+
+def filled_item(space: Any, fill: Any, *, one_hot: bool, example: Any) -> Any:
+    """An item whose every number is `fill`, in the form that real items have.
+
+    Args:
+        space: the space of the items, or None if it is not known.
+        fill: the value; returned as it is where the form of an item is a plain number. A dict or
+            tuple is taken for a whole item.
+        one_hot: whether discrete leaves are coded; their stand-in is then the all-zero vector.
+        example: an item, whose form is used where there is no space; None if there is none.
+    """
+    if isinstance(fill, dict | tuple):
+        return fill
+    if isinstance(space, spaces.Dict):
+        children = example if isinstance(example, dict) else dict.fromkeys(space.keys())
+        return {
+            key: filled_item(child, fill, one_hot=one_hot, example=children.get(key))
+            for key, child in space.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        items = example if isinstance(example, tuple) else (None,) * len(space)
+        pairs = zip(space, items, strict=True)
+        return tuple(
+            filled_item(child, fill, one_hot=one_hot, example=item) for child, item in pairs
+        )
+    if one_hot and isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return np.zeros(one_hot_size(space), np.float32)
+    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        return _full(space.shape, fill, space.dtype)
+    if space is None and example is not None:
+        return nested.map_leaves(lambda leaf: _like(leaf, fill), example)
+    return fill
+
+
+def one_hot_size(space: spaces.Discrete | spaces.MultiDiscrete) -> int:
+    """The length of the code: n for Discrete, the sum of all n for MultiDiscrete."""
+    return int(space.n) if isinstance(space, spaces.Discrete) else int(space.nvec.sum())
+
+
+def one_hot_code(space: Any, items: Any, *, batched: bool) -> Any:
+    """Codes the discrete leaves of an item, or of a batch of items, and leaves the others alone.
+
+    Args:
+        space: the space of an item.
+        items: an item, or a batch with a leading dimension.
+        batched: whether `items` is a batch.
+
+    Returns:
+        The same structure; discrete leaves are float32, [n] or [T, n] (see `one_hot_size`).
+    """
+    if isinstance(space, spaces.Dict):
+        return {
+            key: one_hot_code(child, items[key], batched=batched) for key, child in space.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(space, items, strict=True)
+        return tuple(one_hot_code(child, item, batched=batched) for child, item in pairs)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return _coded(space, np.asarray(items), batched=batched)
+    if space is None:
+        raise EpisodeError(
+            "`one_hot_discrete=True` needs to know how many values there are, and this episode "
+            "does not know the space of these items. Set `episode.observation_space` or "
+            "`episode.action_space` first."
+        )
+    return items
+
+
+def _coded(space: spaces.Discrete | spaces.MultiDiscrete, values: Array, *, batched: bool) -> Array:
+    start = np.ravel(np.asarray(getattr(space, "start", 0)))
+    sizes = np.ravel([space.n] if isinstance(space, spaces.Discrete) else space.nvec)
+    rows = values.shape[0] if batched else 1
+    columns = values.reshape(rows, len(sizes)).astype(np.int64) - start
+    if np.any(columns < 0) or np.any(columns >= sizes):
+        raise EpisodeError(
+            f"A value lies outside its space {space}: {values.tolist()!r:.200}. It has no one-hot "
+            "code. Check what the env or the module returned."
+        )
+    code = np.zeros((rows, int(sizes.sum())), np.float32)
+    offsets = np.cumsum(sizes) - sizes
+    code[np.arange(rows)[:, None], columns + offsets] = 1.0
+    return code if batched else code[0]
+
+
+def scatter(batch: Any, filler: Any, present: Array) -> Any:
+    """Puts the rows of a batch where `present` is True and `filler` elsewhere.
+
+    Args:
+        batch: as many rows as `present` has True entries.
+        filler: an item from `filled_item`.
+        present: bool, [N].
+    """
+
+    def spread(leaf: Array, fill: Any) -> Array:
+        dtype = np.result_type(leaf.dtype, _dtype_that_holds(fill, leaf.dtype))
+        rows = np.empty((len(present), *leaf.shape[1:]), dtype)
+        rows[present] = leaf
+        rows[~present] = fill
+        return rows
+
+    return nested.map_leaves(spread, batch, filler)
+
+
+def _like(leaf: Any, fill: Any) -> Any:
+    if isinstance(leaf, np.ndarray) and leaf.ndim:
+        return _full(leaf.shape, fill, leaf.dtype)
+    return fill
+
+
+def _full(shape: tuple[int, ...], fill: Any, dtype: Any) -> Array:
+    return np.full(shape, fill, _dtype_that_holds(fill, np.dtype(dtype)))
+
+
+def _dtype_that_holds(fill: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The items' own dtype if it can hold `fill` (so -1 in uint8 data gives a wider one)."""
+    own = np.asarray(fill)
+    if dtype.kind not in "biufc" or own.dtype.kind not in "biufc":
+        return np.result_type(dtype, own.dtype)
+    if dtype.kind in "fc":
+        return dtype
+    if dtype.kind == "b" or not np.all(np.isfinite(own)) or np.any(own != np.trunc(own)):
+        return np.result_type(dtype, own.dtype)
+    limits = np.iinfo(dtype)
+    low, high = math.floor(own.min()), math.floor(own.max())
+    return dtype if limits.min <= low and high <= limits.max else np.result_type(dtype, own.dtype)
+
+
 # ---- indexing
+#
+# What the indices of the getters and setters mean, as positions in the stored data, which is the
+# look-back followed by the steps of the chunk:
+#
+#     look-back   [4, 5, 6 | 7, 8, 9]   steps
+#     positions    0  1  2   3  4  5
+#     index                  0  1  2    counts from the first step
+#     index       -6 -5 -4  -3 -2 -1    negative: counts from the end, may reach into the look-back
+#     index       -3 -2 -1   0  1  2    with `neg_index_as_lookback=True`
+#
+# Positions below 0 or beyond the end are possible here; it is up to the caller to refuse, clip or
+# fill them.
 
 Indices = int | slice | Sequence[int] | None
 """One index, a slice, a list of indices, or None for all steps without the look-back."""
@@ -289,7 +423,7 @@ class LookbackBuffer:
         elif self.data:
             self.data = nested.stack(self.data, name=name)
         else:
-            item = filling.filled_item(self.space, 0, one_hot=False, example=None)
+            item = filled_item(self.space, 0, one_hot=False, example=None)
             self.data = nested.take(nested.stack([item], name=name), slice(0, 0))
 
     def to_list(self) -> None:
@@ -380,7 +514,7 @@ class LookbackBuffer:
 
     def _item(self, where: int, *, one_hot: bool) -> Any:
         item = self.data[where] if isinstance(self.data, list) else nested.take(self.data, where)
-        return filling.one_hot(self.space, item, batched=False) if one_hot else item
+        return one_hot_code(self.space, item, batched=False) if one_hot else item
 
     def _range(self, where: range) -> Any:
         chosen = as_slice(where)
@@ -393,8 +527,8 @@ class LookbackBuffer:
 
     def _coded(self, chosen: Any) -> Any:
         if isinstance(chosen, list):
-            return [filling.one_hot(self.space, item, batched=False) for item in chosen]
-        return filling.one_hot(self.space, chosen, batched=True)
+            return [one_hot_code(self.space, item, batched=False) for item in chosen]
+        return one_hot_code(self.space, chosen, batched=True)
 
     def _filled(self, places: Sequence[int], *, fill: Any, one_hot: bool) -> Any:
         total = self.total
@@ -404,7 +538,7 @@ class LookbackBuffer:
         if one_hot:
             chosen = self._coded(chosen)
         if not isinstance(chosen, list):
-            return filling.scatter(chosen, filler, np.array(present))
+            return scatter(chosen, filler, np.array(present))
         items = iter(chosen)
         return [next(items) if here else filler for here in present]
 
@@ -413,8 +547,8 @@ class LookbackBuffer:
         if self.total:
             example = self.data[0] if isinstance(self.data, list) else nested.take(self.data, 0)
         if one_hot and self.space is None:
-            filling.one_hot(None, example, batched=False)  # raises: says what is missing
-        return filling.filled_item(self.space, fill, one_hot=one_hot, example=example)
+            one_hot_code(None, example, batched=False)  # raises: says what is missing
+        return filled_item(self.space, fill, one_hot=one_hot, example=example)
 
     # Writing.
 

@@ -299,8 +299,6 @@ class MultiAgentEpisode:
         possible = self._ledger.possible
         return None if possible is None else AgentIds(possible)
 
-    # Who is in it.
-
     @property
     def agent_ids(self) -> AgentIds:
         """The agents with a `SingleAgentEpisode` in this chunk, canonical order."""
@@ -351,8 +349,8 @@ class MultiAgentEpisode:
         return {agent: ends[agent].env_t for agent in canonical_order(ends) if ends[agent].appeared}
 
     def get_agents_to_act(self) -> AgentIds:
-        """The agents whose action the next env step needs."""
-        return AgentIds(self._ledger.owing())
+        """The agents whose action the next env step needs; the same object until they change."""
+        return self._ledger.owing()
 
     def get_agents_that_stepped(self) -> AgentIds:
         """The agents with an observation at the newest env step."""
@@ -380,7 +378,10 @@ class MultiAgentEpisode:
         Raises:
             EpisodeError: there is no such agent.
         """
-        return self._ledger.modules.get(self._columns.known_id(agent_id))
+        agent = self._columns.known_id(agent_id)
+        if not self._ledger.is_reset:
+            self._map_agents()  # who asks early lets the function be asked early
+        return self._ledger.modules.get(agent)
 
     def assign_modules(self, modules: Mapping[Any, ModuleId]) -> None:
         """Notes which module acts for which agent, for good.
@@ -408,10 +409,7 @@ class MultiAgentEpisode:
             return
         agents = canonical_order(self._ledger.possible or self._ledger.appeared)
         new = [agent for agent in agents if agent not in self._ledger.modules]
-        if new:
-            self.assign_modules({agent: function(agent, self) for agent in new})
-
-    # Growing.
+        self.assign_modules({agent: function(agent, self) for agent in new})
 
     def add_env_reset(
         self,
@@ -504,8 +502,6 @@ class MultiAgentEpisode:
                     "with `add_env_step()` only."
                 )
 
-    # Counts and returns.
-
     def env_steps(self) -> int:
         """Env steps of this chunk, without look-back."""
         return len(self)
@@ -522,6 +518,12 @@ class MultiAgentEpisode:
         """
         line = self._ledger.lines.get(self._columns.known_id(agent_id))
         return 0 if line is None else len(line.episode)
+
+    def agent_lengths(self) -> dict[AgentId, int]:
+        """{agent: its own steps in the whole episode}, of all that appeared."""
+        ledger = self._ledger
+        lengths = {agent: line.episode.t for agent, line in ledger.lines.items()}
+        return lengths | {a: end.steps for a, end in ledger.ends.items() if end.appeared}
 
     @property
     def num_rewards_after_end(self) -> int:
@@ -582,8 +584,6 @@ class MultiAgentEpisode:
     def get_duration_s(self) -> float:
         """Seconds played so far, earlier chunks included; 0 before the first env step."""
         return self.stopwatch.elapsed_s if self.env_t else 0.0
-
-    # Getters.
 
     def get_observations(
         self,
@@ -719,6 +719,10 @@ class MultiAgentEpisode:
         return InfoBuffer(infos, lookback=lookback).get(indices)
 
     # Chunks and parts.
+
+    def follow(self, before: MultiAgentEpisode) -> None:
+        """Takes over that rewards of the chunk before this one were rewritten."""
+        agent_parts.follow(self._ledger, before._ledger)
 
     def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
         """Ends this chunk of a running episode and returns the chunk that goes on.

@@ -63,7 +63,10 @@ _OPEN_ROW: Final = fields(
 _LINE: Final = fields(
     {"clock": _CLOCK, "episode": EPISODE_STATE, "open": one_of(_OPEN_ROW, NOTHING)}
 )
-_END: Final = fields({"env_t": _STEP, "terminated": FLAG, "truncated": FLAG, "appeared": FLAG})
+_END: Final = fields(
+    {"env_t": _STEP, "terminated": FLAG, "truncated": FLAG, "appeared": FLAG},
+    optional={"steps": count},  # which states of earlier versions lack
+)
 
 LEDGER_STATE: Final[Mapping[str, ShapeCheck]] = {
     "id_": TEXT,

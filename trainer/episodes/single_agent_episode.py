@@ -39,8 +39,6 @@ from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.types import State
 
-# ---- growing episode
-
 # ---- stopwatch
 #
 # The one place where episodes read a clock.

@@ -1,6 +1,6 @@
 """Evaluation: sampling with another spec, by tickets that anyone may play."""
 
-from trainer.evaluation.evaluator import (
+from trainer.evaluation.evaluations import (
     EvaluationSettings,
     Evaluator,
     RunningEvaluation,

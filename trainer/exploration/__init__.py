@@ -3,46 +3,40 @@
 `docs/exploration.md` has a table of all of them, and how to write your own.
 """
 
-from trainer.exploration.discrete import (
-    EpsilonGreedy,
-    PerWorkerEpsilonGreedy,
-    Random,
-    SoftQ,
-    StochasticSampling,
-)
 from trainer.exploration.exploration import (
     MASKED,
+    SCHEDULES,
     ActionChoice,
+    ConstantSchedule,
     Exploration,
+    ExplorationSchedule,
     ExploredChunk,
     ExploredSample,
-    WithSubExploration,
-    gumbel_numbers,
-    normal_numbers,
-    uniforms_per_row,
-)
-from trainer.exploration.intrinsic_rewards import RE3, Curiosity
-from trainer.exploration.making import (
-    EXPLORATIONS,
-    ExplorationSpec,
-    is_ready_made,
-)
-from trainer.exploration.noise import (
-    GaussianNoise,
-    OrnsteinUhlenbeckNoise,
-    ParameterNoise,
-    PerWorkerGaussianNoise,
-    PerWorkerOrnsteinUhlenbeckNoise,
-)
-from trainer.exploration.schedules import (
-    SCHEDULES,
-    ConstantSchedule,
-    ExplorationSchedule,
     ExponentialSchedule,
     LinearSchedule,
     PiecewiseSchedule,
     PolynomialSchedule,
+    WithSubExploration,
+    gumbel_numbers,
+    normal_numbers,
     read_schedule,
+    uniforms_per_row,
+)
+from trainer.exploration.intrinsic_rewards import RE3, Curiosity
+from trainer.exploration.strategies import (
+    EXPLORATIONS,
+    EpsilonGreedy,
+    ExplorationSpec,
+    GaussianNoise,
+    OrnsteinUhlenbeckNoise,
+    ParameterNoise,
+    PerWorkerEpsilonGreedy,
+    PerWorkerGaussianNoise,
+    PerWorkerOrnsteinUhlenbeckNoise,
+    Random,
+    SoftQ,
+    StochasticSampling,
+    is_ready_made,
 )
 
 __all__ = [

@@ -13,8 +13,13 @@ from checkpoints import check_shape, like
 from checkpoints.arguments import checked_methods
 from checkpoints.state_shapes import ShapeCheck, anything, array, fields, list_of, number
 from trainer.errors import ConfigError, ModuleError, UnknownSettingError
-from trainer.exploration.exploration import ExploredSample, WithSubExploration
-from trainer.exploration.schedules import checked_count, checked_number, hint
+from trainer.exploration.exploration import (
+    ExploredSample,
+    WithSubExploration,
+    checked_count,
+    checked_number,
+    hint,
+)
 from trainer.nn import (
     ACTIVATIONS,
     INITIALIZERS,

@@ -40,8 +40,6 @@ from trainer.types import Array, FloatArray
 
 # ---- columns
 
-# ---- columns
-
 _OWN = frozenset({ACTION_LOGP, ACTION_DIST_INPUTS, ADVANTAGES, VALUE_TARGETS, STATE_IN})
 """Extra outputs that learners know; all others belong to users."""
 

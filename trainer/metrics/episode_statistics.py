@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from callbacks.task_names import task_name
+from callbacks.ready_made.metric_values import task_name
 from trainer.errors import MetricsError
 from trainer.metrics.statistic import rounded_mean, rounded_sum
 from trainer.types import DEFAULT_AGENT_ID, State
@@ -91,11 +91,13 @@ class AgentRecord:
         agent_id: who played.
         module_id: who acted for it.
         episode_return: all that it was paid.
+        length: its own steps; None if it never appeared, or is not known (an older checkpoint).
     """
 
     agent_id: Any
     module_id: Any
     episode_return: float
+    length: int | None = None
 
 
 @dataclass(frozen=True)
@@ -299,6 +301,9 @@ class EpisodeStatistics:
             hist_stats["rewritten_return"] = [record.return_to_learn for record in records]
         media: dict[str, list[Any]] = {}
         for record in records:
+            for agent in record.agents:
+                name = f"policy_{agent.module_id}_reward"
+                hist_stats.setdefault(name, []).append(agent.episode_return)
             for name, values in record.hist_data.items():
                 hist_stats.setdefault(name, []).extend(values)
             for name, value in record.media.items():
@@ -372,13 +377,22 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _per_agent(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
-    """What one agent of a module gets on average; with several agents only."""
-    by_module: dict[Any, list[float]] = {}
+    """How long agents played, and what one agent of a module gets; with several agents only."""
+    paid: dict[Any, list[float]] = {}
+    lengths: dict[Any, list[float]] = {}
     for record in records:
         for agent in record.agents:
-            by_module.setdefault(agent.module_id, []).append(agent.episode_return)
-    means = {id_: _mean(paid) for id_, paid in by_module.items()}
-    return {"module_agent_return_mean": means} if means else {}
+            paid.setdefault(agent.module_id, []).append(agent.episode_return)
+            if agent.length is not None:
+                lengths.setdefault(agent.agent_id, []).append(agent.length)
+    if not paid:
+        return {}
+    return {
+        "agent_episode_len_mean": {id_: _mean(steps) for id_, steps in lengths.items()},
+        "module_agent_return_mean": {id_: _mean(values) for id_, values in paid.items()},
+        "module_agent_return_min": {id_: min(values) for id_, values in paid.items()},
+        "module_agent_return_max": {id_: max(values) for id_, values in paid.items()},
+    }
 
 
 def _means_by(attribute: str, records: Iterable[EpisodeRecord]) -> dict[Any, float]:

@@ -29,7 +29,7 @@ from checkpoints.state_shapes import (
     one_of,
 )
 from trainer.errors import MetricsError
-from trainer.metrics.keys import (
+from trainer.metrics.result import (
     OPTION_DEFAULTS,
     Key,
     Options,
@@ -151,8 +151,6 @@ EPISODES_STATE: Final = fields(
 )
 """Of `EpisodeStatistics`."""
 
-
-# ---- logger
 
 # ---- statistic table
 #

@@ -1,13 +1,722 @@
-"""`ResultDict`: what `train()` and `evaluate()` return."""
+"""Results: `ResultDict`, the paths and keys in it, and the options that metrics are logged with."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import difflib
+import functools
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
-from trainer.metrics.keys import ResultKey, describe, leaves, nearest, text_of
+from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
+
+# ---- keys
+#
+# How the values of one metric are reduced: the options of `log_value`, checked.
+
+# ---- paths
+#
+# Metric keys as paths, and nested dicts addressed by them. Pure functions.
+
+Key = str | tuple[str | int, ...]
+"""A metric's name: a slash path such as "car/speed", or a tuple of parts for nested dicts."""
+
+Path = tuple[str | int, ...]
+"""A key as a tuple of parts without slashes."""
+
+
+def path_of(key: Any) -> Path:
+    """The path that a key means: "a/b", ("a", "b") and ("a/b",) are the same.
+
+    One meaning for all, because results are read and written by slash paths, in which the three
+    could not be told apart.
+
+    Raises:
+        MetricsError: it is neither a string nor a tuple of strings and ints, or a part is empty.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    path: list[str | int] = []
+    for part in parts:
+        if isinstance(part, str):
+            path += part.split("/")
+        elif isinstance(part, int):
+            path.append(part)
+        else:
+            path.append("")  # refused below
+    if not path or "" in path:
+        raise MetricsError(
+            f"{key!r} is no key for a metric. A key is a string, or a tuple of strings for nested "
+            "results; slashes separate parts, and no part is empty. Write for example 'speed', "
+            "'car/speed' or ('car', 'speed')."
+        )
+    return tuple(path)
+
+
+def text_of(path: Path) -> str:
+    """The path as people write it: "env_runners/episode_return_mean"."""
+    return "/".join(str(part) for part in path)
+
+
+def put(tree: dict[Any, Any], path: Path, value: Any) -> None:
+    """Sets a leaf of a nested dict and makes the dicts on the way."""
+    for part in path[:-1]:
+        tree = tree.setdefault(part, {})
+    tree[path[-1]] = value
+
+
+def leaves(tree: Mapping[Any, Any], prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """All (path, leaf) of a nested dict, in its order; empty dicts have none."""
+    for part, value in tree.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*prefix, part))
+        else:
+            yield (*prefix, part), value
+
+
+def sorting_key(item: tuple[Path, Any]) -> tuple[str, ...]:
+    """Orders (path, anything) by path, ints and strings alike."""
+    return tuple(str(part) for part in item[0])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence naming the known name most like `name`, or an empty string."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" The nearest one is {found[0]!r}." if found else ""
+
+
+# ---- options
+
+Reduce = str | None
+"""What becomes of many values: "mean", "sum", "min" or "max"; None keeps them all."""
+
+REDUCTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {"mean": "mean", "min": "low", "max": "high", "sum": "total"}
+)
+"""Every reduction, and the property of kept values (`trainer.metrics.statistic`) that gives it."""
+
+OPTION_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "reduce": "mean",
+        "window": None,
+        "ema_coeff": None,
+        "percentiles": False,
+        "clear_on_reduce": False,
+        "with_throughput": False,
+        "throughput_ema_coeff": None,
+        "reduce_per_index_on_aggregate": False,
+        "min_max": True,
+    }
+)
+"""The options of `log_value` as callers write them."""
+
+_ALL_PERCENTILES: Final = (0, 50, 75, 90, 95, 99, 100)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one metric; they are fixed when it is first logged.
+
+    Attributes:
+        reduce: "mean", "sum", "min", "max", or None for a list of all values.
+        window: only the last so many values count (over all runners).
+        ema_coeff: exponential moving average; the weight of a new value, in (0, 1].
+        percentiles: the percentiles to give instead of the list, each in [0, 100].
+        clear_on_reduce: every result begins anew; so it is for plain means and plain lists.
+        with_throughput: also give the amount per second.
+        throughput_ema_coeff: the weight of a new measurement of the throughput, in (0, 1].
+        reduce_per_index_on_aggregate: values of parallel loggers at the same index, counted from
+            the newest, become one (`ValuesByIndex`).
+        min_max: also show `_min` and `_max` beside a mean.
+        is_wall_clock: the values are times; they are left out of states, which must not depend on
+            the speed of the machine.
+    """
+
+    reduce: Reduce = "mean"
+    window: int | None = None
+    ema_coeff: float | None = None
+    percentiles: tuple[float, ...] | None = None
+    clear_on_reduce: bool = False
+    with_throughput: bool = False
+    throughput_ema_coeff: float = 0.05
+    reduce_per_index_on_aggregate: bool = False
+    min_max: bool = True
+    is_wall_clock: bool = False
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether single values must be kept, because their order matters."""
+        return (
+            self.reduce is None
+            or self.window is not None
+            or self.ema_coeff is not None
+            or self.is_by_index
+        )
+
+    @property
+    def is_by_index(self) -> bool:
+        """Whether parallel values are reduced by index; lifetime values have no index."""
+        return self.reduce_per_index_on_aggregate and (
+            self.window is not None or self.clear_on_reduce
+        )
+
+    @property
+    def shows_min_max(self) -> bool:
+        """Whether results show the smallest and largest value beside this one."""
+        return self.min_max and self.reduce == "mean" and self.ema_coeff is None
+
+
+def checked_options(
+    name: str,
+    *,
+    reduce: Any,
+    window: Any,
+    ema_coeff: Any,
+    percentiles: Any,
+    clear_on_reduce: bool,
+    with_throughput: bool,
+    throughput_ema_coeff: Any,
+    reduce_per_index_on_aggregate: bool,
+    min_max: bool,
+    is_wall_clock: bool = False,
+) -> Options:
+    """The options for a new metric.
+
+    Args:
+        name: the metric, for error texts.
+        reduce: see `Options`; so for the others.
+        window: an int ≥ 1; infinity means all values ever.
+        ema_coeff: ditto.
+        percentiles: True means 0, 50, 75, 90, 95, 99 and 100; False or None means none.
+        clear_on_reduce: ditto.
+        with_throughput: ditto.
+        throughput_ema_coeff: None means 0.05.
+        reduce_per_index_on_aggregate: ditto.
+        min_max: ditto.
+        is_wall_clock: ditto.
+
+    Raises:
+        MetricsError: an option is impossible, or two cannot be combined.
+    """
+    _check_reduction(name, reduce, ema_coeff, window)
+    _check_number_options(name, window, ema_coeff, throughput_ema_coeff)
+    if with_throughput and (reduce != "sum" or window is not None):
+        raise MetricsError(
+            f"{name}: with_throughput=True cannot be combined with reduce={reduce!r}, "
+            f"window={window!r}. A throughput is the growth of a sum per second. Use "
+            "reduce='sum' without window."
+        )
+    if reduce_per_index_on_aggregate and (reduce is None or ema_coeff is not None):
+        raise MetricsError(
+            f"{name}: reduce_per_index_on_aggregate=True cannot be combined with "
+            f"reduce={reduce!r}, ema_coeff={ema_coeff!r}. It says that values of equal index are "
+            "reduced to one. Use reduce='mean', 'sum', 'min' or 'max' with a window."
+        )
+    is_endless = window == math.inf
+    is_plain = window is None and ema_coeff is None and reduce in ("mean", None)
+    return Options(
+        reduce=reduce,
+        window=None if is_endless else window,
+        ema_coeff=ema_coeff,
+        percentiles=_checked_percentiles(name, percentiles, reduce, window),
+        clear_on_reduce=bool(clear_on_reduce) or is_plain or (is_endless and reduce is None),
+        with_throughput=bool(with_throughput),
+        throughput_ema_coeff=0.05 if throughput_ema_coeff is None else throughput_ema_coeff,
+        reduce_per_index_on_aggregate=bool(reduce_per_index_on_aggregate),
+        min_max=bool(min_max),
+        is_wall_clock=is_wall_clock,
+    )
+
+
+def _check_reduction(name: str, reduce: Any, ema_coeff: Any, window: Any) -> None:
+    if reduce is not None and reduce not in REDUCTIONS:
+        advice = OLD_NAMES.reductions.get(str(reduce))
+        raise MetricsError(
+            f"{name}: reduce={reduce!r} is unknown. It says what becomes of many values: one of "
+            f"{', '.join(map(repr, REDUCTIONS))} or None."
+            f"{f' {advice}' if advice else nearest(str(reduce), REDUCTIONS)}"
+        )
+    if ema_coeff is not None and window is not None:
+        raise MetricsError(
+            f"{name}: window={window!r} and ema_coeff={ema_coeff!r} cannot be combined. Both say "
+            "how old values lose their weight. Give one of them."
+        )
+    if ema_coeff is not None and reduce != "mean":
+        raise MetricsError(
+            f"{name}: ema_coeff={ema_coeff!r} cannot be combined with reduce={reduce!r}. An "
+            "exponential moving average is a mean. Use reduce='mean', or leave ema_coeff out."
+        )
+
+
+def _check_number_options(name: str, window: Any, ema_coeff: Any, throughput: Any) -> None:
+    is_count = isinstance(window, int) and not isinstance(window, bool) and window >= 1
+    if window is not None and window != math.inf and not is_count:
+        raise MetricsError(
+            f"{name}: window={window!r} is no number of values. A window holds the last so many "
+            "values. Give an integer of at least 1, or None."
+        )
+    for option, value in (("ema_coeff", ema_coeff), ("throughput_ema_coeff", throughput)):
+        if value is not None and not 0.0 < value <= 1.0:
+            raise MetricsError(
+                f"{name}: {option}={value!r} lies outside (0, 1]. It is the weight of a new value. "
+                "Give for example 0.01."
+            )
+
+
+def _checked_percentiles(
+    name: str, percentiles: Any, reduce: Any, window: Any
+) -> tuple[float, ...] | None:
+    if percentiles is None or percentiles is False:
+        return None
+    if reduce is not None or window is None or window == math.inf:
+        raise MetricsError(
+            f"{name}: percentiles={percentiles!r} cannot be combined with reduce={reduce!r}, "
+            f"window={window!r}. They need the single values, and not too many. Use reduce=None "
+            "with a finite window."
+        )
+    wanted = _ALL_PERCENTILES if percentiles is True else tuple(percentiles)
+    if not all(0 <= percentile <= 100 for percentile in wanted):
+        raise MetricsError(
+            f"{name}: percentiles={percentiles!r} are not all within [0, 100]. They are parts of "
+            "100. Give for example [5, 50, 95]."
+        )
+    return wanted
+
+
+# ---- keys
+#
+# Every standard key of a result: its unit, who writes it, where it always is, what it depends on.
+# A pattern is a slash path in which `*` stands for one part, such as a module id. The value may
+# be a number, a list, or a dict by agent or module id; then everything below is the same key. All
+# that is under `env_runners` may appear under `evaluation/env_runners` as well. Keys that
+# callbacks log are not listed; they stand beside these. `docs/metrics.md` lists the same keys,
+# which a test compares.
+
+# ---- result key
+#
+# One standard key of a result, as `trainer.metrics.result` lists them.
+
+TRAIN: Final = frozenset({"train"})
+EVALUATE: Final = frozenset({"evaluate"})
+SOMETIMES: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class ResultKey:
+    """One standard key.
+
+    Attributes:
+        pattern: its slash path.
+        unit: what the number counts or measures; "" if it has no unit.
+        owner: who writes it.
+        always_in: the methods in whose every result it is: "train", "evaluate". There, `evaluate()`
+            leaves out the leading `evaluation/`.
+        is_wall_clock: it depends on the time of day, or on the speed or name of the machine.
+        is_disturbance: it records faults, repairs or restores, which do not change what was learnt.
+    """
+
+    pattern: str
+    unit: str
+    owner: str
+    always_in: frozenset[str] = SOMETIMES
+    is_wall_clock: bool = False
+    is_disturbance: bool = False
+
+    def matches(self, path: str) -> bool:
+        """Whether a slash path is this key, or lies below it."""
+        own, parts = self.pattern.split("/"), path.split("/")
+        return len(own) <= len(parts) and all(
+            mine in ("*", part) for mine, part in zip(own, parts, strict=False)
+        )
+
+
+def keys_of(
+    owner: str,
+    prefix: str,
+    always_in: frozenset[str],
+    /,
+    *,
+    clock: bool = False,
+    disturbance: bool = False,
+    **units: str,
+) -> tuple[ResultKey, ...]:
+    """Several keys of one owner.
+
+    Args:
+        owner: who writes them.
+        prefix: what their paths begin with.
+        always_in: see `ResultKey`.
+        clock: see `ResultKey.is_wall_clock`.
+        disturbance: see `ResultKey.is_disturbance`.
+        units: name → unit.
+    """
+    return tuple(
+        ResultKey(f"{prefix}{name}", unit, owner, always_in, clock, disturbance)
+        for name, unit in units.items()
+    )
+
+
+# ---- keys
+
+ENV_RUNNERS: Final = "env_runners"
+LEARNERS: Final = "learners"
+REPLAY_BUFFER: Final = "replay_buffer"
+EVALUATION: Final = "evaluation"
+TIMERS: Final = "timers"
+FAULT_TOLERANCE: Final = "fault_tolerance"
+ALL_MODULES: Final = "__all_modules__"
+
+EPISODE_RETURN_MEAN: Final = "episode_return_mean"
+EPISODE_LEN_MEAN: Final = "episode_len_mean"
+EPISODE_DURATION_SEC_MEAN: Final = "episode_duration_sec_mean"
+NUM_EPISODES: Final = "num_episodes"
+NUM_EPISODES_LIFETIME: Final = "num_episodes_lifetime"
+NUM_ENV_STEPS_SAMPLED: Final = "num_env_steps_sampled"
+NUM_ENV_STEPS_SAMPLED_LIFETIME: Final = "num_env_steps_sampled_lifetime"
+CUSTOM_METRICS: Final = "custom_metrics"
+HIST_STATS: Final = "hist_stats"
+EPISODE_MEDIA: Final = "episode_media"
+
+_EPISODES: Final = (
+    *keys_of(
+        "episode statistics",
+        f"{ENV_RUNNERS}/",
+        TRAIN | EVALUATE,
+        episode_return_mean="reward",
+        episode_return_min="reward",
+        episode_return_max="reward",
+        episode_len_mean="env steps",
+        episode_len_min="env steps",
+        episode_len_max="env steps",
+        num_episodes="episodes",
+        num_episodes_lifetime="episodes",
+        agent_episode_return_mean="reward",
+        module_episode_return_mean="reward",
+        custom_metrics="",
+        hist_stats="",
+    ),
+    *keys_of("episode statistics", f"{ENV_RUNNERS}/", SOMETIMES, episode_media=""),
+    *keys_of(
+        "episode statistics",
+        f"{ENV_RUNNERS}/",
+        SOMETIMES,
+        agent_episode_len_mean="agent steps",
+        module_agent_return_mean="reward",
+        module_agent_return_min="reward",
+        module_agent_return_max="reward",
+    ),
+    *keys_of(
+        "episode statistics",
+        f"{ENV_RUNNERS}/task_stats/*/",
+        SOMETIMES,
+        num_episodes="episodes",
+        episode_return_mean="reward",
+        episode_len_mean="env steps",
+    ),
+    *keys_of(
+        "episode statistics",
+        f"{ENV_RUNNERS}/",
+        SOMETIMES,
+        rewritten_return_mean="reward",
+        rewritten_return_min="reward",
+        rewritten_return_max="reward",
+    ),
+    *keys_of(
+        "episode statistics",
+        f"{ENV_RUNNERS}/",
+        TRAIN | EVALUATE,
+        clock=True,
+        episode_duration_sec_mean="seconds",
+    ),
+)
+
+_STEPS: Final = (
+    *keys_of("algorithm", f"{ENV_RUNNERS}/", TRAIN | EVALUATE, num_env_steps_sampled="env steps"),
+    *keys_of(
+        "algorithm",
+        f"{ENV_RUNNERS}/",
+        TRAIN,
+        num_env_steps_sampled_lifetime="env steps",
+        num_agent_steps_sampled="agent steps",
+        num_agent_steps_sampled_lifetime="agent steps",
+        num_module_steps_sampled="agent steps",
+        num_module_steps_sampled_lifetime="agent steps",
+    ),
+    *keys_of(
+        "algorithm",
+        f"{ENV_RUNNERS}/",
+        SOMETIMES,
+        num_agent_steps_carried_over="agent steps",
+        num_rewards_after_end="rewards",
+        num_rewards_after_end_unlearnt="rewards",
+        num_truncations_without_observation="agents",
+    ),
+    *keys_of(
+        "algorithm",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        is_trained="",
+        num_updates_lifetime="updates",
+    ),
+    *keys_of(
+        "algorithm",
+        f"{ENV_RUNNERS}/",
+        TRAIN,
+        clock=True,
+        num_env_steps_sampled_lifetime_throughput="env steps per second",
+    ),
+    *keys_of(
+        "env runner group",
+        f"{ENV_RUNNERS}/",
+        TRAIN | EVALUATE,
+        clock=True,
+        env_step_timer="seconds",
+        env_reset_timer="seconds",
+        rlmodule_inference_timer="seconds",
+        callbacks_timer="seconds",
+    ),
+)
+
+_LEARNING: Final = (
+    *keys_of(
+        "learner",
+        f"{LEARNERS}/*/",
+        TRAIN,
+        total_loss="",
+        gradients_default_optimizer_global_norm="",
+        default_optimizer_learning_rate="",
+        num_module_steps_trained="agent steps",
+        num_trainable_parameters="numbers",
+    ),
+    *keys_of(
+        "policy learner",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        policy_loss="",
+        entropy="nats",
+    ),
+    *keys_of("PG learner", f"{LEARNERS}/*/", SOMETIMES, return_to_go_mean="reward"),
+    *keys_of(
+        "PPO learner",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        vf_loss="reward²",
+        vf_loss_unclipped="reward²",
+        vf_explained_var="at most 1",
+        mean_kl_loss="nats",
+        curr_kl_coeff="",
+        curr_entropy_coeff="",
+    ),
+    *keys_of(
+        "replay learner",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        qf_loss="",
+        qf_mean="reward",
+        qf_min="reward",
+        qf_max="reward",
+        td_error_mean="reward",
+        num_target_updates="updates",
+        last_target_update_ts="env steps",
+    ),
+    *keys_of(
+        "SAC learner",
+        f"{LEARNERS}/*/",
+        SOMETIMES,
+        qf_twin_loss="",
+        alpha_loss="",
+        alpha_value="reward per nat",
+        log_alpha_value="",
+        target_entropy="nats",
+        logps="nats",
+        actor_learning_rate="",
+        alpha_learning_rate="",
+    ),
+    *keys_of(
+        "replay buffer",
+        f"{REPLAY_BUFFER}/",
+        SOMETIMES,
+        num_env_steps_stored="env steps",
+        num_episodes_stored="episodes",
+        num_env_steps_added="env steps",
+        num_env_steps_added_lifetime="env steps",
+        num_env_steps_evicted_lifetime="env steps",
+    ),
+    *keys_of(
+        "algorithm",
+        f"{LEARNERS}/{ALL_MODULES}/",
+        TRAIN,
+        num_env_steps_trained="env steps",
+        num_env_steps_trained_lifetime="env steps",
+    ),
+)
+
+_EVALUATION: Final = (
+    *keys_of(
+        "evaluation",
+        f"{EVALUATION}/",
+        EVALUATE,
+        evaluated_at_iteration="iterations",
+        weights_version="updates",
+        num_episodes="episodes",
+    ),
+    *keys_of(
+        "evaluation",
+        f"{EVALUATION}/",
+        SOMETIMES,
+        disturbance=True,
+        num_episodes_missing="episodes",
+    ),
+    *keys_of(
+        "asynchronous evaluation",
+        f"{EVALUATION}/",
+        SOMETIMES,
+        disturbance=True,
+        num_env_steps_missing="env steps",
+        num_evaluations_left_out="evaluations",
+    ),
+    *keys_of(
+        "env runner group",
+        f"{EVALUATION}/",
+        EVALUATE,
+        disturbance=True,
+        num_healthy_workers="runners",
+        num_remote_worker_restarts="restarts",
+        num_sub_environment_restarts="restarts",
+    ),
+)
+
+_RUN: Final = (
+    *keys_of(
+        "algorithm",
+        "",
+        TRAIN,
+        training_iteration="iterations",
+        num_env_steps_sampled_lifetime="env steps",
+        num_training_step_calls_per_iteration="calls",
+        done="",
+        config="",
+    ),
+    *keys_of("early stopping", "", SOMETIMES, stop_reason="sentence"),
+    *keys_of(
+        "task ladder",
+        "curriculum/",
+        SOMETIMES,
+        level="tasks",
+        task="",
+        num_episodes="episodes",
+        episode_return_mean="reward",
+    ),
+    *keys_of("non-finite guard", "", SOMETIMES, non_finite="places"),
+    *keys_of("algorithm", "", TRAIN, clock=True, timers="seconds"),
+    *keys_of(
+        "algorithm",
+        f"{TIMERS}/",
+        TRAIN,
+        clock=True,
+        training_iteration="seconds",
+        env_runner_sampling_timer="seconds",
+        learner_update_timer="seconds",
+        synch_weights="seconds",
+    ),
+    *keys_of(
+        "algorithm",
+        f"{TIMERS}/",
+        SOMETIMES,
+        clock=True,
+        evaluation_iteration="seconds",
+        replay_buffer_add_timer="seconds",
+    ),
+    *keys_of(
+        "run clock",
+        "",
+        TRAIN,
+        clock=True,
+        date="local time",
+        timestamp="seconds since 1970",
+        time_this_iter_s="seconds",
+        time_total_s="seconds",
+        pid="process id",
+        hostname="name",
+    ),
+    *keys_of(
+        "run clock",
+        "",
+        TRAIN,
+        disturbance=True,
+        time_since_restore="seconds",
+        iterations_since_restore="iterations",
+    ),
+    *keys_of("env runner group", "", TRAIN, disturbance=True, fault_tolerance=""),
+    *keys_of(
+        "env runner group",
+        f"{FAULT_TOLERANCE}/",
+        TRAIN,
+        disturbance=True,
+        num_healthy_workers="runners",
+        num_remote_worker_restarts="restarts",
+        num_sub_environment_restarts="restarts",
+        num_episodes_lost="episodes",
+        num_env_steps_lost="env steps",
+        num_episodes_lost_lifetime="episodes",
+        num_env_steps_lost_lifetime="env steps",
+        repair_time_s="seconds",
+    ),
+    *keys_of(
+        "checkpoint callbacks",
+        f"{FAULT_TOLERANCE}/",
+        SOMETIMES,
+        disturbance=True,
+        num_failed_saves_lifetime="saves",
+    ),
+    *keys_of(
+        "result loggers",
+        f"{FAULT_TOLERANCE}/",
+        SOMETIMES,
+        disturbance=True,
+        num_lost_rows_lifetime="results",
+    ),
+)
+
+STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
+    *_EPISODES,
+    *_STEPS,
+    *_LEARNING,
+    *_EVALUATION,
+    *_RUN,
+)
+"""All standard keys; `describe` looks one up."""
+
+_PATHS_KEPT: Final = 4096
+
+
+# Results have the same paths again and again, and each look-up compares all keys: 0.1 ms.
+@functools.lru_cache(_PATHS_KEPT)
+def is_always_written(path: str) -> bool:
+    """Whether every result of `train()` has a standard value at exactly that slash path."""
+    depth = path.count("/")
+    return any(
+        key.matches(path) and key.pattern.count("/") == depth
+        for key in STANDARD_KEYS
+        if "train" in key.always_in and not key.pattern.startswith(f"{EVALUATION}/")
+    )
+
+
+@functools.lru_cache(_PATHS_KEPT)
+def describe(path: str) -> ResultKey | None:
+    """The standard key that a slash path is, or lies below; None if there is none."""
+    exact = [key for key in STANDARD_KEYS if key.matches(path)]
+    if exact:
+        return max(exact, key=lambda key: key.pattern.count("/"))
+    return describe(path.removeprefix("evaluation/")) if path.startswith("evaluation/") else None
+
+
+# ---- result
+#
+# `ResultDict`: what `train()` and `evaluate()` return.
 
 # ---- summary
 #
@@ -241,7 +950,7 @@ def comparable(result: Mapping[str, Any], *, also_drop: Iterable[str] = ()) -> d
 
     Args:
         result: what `train()` or `evaluate()` returned.
-        also_drop: further patterns of slash paths, as in `trainer.metrics.keys`, for example of
+        also_drop: further patterns of slash paths, as in `trainer.metrics.result`, for example of
             what callbacks logged with `log_time`.
     """
     patterns = [ResultKey(pattern, "", "caller") for pattern in ("config", *also_drop)]

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from trainer.errors import MetricsError
-from trainer.metrics.keys import REDUCTIONS, Options
+from trainer.metrics.result import REDUCTIONS, Options
 from trainer.types import State
 
 # ---- exact sum

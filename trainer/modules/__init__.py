@@ -2,15 +2,10 @@
 
 from trainer.episodes.episode_columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule, RLModuleSpec
-from trainer.modules.by_module import ByModule, component_of, module_position
+from trainer.modules.by_module import ByModule, check_module_ids, component_of, module_position
 from trainer.modules.memory import StatefulRLModule
 from trainer.modules.model_config import DefaultModelConfig, plain_names
-from trainer.modules.multi_rl_module import (
-    MultiRLModule,
-    MultiRLModuleSpec,
-    PolicySpec,
-    check_module_ids,
-)
+from trainer.modules.multi_rl_module import MultiRLModule, MultiRLModuleSpec, PolicySpec
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.random_module import RandomRLModule
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule

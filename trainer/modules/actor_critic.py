@@ -43,8 +43,6 @@ from trainer.types import Array
 #
 # The ready-made module: policy and value network, apart or with shared hidden layers.
 
-# ---- actor critic
-
 IMAGES_AT_ONCE: Final = 256
 """Images whose values are computed together; more would only take more memory."""
 

@@ -10,14 +10,18 @@ with several keeps one below each id (`learner/main/rl_module`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from checkpoints import Checkpointable, HasState
 from checkpoints.state_shapes import ShapeCheck, fields
-from trainer.errors import ModuleError
+from trainer.errors import ConfigError, ModuleError
 from trainer.seeding import id_digest
 from trainer.types import DEFAULT_MODULE_ID, ModuleId
 
+_RESERVED: Final = frozenset(
+    {"rl_module", "optimizer", "learner", "__all__", "__all_modules__", "__common__"}
+)
+_FORBIDDEN: Final = frozenset('<>:"/\\|?*')
 ValueT = TypeVar("ValueT")
 OtherT = TypeVar("OtherT")
 
@@ -130,3 +134,37 @@ def module_position(module_id: ModuleId) -> tuple[int, ...]:
     that follow from the id alone, so that no module's numbers move when another one is added.
     """
     return () if module_id == DEFAULT_MODULE_ID else (id_digest(module_id),)
+
+
+# ---- module ids
+
+
+def why_no_module_id(module_id: object) -> str | None:
+    """What keeps a value from being the id of a module; None if it is one.
+
+    Ids are names of files in checkpoints and of keys in results.
+    """
+    if not isinstance(module_id, str) or not module_id:
+        return f"{module_id!r:.80} is no text, or empty"
+    if module_id in _RESERVED:
+        return f"{module_id!r} means something else already"
+    bad = sorted({letter for letter in module_id if letter in _FORBIDDEN or ord(letter) < 32})
+    if bad:
+        return f"{module_id!r:.80} has {' '.join(map(repr, bad))} in it"
+    if module_id[-1] in " .":
+        return f"{module_id!r} ends in {module_id[-1]!r}"
+    return None
+
+
+def check_module_ids(module_ids: Collection[Any]) -> None:
+    """Checks that these can be ids of modules.
+
+    Raises:
+        ConfigError: some cannot; names all of them.
+    """
+    problems = [problem for problem in map(why_no_module_id, module_ids) if problem is not None]
+    if problems:
+        raise ConfigError(
+            f"There are ids that no module can have: {'; '.join(problems)}. Ids name files and "
+            'results. Give each module a short text without <>:"/\\|?* as its id.'
+        )

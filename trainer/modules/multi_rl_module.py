@@ -19,49 +19,14 @@ from checkpoints.component_paths import nearest
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
 from trainer.modules.actor_critic import RLModuleSpec
-from trainer.modules.by_module import module_position
+from trainer.modules.by_module import check_module_ids, module_position, why_no_module_id
 from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 
-_RESERVED: Final = frozenset(
-    {"rl_module", "optimizer", "learner", "__all__", "__all_modules__", "__common__"}
-)
-_FORBIDDEN: Final = frozenset('<>:"/\\|?*')
 _RL_MODULE: Final = "rl_module"
 _Self = TypeVar("_Self", bound="MultiRLModule")
-
-
-def why_no_module_id(module_id: object) -> str | None:
-    """What keeps a value from being the id of a module; None if it is one.
-
-    Ids are names of files in checkpoints and of keys in results.
-    """
-    if not isinstance(module_id, str) or not module_id:
-        return f"{module_id!r:.80} is no text, or empty"
-    if module_id in _RESERVED:
-        return f"{module_id!r} means something else already"
-    bad = sorted({letter for letter in module_id if letter in _FORBIDDEN or ord(letter) < 32})
-    if bad:
-        return f"{module_id!r:.80} has {' '.join(map(repr, bad))} in it"
-    if module_id[-1] in " .":
-        return f"{module_id!r} ends in {module_id[-1]!r}"
-    return None
-
-
-def check_module_ids(module_ids: Collection[Any]) -> None:
-    """Checks that these can be ids of modules.
-
-    Raises:
-        ConfigError: some cannot; names all of them.
-    """
-    problems = [problem for problem in map(why_no_module_id, module_ids) if problem is not None]
-    if problems:
-        raise ConfigError(
-            f"There are ids that no module can have: {'; '.join(problems)}. Ids name files and "
-            'results. Give each module a short text without <>:"/\\|?* as its id.'
-        )
 
 
 @checked_methods(but=("__init__", "__getitem__"))

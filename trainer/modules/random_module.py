@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trainer.errors import ModuleError
-from trainer.exploration.discrete import UniformActions
+from trainer.exploration.strategies import UniformActions
 from trainer.modules.rl_module import RLModule
 from trainer.modules.spaces import distribution_for
 from trainer.nn.distributions import ActionDistribution, DistributionTerms

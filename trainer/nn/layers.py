@@ -42,8 +42,6 @@ from trainer.errors import ConfigError
 from trainer.nn.optimizers import Parameters
 from trainer.types import Array
 
-# ---- layers
-
 # ---- activations
 #
 # Activation functions: forward and backward side by side, both in place. `forward` replaces pre-

@@ -167,8 +167,6 @@ def _mismatch_message(problems: list[str]) -> str:
 #
 # Gradient descent on a flat vector: Adam and gradient clipping, both in place.
 
-# ---- optimizers
-
 ClipMode = Literal["value", "norm", "global_norm"]
 """Clip every number, every tensor to its own L2 norm, or the whole gradient to one L2 norm."""
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from trainer.replay.making import REPLAY_BUFFERS, make_replay_buffer, names_replay_buffer
-from trainer.replay.replay_buffer import NStep, PrioritizedReplayBuffer, ReplayBuffer
-from trainer.replay.transitions import Sequences, Transitions
+from trainer.replay.replay_buffer import (
+    REPLAY_BUFFERS,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    make_replay_buffer,
+    names_replay_buffer,
+)
+from trainer.replay.step_ring import Sequences, Transitions
 
 __all__ = [
     "REPLAY_BUFFERS",

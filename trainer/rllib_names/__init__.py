@@ -28,7 +28,10 @@ from trainer.modules import RLModule
 from trainer.modules.q_module import QModule
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_names import algorithm, config, metrics, modules
-from trainer.rllib_names.constants import (
+from trainer.rllib_names.config import StackSections
+from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
+from trainer.rllib_names.installing import add_names
+from trainer.rllib_names.metrics import (
     ALL_MODULES,
     DEFAULT_POLICY_ID,
     DONE,
@@ -81,8 +84,6 @@ from trainer.rllib_names.constants import (
     TRAINING_STEP_TIMER,
     Columns,
 )
-from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
-from trainer.rllib_names.installing import add_names
 from trainer.rllib_names.multi_agent import MultiAgentEnvNames, MultiAgentEpisodeNames
 from trainer.rllib_names.runners import (
     EnvRunnerGroupNames,
@@ -91,7 +92,6 @@ from trainer.rllib_names.runners import (
     collect_episodes,
     summarize_episodes,
 )
-from trainer.rllib_names.stack_sections import StackSections
 from trainer.runner_group import EnvRunnerGroup
 
 __all__ = [

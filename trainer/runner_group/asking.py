@@ -1,20 +1,28 @@
-"""Asking the runners of a group: one round at a time, and what comes of it for all of them.
+"""Asking the runners of a group, one round at a time; and what users ask: functions and tasks.
 
-asking.run(asks)                       a round, carried through
-asking.under_way = TicketPlay(…)       or something that goes on while the main process learns
-asking.finish(), asking.abandon()      whatever is asked next waits for it, or ends it
+asking.run(asks)                     a round, carried through
+asking.under_way = TicketPlay(…)     or something that goes on while the main process learns
+asking.finish(), asking.abandon()    whatever is asked next waits for it, or ends it
 """
 
 from __future__ import annotations
 
+import copy
+import logging
+import math
 import time
-from collections.abc import Collection, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
+from callbacks import PackingError
+from callbacks.packing import pack_object
+from checkpoints import StateError, encode
 from trainer.actors.registry import registry_to_inherit
-from trainer.env_runners.messages import Weights
+from trainer.env_runners.messages import SlotPosition, Weights
 from trainer.env_runners.worker_service import ApplyReply
-from trainer.errors import AlgorithmStoppedError
+from trainer.errors import AlgorithmStoppedError, ConfigError, SerializationError, TaskError
+from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, RLModule, RLModuleSpec, TorchRLModule
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerRecords
@@ -27,9 +35,12 @@ from trainer.runner_group.rounds import (
     RoundResult,
 )
 from trainer.runtime.engine import Engine
+from trainer.runtime.messages import Failed, Lost
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
-from trainer.types import AgentId
+from trainer.types import AgentId, State
+
+# ---- asking
 
 _CLOSING_S: Final = 2.0
 _PRELOADED = (
@@ -245,3 +256,483 @@ class Asking:
         self._is_stopped = True
         if self._pool is not None:
             self._pool.kill()
+
+
+# ---- user calls
+#
+# The user's own code in env runners: functions called where the runners live, at once or later.
+
+_LOGGER = logging.getLogger(__name__)
+_LOOK_EVERY_S: Final = 0.5
+
+OnMetrics = Callable[[list[Any]], None]
+"""Told what users' functions logged in the runners, in the order of the runners."""
+
+Function = Callable[..., Any] | str | Sequence[Callable[..., Any]]
+"""What runners are to call: a function, a method's name, or one function for each runner."""
+
+
+class UserCalls:
+    """Calls of users' functions in a group's runners, and what they leave behind.
+
+    Attributes:
+        num_recorded: episodes that the functions let evaluation runners play to the end, since the
+            evaluation began.
+    """
+
+    def __init__(self, records: RunnerRecords, asking: Asking, on_metrics: OnMetrics) -> None:
+        """Begins without a call.
+
+        Args:
+            records: of the runners.
+            asking: asks them.
+            on_metrics: called with what the functions logged.
+        """
+        self.num_recorded = 0
+        self._records = records
+        self._asking = asking
+        self._on_metrics = on_metrics
+        # Episodes that evaluation runners were let play, until they are taken.
+        self._episodes: list[EpisodeRecord] = []
+        # Answers that were not fetched yet, and calls that raised.
+        self._ready: list[tuple[int, Any]] = []
+        self._failed = RoundResult()
+
+    def begin_evaluation(self) -> None:
+        """Forgets the episodes of the last evaluation."""
+        self.take_episodes()
+        self.num_recorded = 0
+
+    def take_episodes(self) -> list[EpisodeRecord]:
+        """The episodes that functions let evaluation runners play; see `take_records`."""
+        local = self._records.places.get(0)
+        if local is not None and local.runner is not None and local.runner.has_played:
+            self.run("ping", list(self._records.places))  # fetches what it has played
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+    # ---- calls that are waited for
+
+    def run(
+        self,
+        func: Function,
+        indices: Sequence[int],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        doing: str = "ran the function given to foreach_env_runner()",
+        timeout_s: float | None = None,
+    ) -> list[Any]:
+        """Calls a function in some runners and waits for all answers.
+
+        Args:
+            func: see `EnvRunnerGroup.foreach_env_runner`.
+            indices: numbers of the runners.
+            kwargs: keyword arguments of the call.
+            doing: what the runners do, for messages.
+            timeout_s: how long a runner may go without an env step; None is for ever.
+        """
+        result = self._asking.run(asks_for(func, kwargs, indices, stall_limit_s=timeout_s))
+        self.commit(result.answers)
+        self._asking.tell_recreated()
+        _tell_timeouts(result.failures, timeout_s)
+        result.raise_first_failure(doing=doing)
+        return [
+            result.answers[index].value if index in result.answers else None for index in indices
+        ]
+
+    def commit(self, answers: Mapping[int, ApplyReply]) -> None:
+        """Takes over what users' functions changed, and reports what they logged."""
+        metrics = []
+        for index, reply in sorted(answers.items()):
+            place = self._records.places[index]
+            place.commit(reply.positions or place.positions, reply.callbacks)
+            self._episodes += reply.records
+            self.num_recorded += len(reply.records)
+            if reply.metrics:
+                metrics.append(reply.metrics)
+        if metrics:
+            self._on_metrics(metrics)
+
+    def chosen(
+        self, *, local_env_runner: bool, remote_worker_ids: Sequence[int] | None
+    ) -> list[int]:
+        """The numbers of the runners that a user means.
+
+        Raises:
+            ConfigError: one does not exist.
+        """
+        is_remote = self._records.is_remote
+        remote = list(self._records.places) if is_remote else []
+        local = [0] if not is_remote and local_env_runner else []
+        if remote_worker_ids is None:
+            return local + remote
+        unknown = sorted(set(remote_worker_ids) - set(remote))
+        if unknown:
+            there_are = f"there are 1 … {len(remote)}" if remote else "all runs in the main process"
+            raise ConfigError(
+                f"remote_worker_ids={list(remote_worker_ids)}: there is no {unknown}; {there_are}."
+            )
+        return local + list(remote_worker_ids)
+
+    # ---- calls that are not waited for
+
+    @property
+    def under_way(self) -> AsyncCalls | None:
+        """The calls without an answer so far."""
+        under_way = self._asking.under_way
+        return under_way if isinstance(under_way, AsyncCalls) else None
+
+    def finish(self) -> None:
+        """Waits for all calls."""
+        if self.under_way is not None:
+            self._asking.finish()
+
+    def abandon(self) -> None:
+        """Ends all calls; nothing comes of them."""
+        if self.under_way is not None:
+            self._asking.abandon()
+
+    def begin(
+        self,
+        func: Function,
+        indices: Sequence[int],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        keeps_answers: bool = True,
+    ) -> int:
+        """Lets runners call a function, and waits for none of them; how many took the call.
+
+        Args:
+            func: see `EnvRunnerGroup.foreach_env_runner`.
+            indices: numbers of the runners.
+            kwargs: keyword arguments of the call.
+            keeps_answers: they will be fetched; else they are dropped.
+        """
+        asks = asks_for(func, kwargs, indices)
+        for ask in asks.values() if self._records.is_remote else ():
+            _require_that_it_travels(ask)
+        self._advance(0.0)
+        if not keeps_answers and self.under_way is not None and self.under_way.is_busy(asks):
+            self._asking.finish()  # nobody would hear that a runner had no time
+        calls = self.under_way
+        if calls is None:
+            calls = AsyncCalls(self._asking.new_round(), self._take_ready, self._end)
+            self._asking.under_way = calls
+        healthy = self._records.healthy()
+        wanted = {index: ask for index, ask in asks.items() if index in healthy}
+        return calls.ask(wanted, keeps_answers=keeps_answers)
+
+    def fetch(self, timeout_s: float | None) -> list[tuple[int, Any]]:
+        """The answers that have come in and were not fetched.
+
+        Args:
+            timeout_s: how long to wait until all calls are answered; None waits for all.
+        """
+        until = self._asking.now_s() + (math.inf if timeout_s is None else timeout_s)
+        while not self._advance(min(_LOOK_EVERY_S, max(0.0, until - self._asking.now_s()))):
+            if self._asking.now_s() >= until:
+                break
+        self._asking.tell_recreated()
+        failed, self._failed = self._failed, RoundResult()
+        failed.raise_first_failure(doing="ran the function given to foreach_env_runner_async()")
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _advance(self, timeout_s: float) -> bool:
+        """Takes what has come in; whether no call is under way."""
+        calls = self.under_way
+        if calls is None:
+            return True
+        try:
+            is_over = calls.advance(timeout_s)
+        except BaseException:
+            self._asking.abandon()
+            raise
+        if is_over:
+            self._asking.under_way = None
+        return is_over
+
+    def _take_ready(
+        self, answers: Mapping[int, ApplyReply], to_be_fetched: Collection[int]
+    ) -> None:
+        self.commit(answers)
+        self._ready += [
+            (index, reply.value) for index, reply in answers.items() if index in to_be_fetched
+        ]
+
+    def _end(self, result: RoundResult, to_be_fetched: Collection[int]) -> None:
+        self._asking.take_over(result)
+        for index, outcome in sorted(result.failures.items()):
+            if index in to_be_fetched:
+                self._failed.failures.setdefault(index, outcome)
+            else:
+                _LOGGER.warning(
+                    "Env runner %d %s in a function that nobody waits for.",
+                    index,
+                    outcome.describe(),
+                )
+
+
+def asks_for(
+    func: Function,
+    kwargs: Mapping[str, Any] | None,
+    indices: Sequence[int],
+    *,
+    stall_limit_s: float | None = None,
+) -> dict[int, Ask]:
+    """The calls of a user's function in some runners.
+
+    Raises:
+        ConfigError: a list of functions has another length.
+    """
+    functions = [func] * len(indices) if callable(func) or isinstance(func, str) else list(func)
+    if len(functions) != len(indices):
+        raise ConfigError(
+            f"foreach_env_runner() got {len(functions)} functions for {len(indices)} env "
+            f"runners {list(indices)}; expected one for each, or one for all."
+        )
+    return {
+        index: Ask(
+            "apply",
+            (function, dict(kwargs or {})),
+            is_repeatable=False,
+            stall_limit_s=stall_limit_s,
+            limited_by="timeout_seconds",
+        )
+        for index, function in zip(indices, functions, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class WithNumber:
+    """Calls the user's function with the runner's number in front."""
+
+    function: Callable[[int, Any], Any]
+    number: int
+
+    def __call__(self, env_runner: Any) -> Any:
+        """What the function gives."""
+        return self.function(self.number, env_runner)
+
+
+@dataclass(frozen=True)
+class OfEnvs:
+    """Calls the user's function with each sub-env of a runner."""
+
+    function: Callable[..., Any]
+    with_context: bool
+
+    def __call__(self, env_runner: Any) -> Any:
+        """What the function gives, a list."""
+        if self.with_context:
+            return env_runner.foreach_env_with_context(self.function)
+        return env_runner.foreach_env(self.function)
+
+
+def _tell_timeouts(failures: dict[int, Failed | Lost], limit_s: float | None) -> None:
+    """Leaves out who did not answer in time, and says so."""
+    for index, outcome in list(failures.items()):
+        if isinstance(outcome, Lost) and outcome.stalled_s is not None:
+            del failures[index]
+            _LOGGER.warning(
+                "Env runner %d did not answer foreach_env_runner() within timeout_seconds=%s; "
+                "it is replaced, and its result is None.",
+                index,
+                limit_s,
+            )
+
+
+def _require_that_it_travels(ask: Ask) -> None:
+    """Refuses a call before it is made: one that fails ends all others that are under way."""
+    try:
+        pack_object(ask.arguments, name="the arguments of a call")
+    except PackingError as error:
+        raise SerializationError(f"No env runner was asked: {error}") from error
+
+
+# ---- calls under way
+
+OnAnswers = Callable[[Mapping[int, Any], Collection[int]], None]
+"""Told the answers by runner number, as they come in, and which of them somebody will fetch."""
+
+
+class AsyncCalls:
+    """One call at most under way per runner; what comes in is kept until it is fetched."""
+
+    def __init__(
+        self,
+        round_: Round,
+        on_answers: OnAnswers,
+        on_over: Callable[[RoundResult, Collection[int]], None],
+    ) -> None:
+        """Begins without a call.
+
+        Args:
+            round_: the round in which they are made.
+            on_answers: told the answers.
+            on_over: told what came out of the round, once nobody owes an answer, and whose last
+                answer somebody will fetch.
+        """
+        self._round = round_
+        self._on_answers = on_answers
+        self._on_over = on_over
+        self._under_way: set[int] = set()
+        self._to_be_fetched: set[int] = set()
+        self._is_over = False
+        round_.begin({})
+
+    @property
+    def num_under_way(self) -> int:
+        """Calls without an answer so far."""
+        return len(self._under_way)
+
+    def is_busy(self, indices: Collection[int]) -> bool:
+        """Whether one of these runners has a call under way."""
+        return not self._under_way.isdisjoint(indices)
+
+    def ask(self, asks: Mapping[int, Ask], *, keeps_answers: bool) -> int:
+        """Makes calls in those runners that have none under way.
+
+        Args:
+            asks: the calls, by runner number.
+            keeps_answers: somebody will fetch them.
+
+        Returns:
+            how many were made.
+        """
+        accepted = [index for index in asks if index not in self._under_way]
+        for index in accepted:
+            self._under_way.add(index)
+            (self._to_be_fetched.add if keeps_answers else self._to_be_fetched.discard)(index)
+            self._round.ask(index, asks[index])
+        return len(accepted)
+
+    def advance(self, timeout_s: float) -> bool:
+        """Takes the answers that are there.
+
+        Args:
+            timeout_s: how long to wait if there is none.
+
+        Returns:
+            whether no call is under way any more.
+        """
+        if self._is_over:
+            return True
+        is_idle = self._round.advance(timeout_s)
+        answers = self._round.take_answers()
+        self._under_way -= answers.keys()
+        self._on_answers(answers, self._to_be_fetched)
+        if is_idle:
+            self._under_way.clear()  # who was given up will not answer
+            self._is_over = True
+            self._on_over(self._round.end(), self._to_be_fetched)
+        return is_idle
+
+    def finish(self) -> None:
+        """Waits until no call is under way; an interrupt ends them."""
+        try:
+            while not self.advance(_LOOK_EVERY_S):
+                pass
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Ends whoever is still at work."""
+        self._is_over = True
+        self._under_way.clear()
+        self._round.abandon()
+
+
+# ---- tasks
+#
+# The tasks of a group's envs: set from the main process, by number of the env slot. A task is a
+# part of a slot's position. To set one changes the position at once, in the main process; the
+# runner is told with the next thing that it is asked, and whoever replaces it starts from there.
+
+
+class EnvTasks:
+    """The tasks of a group's envs: parts of the slots' positions."""
+
+    def __init__(self, records: RunnerRecords) -> None:
+        self._records = records
+
+    def set(self, tasks: Sequence[Any]) -> None:
+        """Gives each sub-env its task; see `EnvRunnerGroup.set_tasks`."""
+        num_slots = self._records.num_slots
+        if len(tasks) != num_slots:
+            raise ConfigError(
+                f"set_tasks() got {len(tasks)} tasks for {num_slots} sub-envs of "
+                f"{len(self._records.places)} env runner(s). Give one for each, or one for all "
+                "with set_task(task)."
+            )
+        self.require("set_task()")
+        for task in tasks if self._records.is_remote else ():
+            try:
+                pack_object(task, name="the task")
+            except PackingError as error:
+                raise SerializationError(f"The task {task!r:.80} was not set: {error}") from error
+        for place in self._records:
+            first = place.spec.first_slot
+            for index, task in enumerate(tasks[first : first + place.spec.num_envs]):
+                place.set_task(index, copy.deepcopy(task))
+
+    def get(self) -> list[Any]:
+        """The tasks of all sub-envs, by env slot; None where there is none.
+
+        As of the last answer of their runner, and what was set since.
+        """
+        return [
+            position.tasks[-1].task if position.tasks else None
+            for position in self._records.positions()
+        ]
+
+    def positions(self) -> list[State]:
+        """The tasks as slots of a state without running episodes; empty if there are none."""
+        return [
+            SlotPosition(tasks=position.task_now).to_state()
+            for position in self._records.positions()
+            if position.tasks
+        ]
+
+    def require(self, what_for: str) -> None:
+        """Makes sure that the envs can be given tasks.
+
+        Args:
+            what_for: what needs them, for the message.
+
+        Raises:
+            TaskError: they cannot; says what they lack.
+        """
+        for place in self._records:
+            if place.why_no_tasks:
+                raise TaskError(
+                    f"{what_for} needs an env that can be given tasks, and "
+                    f"{place.spec.env_factory.name!r} cannot: {place.why_no_tasks}. Give the env, "
+                    "or a wrapper around it, set_task(task) and get_task(); "
+                    "`trainer.TaskSettableEnv` shows how."
+                )
+
+    def check_can_be_saved(self) -> None:
+        """Makes sure that all tasks are plain data.
+
+        Raises:
+            StateError: one is not; names the env and the task.
+        """
+        for place in self._records:
+            for index, position in enumerate(place.positions):
+                where = f"sub-env {index} of {place.spec.title}"
+                _check_plain([entry.task for entry in position.tasks], where)
+
+
+def _check_plain(tasks: Sequence[Any], where: str) -> None:
+    for task in tasks:
+        try:
+            encode({"task": task})
+        except StateError as error:
+            raise StateError(
+                f"The task {task!r:.80} of {where} cannot be saved: {error}. Tasks are part of a "
+                "checkpoint, so they must be plain data: numbers, texts, lists, dicts, arrays. Let "
+                "get_task() and set_task() speak of such data, for example of a name or a number "
+                "that stands for the task."
+            ) from error

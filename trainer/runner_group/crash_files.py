@@ -45,7 +45,7 @@ from checkpoints.state_shapes import (
     tuple_of,
 )
 from trainer.connectors import Normalization
-from trainer.connectors.observations import ObservationNormalizer, RewardTransform
+from trainer.connectors.encoding import ObservationNormalizer, RewardTransform
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
@@ -58,8 +58,7 @@ from trainer.env_runners.messages import (
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.errors import ConfigError
 from trainer.modules import ByModule, RLModuleSpec
-from trainer.runner_group.records import RunnerPlace
-from trainer.runner_group.slot_states import slots_of
+from trainer.runner_group.records import RunnerPlace, slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role
@@ -112,9 +111,11 @@ _REQUEST: Final = fields(
         "returns_episodes": FLAG,
     }
 )
-_WEIGHTS: Final = fields(
-    {"version": count, "state": dict_of(array()), "exploration": of_type(dict), "timestep": count},
-    optional={"connectors": anything},  # of somebody's own connectors
+_OF_MODULE: Final = {"version": count, "state": dict_of(array()), "exploration": of_type(dict)}
+_CONNECTORS: Final = {"connectors": anything}  # of somebody's own connectors
+_WEIGHTS: Final = one_of(
+    fields({**_OF_MODULE, "timestep": count}, optional=_CONNECTORS),
+    fields({"modules": dict_of(fields(_OF_MODULE)), "timestep": count}, optional=_CONNECTORS),
 )
 _RECORD: Final = fields(
     {
@@ -129,7 +130,7 @@ _RECORD: Final = fields(
         "callbacks": one_of(CHAIN_STATE, NOTHING),
         "evaluation": count,
         "weights": one_of(_WEIGHTS, NOTHING),
-        "normalization": one_of(_NORMALIZATION, NOTHING),
+        "normalization": one_of(_NORMALIZATION, dict_of(_NORMALIZATION), NOTHING),
         "request": one_of(_REQUEST, NOTHING),
     },
     optional={

@@ -36,13 +36,11 @@ from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, RLModuleSpec
-from trainer.runner_group.asking import Asking
+from trainer.runner_group.asking import Asking, EnvTasks, OfEnvs, OnMetrics, UserCalls, WithNumber
 from trainer.runner_group.crash_files import CrashFiles, replay
 from trainer.runner_group.plays import GroupSample, TicketPlay
-from trainer.runner_group.records import RunnerPlace, RunnerRecords
+from trainer.runner_group.records import RunnerPlace, RunnerRecords, SlotStates, group_state
 from trainer.runner_group.rounds import Ask, OnRecreated
-from trainer.runner_group.slot_states import SlotStates, group_state
-from trainer.runner_group.user_calls import EnvTasks, OfEnvs, OnMetrics, UserCalls, WithNumber
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.types import AgentId, Array, State

@@ -45,6 +45,7 @@ class GroupSample:
         num_env_steps: env steps made.
         num_agent_steps, num_module_steps: actions of which the outcome is known, by agent and by
             module.
+        agent_counts: with several agents: what happened to them, by name.
         num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
         repair_s: seconds spent on replacing runners and sub-envs.
         num_sub_env_restarts: sub-envs that were made anew because they failed.
@@ -58,6 +59,7 @@ class GroupSample:
     num_env_steps: int
     num_agent_steps: Mapping[AgentId, int]
     num_module_steps: Mapping[ModuleId, int]
+    agent_counts: Mapping[str, int] = field(default_factory=dict)
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     repair_s: float = 0.0
@@ -75,6 +77,7 @@ class GroupSample:
             num_env_steps=sum(reply.num_env_steps for reply in replies),
             num_agent_steps=_added(reply.num_agent_steps for reply in replies),
             num_module_steps=_added(reply.num_module_steps for reply in replies),
+            agent_counts=_added(reply.agent_counts for reply in replies),
             num_episodes_lost=sum(reply.num_episodes_lost for reply in replies),
             num_env_steps_lost=sum(reply.num_env_steps_lost for reply in replies),
             repair_s=repair_s + sum(reply.restarts.repair_s for reply in replies),

@@ -244,6 +244,10 @@ class Engine(Protocol):
     def preload(self, modules: Sequence[str]) -> None:
         """Imports modules once for all workers to come, where that makes their start faster."""
 
+    @property
+    def for_owners(self) -> TakeOver | None:
+        """What workers call first that will start workers of their own, to start them faster."""
+
 
 class StallWatch:
     """How long a call goes without progress: the one rule for the places of all engines.

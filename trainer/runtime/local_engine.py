@@ -62,6 +62,7 @@ from trainer.runtime.process_start import (
     describe_start_error,
     end_group,
     end_stopped_fork_server,
+    fork_own_server,
     guard_group,
     keep_temporary_directory,
     make_context,
@@ -597,3 +598,8 @@ class LocalEngine:
     def preload(self, modules: Sequence[str]) -> None:
         """Lets the fork server import modules once for all workers to come."""
         preload(modules, self.start_method)
+
+    @property
+    def for_owners(self) -> TakeOver | None:
+        """Makes a copy of the worker its fork server."""
+        return fork_own_server if self.start_method == "forkserver" else None

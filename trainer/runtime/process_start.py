@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import sys
 import sysconfig
 import threading
@@ -18,17 +19,15 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import forkserver, process, util
+from multiprocessing import forkserver, process, resource_tracker, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from trainer.errors import ConfigError
 from trainer.runtime.signals import FOR_MAIN_PROCESS
-
-# ---- process start
 
 # ---- fork server
 #
@@ -161,7 +160,51 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_fork_server)
 
 
-# ---- process start
+def fork_own_server() -> None:
+    """Makes a copy of this process its fork server, so that its own workers need no new Python.
+
+    For a worker that will start workers, called before it has threads or code of the user's (as
+    `inherit` of a `WorkerPool`). The copy takes milliseconds where a new server imports everything
+    again. It is a child of this process like any other fork server of its own, and ends with it.
+    Where this cannot be done, nothing happens, and a server is started when it is needed.
+    """
+    server: Any = getattr(forkserver, "_forkserver", None)
+    is_known = sys.platform == "linux" and sys.version_info < (3, 14)  # it has a key from then on
+    if server is None or not is_known or threading.active_count() > 1:
+        return
+    resource_tracker.ensure_running()
+    with socket.socket(socket.AF_UNIX) as listener:
+        address = f"{util.get_temp_dir()}/fork-server-{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):  # of a process that had this number before
+            os.unlink(address)  # noqa: PTH108
+        listener.bind(address)
+        os.chmod(address, 0o600)  # noqa: PTH101 - as multiprocessing does
+        listener.listen()
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _serve_forks(listener.detach(), reading)
+    os.close(reading)
+    inherited = server._forkserver_alive_fd
+    vars(server).update(
+        _forkserver_address=address, _forkserver_alive_fd=writing, _forkserver_pid=pid
+    )
+    if inherited is not None:
+        os.close(inherited)
+
+
+def _serve_forks(listener: int, alive: int) -> NoReturn:
+    """In the copy: starts processes until nobody holds the other end of `alive` any more."""
+    try:
+        needed = {0, 1, 2, listener, alive, resource_tracker.getfd()}
+        opened = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208 - numbers
+        for number in opened - needed:
+            with contextlib.suppress(OSError):  # that of the listing is closed
+                os.close(number)
+        forkserver.main(listener, alive, [])
+    finally:
+        os._exit(0)
+
 
 # ---- import path
 #

@@ -25,6 +25,17 @@ _NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP
 _MAX_TRIES: Final = 10
 
 
+def owner_of(path: Path) -> int | None:
+    """The process that holds a run's directory; None if none does. It only looks."""
+    try:
+        pid = int((path / LOCK_FILE).read_text().strip())
+        os.kill(pid, 0)
+    except (OSError, ValueError, OverflowError) as error:
+        is_of_another_user = isinstance(error, PermissionError) and error.filename is None
+        return pid if is_of_another_user else None
+    return pid
+
+
 class RunLock:
     """Holds a run's directory for this process, and makes it if it does not exist.
 

@@ -39,7 +39,7 @@ import cloudpickle
 from trainer.errors import DebuggerError, RunnerError
 from trainer.runtime.engine import NUM_NOTES, Signals, TakeOver
 from trainer.runtime.messages import Reply, describe_failure, pack
-from trainer.runtime.process_start import ImportPath, lead_group
+from trainer.runtime.process_start import ImportPath, fork_server_pid, lead_group
 from trainer.runtime.signals import FOR_MAIN_PROCESS
 from trainer.runtime.threads import set_blas_threads
 
@@ -344,6 +344,8 @@ def _let_forkserver_end() -> None:
     """
     server = getattr(forkserver, "_forkserver", None)
     alive_fd = getattr(server, "_forkserver_alive_fd", None)
+    if fork_server_pid() is not None:
+        return  # that of a server of our own (`fork_own_server`)
     if server is not None and isinstance(alive_fd, int):
         server._forkserver_alive_fd = None
         os.close(alive_fd)

@@ -10,7 +10,7 @@ import math
 import weakref
 from collections.abc import Sequence
 
-from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, nothing
+from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, TakeOver, nothing
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Outcome
 from trainer.runtime.signals import signals_deferred
@@ -62,6 +62,11 @@ class WorkerPool:
 
     def __getitem__(self, index: int) -> Place:
         return self.places[index]
+
+    @property
+    def for_owners(self) -> TakeOver | None:
+        """For `inherit`, of workers that will start workers of their own: starts those faster."""
+        return self._engine.for_owners
 
     def now_s(self) -> float:
         """The engine's clock in seconds; only differences mean something."""

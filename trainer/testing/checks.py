@@ -17,7 +17,6 @@ import gymnasium as gym
 import numpy as np
 
 from trainer.connectors import ObservationEncoder
-from trainer.env_runners.slot_env_state import copied, is_same
 from trainer.envs import EnvFactory, EnvState, make_env_factory, why_no_env_state
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
@@ -28,6 +27,7 @@ from trainer.episodes.episode_columns import (
     STATE_OUT,
     VF_PREDS,
 )
+from trainer.episodes.nested import copied, is_same
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.modules.memory import state_form
 from trainer.types import Array

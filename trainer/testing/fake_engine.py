@@ -576,6 +576,11 @@ class FakeEngine:
     def preload(self, modules: Sequence[str]) -> None:
         """Does nothing: what workers import, this process imports."""
 
+    @property
+    def for_owners(self) -> None:
+        """Nothing: no process is started."""
+        return None
+
     # ---- script
 
     def take_fault(self, place: str, method: str, call: int) -> ScriptedFault | None:

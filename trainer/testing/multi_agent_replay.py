@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces
 
 from trainer.agent_ids import canonical_order, listed
-from trainer.env_runners.slot_env_state import copied, is_same
 from trainer.envs import AnswerChecks, EnvAgents, as_multi_agent_env
 from trainer.episodes import MultiAgentEpisode
+from trainer.episodes.nested import copied, is_same
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import AgentId
 

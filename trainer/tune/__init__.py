@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from trainer.envs import register_env
 from trainer.errors import JournalError, SearchSpaceError, TrialError, TuneError
-from trainer.metrics.keys import nearest
+from trainer.metrics.result import nearest
 from trainer.tune import logger, schedulers, search, stopper
 from trainer.tune.callbacks import (
     Callback,

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks import CallbackError
-from callbacks.ready_made.result_files import CSVResults, row_of
-from callbacks.ready_made.tensorboard import TensorBoardResults
+from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
 from trainer.errors import TuneError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial

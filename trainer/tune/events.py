@@ -69,7 +69,7 @@ class Clone:
     generation: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Trial:
     """All that decisions need to know of one trial; owned and changed by the controller only.
 
@@ -207,7 +207,8 @@ class StartTrial:
         lane: the lane that it holds from now on.
         cause: "new"; "resumed" after a pause; "retry" after an error of the user's code;
             "clone" of another trial; "repaired" when the tuner itself was restarted.
-        config: the complete config for the user's code.
+        params: those that it goes on with: before an exploit others than after it.
+        config: the complete config for the user's code, of these params.
         seed: the trial's seed; of a clone the new one (`adopt_root_seed`).
         start_from: where no newer checkpoint of its own is there; None: the beginning.
         base_row: rows that the trial had at `start_from`.
@@ -219,6 +220,7 @@ class StartTrial:
     start_number: int
     lane: int
     cause: Literal["new", "resumed", "retry", "clone", "repaired"]
+    params: Mapping[str, Any]
     config: Any
     seed: int
     start_from: CheckpointRef | None
@@ -294,7 +296,7 @@ class Step:
     """What follows from an event.
 
     Attributes:
-        entries: for the journal, to be written (and synced if any `must_sync`) before any action.
+        entries: for the journal, to be written (and synced, as `Entry.must_sync` says) first.
         actions: to be carried out in this order.
     """
 

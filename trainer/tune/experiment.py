@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
-from trainer.runtime.orderly_end import OrderlyEnd
+from trainer.runtime.signals import OrderlyEnd
 from trainer.tune.callbacks import CallbackCaller, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.controller import Controller, ExperimentPlan
@@ -120,6 +120,7 @@ class Experiment:
         self._views: list[TrialView] = []
         self._steps: deque[Step] = deque()
         self._unsynced: set[int] = set()
+        self._is_behind = False
         self._synced_at = 0.0
         self._iteration = 0
         self._elapsed_before_s = 0.0
@@ -166,7 +167,6 @@ class Experiment:
         self.records.read(entries, may_change=False)
 
     def _replayed(self, entries: list[Entry]) -> Step:
-        self.records.find_folders()
         self._read_rows = {}
         decided = [entry for entry in entries if not is_for_repairs(entry)]
         try:
@@ -351,23 +351,36 @@ class Experiment:
             elif isinstance(action, StartTrial) and action.row_number == 0:
                 self.records.reset(action.trial)
         try:
-            self._journal.append([jsonable_entry(entry) for entry in step.entries])
-            if any(entry.must_sync for entry in step.entries):
+            self._journal.append([entry.to_plain() for entry in step.entries])
+            self._is_behind = self._is_behind or bool(step.entries)
+            if any(self._cannot_wait(entry) for entry in step.entries):
                 self._sync()
         except BaseException:
             self._is_writing = False
             raise
 
+    def _cannot_wait(self, entry: Entry) -> bool:
+        """Whether an entry must be on the disk before its step is carried out.
+
+        What an exact experiment decides follows from what came before: if the machine stops and the
+        end of the journal is lost, the same is decided again. Not so checkpoints, for which older
+        ones are removed, and what the user or the clock changed.
+        """
+        return entry.must_sync == "always" or (
+            entry.must_sync == "inexact" and bool(self.controller.inexact_reasons)
+        )
+
     def _sync(self) -> None:
         assert self._journal is not None  # noqa: S101
+        self._is_behind = False
         for number in self._unsynced:
-            self.records[number].files.sync_rows()
+            self.records.files_of(number).sync_rows()
         self._unsynced.clear()
         self._journal.sync()
         self._synced_at = time.monotonic()
 
     def _sync_if_due(self) -> None:
-        if self._unsynced and time.monotonic() - self._synced_at >= _SYNC_EVERY_S:
+        if self._is_behind and time.monotonic() - self._synced_at >= _SYNC_EVERY_S:
             self._sync()
 
     def _carry_out(self, action: Any, lanes: Lanes) -> str:
@@ -508,6 +521,8 @@ class Experiment:
         self._errors.pop(number, None)
         self._tell("on_trial_error" if has_failed else "on_trial_complete", number)
         self._progress.ended(self.controller, number)
+        if not action.save:
+            self.records.forget(number)
 
     def _write_facts(self, number: int) -> None:
         trial, record = self.controller.trials[number], self.records[number]
@@ -673,11 +688,6 @@ class Experiment:
 def is_for_repairs(entry: Entry) -> bool:
     """Whether it is a checkpoint that only shortens repairs."""
     return isinstance(entry, CommittedEntry) and not entry.name.isdecimal()
-
-
-def jsonable_entry(entry: Entry) -> dict[str, Any]:
-    """An entry as the journal holds it."""
-    return entry.to_plain()
 
 
 def printable_config(config: Any) -> Any:

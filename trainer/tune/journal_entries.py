@@ -21,10 +21,16 @@ from trainer.errors import JournalError
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry; `kind` is its name in the journal, `must_sync` whether it is synced at once."""
+    """One entry.
+
+    Attributes:
+        kind: its name in the journal.
+        must_sync: whether it must be on the disk before it is acted on: "never", "always", or only
+            in an "inexact" experiment, which might decide otherwise if it was lost.
+    """
 
     kind: ClassVar[str] = ""
-    must_sync: ClassVar[bool] = True
+    must_sync: ClassVar[Literal["never", "inexact", "always"]] = "inexact"
     is_cause: ClassVar[bool] = False
 
     def to_plain(self) -> dict[str, Any]:
@@ -60,7 +66,7 @@ class StartEntry(Entry):
     turn: int
     cause: Literal["new", "resumed", "retry", "clone", "repaired"]
     kind: ClassVar[str] = "start"
-    must_sync: ClassVar[bool] = False
+    must_sync = "never"
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class ReportEntry(Entry):
     is_done: bool = False
     wants_checkpoint: bool = False
     kind: ClassVar[str] = "report"
-    must_sync: ClassVar[bool] = False
+    must_sync = "never"
     is_cause: ClassVar[bool] = True
 
 
@@ -130,6 +136,7 @@ class CommittedEntry(Entry):
     name: str
     digest: str = ""
     kind: ClassVar[str] = "checkpoint"
+    must_sync = "always"
     is_cause: ClassVar[bool] = True
 
 
@@ -150,6 +157,7 @@ class TimeEntry(Entry):
 
     elapsed_s: float
     kind: ClassVar[str] = "time"
+    must_sync = "always"
     is_cause: ClassVar[bool] = True
 
 
@@ -169,6 +177,7 @@ class AmendEntry(Entry):
     resumed: tuple[int, ...] = ()
     restarted: tuple[int, ...] = ()
     kind: ClassVar[str] = "amend"
+    must_sync = "always"
     is_cause: ClassVar[bool] = True
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
-from trainer.runtime.engine import Place
+from trainer.runtime.engine import Place, TakeOver
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -38,7 +38,12 @@ _LOGGER = logging.getLogger(__name__)
 _CLOSE_GRACE_S: Final = 1.0
 _TRIES_TO_START: Final = 3
 _STALLS: Final = 3
-_PRELOADED: Final = ("trainer.tune.trial_servant", "trainer.algorithms.algorithm")
+_PRELOADED: Final = (
+    "trainer.tune.trial_servant",
+    "trainer.algorithms.algorithm",
+    "trainer.env_runners.worker_service",
+    "gymnasium.envs.classic_control",
+)
 
 
 # ---- what a lane tells
@@ -332,6 +337,7 @@ class Lane:
         place: Place | LocalPlace,
         bootstraps: Bootstraps,
         happenings: deque[Happening],
+        prepare: Callable[[TrialBootstrap], None],
         *,
         trial_timeout_s: float | None = None,
         patience: Patience = Patience(),
@@ -341,6 +347,7 @@ class Lane:
         self.place = place
         self._bootstraps = bootstraps
         self._happenings = happenings
+        self._prepare = prepare  # the start of a process
         self._timeout_s = trial_timeout_s
         self._patience = patience
         self._reuses_process = reuses_process
@@ -508,6 +515,7 @@ class Lane:
         if self._reuses_process and self.place.is_running and origin.checkpoint is None:
             self.place.submit("reset", (boot,))
             return
+        self._prepare(boot)
         self.place.start(
             self._bootstraps.packed(boot),
             stall_limit_s=self._timeout_s,
@@ -649,16 +657,23 @@ class Lanes:
     ) -> None:
         self._happenings: deque[Happening] = deque()
         self._pool: WorkerPool | None = None
+        self._take_over: TakeOver | None = None
         if in_process:
             places: list[Any] = [LocalPlace() for _ in range(number)]
         else:
             names = [f"the process of lane {index}" for index in range(number)]
-            self._pool = WorkerPool(names, preload_modules=_PRELOADED)
+            self._pool = WorkerPool(
+                names, preload_modules=_PRELOADED, inherit=lambda: self._take_over
+            )
             places = [self._pool[index] for index in range(1, number + 1)]
         self.lanes = [
-            Lane(index, place, bootstraps, self._happenings, **settings)
+            Lane(index, place, bootstraps, self._happenings, self._prepare, **settings)
             for index, place in enumerate(places)
         ]
+
+    def _prepare(self, boot: TrialBootstrap) -> None:
+        if self._pool is not None:
+            self._take_over = self._pool.for_owners if boot.starts_processes else None
 
     def __getitem__(self, number: int) -> Lane:
         return self.lanes[number]

@@ -1,10 +1,11 @@
 """OptunaSearch: Optuna's samplers suggest, and repeat themselves after a restore.
 
-A sampler of Optuna keeps a generator that advances, so a restored one would suggest otherwise. Here
-every suggestion is asked of a study in memory that holds all trials so far, running ones included,
-with a sampler whose generators are seeded by the number of the suggestion. What a sampler writes
-into the attributes of trials and study goes into the journal with the suggestion. A restored study
-is given the same trials and attributes, so it suggests the same.
+A sampler of Optuna keeps generators that advance, so one that is made anew after a restore would
+suggest otherwise. Here the journal holds, with every suggestion, how many numbers the generators
+have drawn by then (`Streams`), and what the sampler wrote into the attributes of trial and study. A
+restored study is given the same trials, attributes and positions, so it suggests the same; and with
+one lane the suggestions are those of Optuna's own `Study.optimize` with the same seed. Every
+suggestion is asked of a fresh sampler, so nothing that a sampler's object remembers has an effect.
 
 Optuna is an extra, `pip install "local-trainer[tune]"`. Its pruners and storages are not used:
 schedulers stop trials, and the journal is the store. Trials that a scheduler stopped early are told
@@ -17,9 +18,8 @@ import copy
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
-from zlib import crc32
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from callbacks.optional_import import optional_module
 from checkpoints.arguments import shown
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
-from trainer.tune.positions import Kind, seed_at
 from trainer.tune.rows import Row, number_at
 from trainer.tune.search_space import Choice, Domain, Normal, Range, SampleFrom
 from trainer.tune.searchers import (
@@ -39,8 +38,14 @@ from trainer.tune.searchers import (
 )
 
 _NUM_STARTUP_TRIALS: Final = 10
-_SEEDED_PER_SUGGESTION: Final = ("RandomSampler", "TPESampler", "NSGAIISampler", "NSGAIIISampler")
-_SEEDED_ONCE: Final = ("GridSampler", "QMCSampler")
+_EXACT: Final = (
+    "RandomSampler",
+    "TPESampler",
+    "NSGAIISampler",
+    "NSGAIIISampler",
+    "GridSampler",
+    "QMCSampler",
+)
 _REFUSED: Final = {
     "BruteForceSampler": "it ends the study by itself, which only Study.optimize allows; write "
     "grid_search([...]) for each parameter and leave search_alg out",
@@ -62,7 +67,8 @@ class OptunaSearch(Searcher):
         sampler: a sampler, or a function `make_sampler(seed)`; None: TPE, which looks at all
             parameters together and counts running trials as bad ones. Samplers whose object
             remembers more than Optuna stores make the experiment inexact.
-        seed: of the suggestions; None: that of the experiment.
+        seed: of samplers that were made without one, as in `TPESampler(seed=…)`; None: that of the
+            experiment.
         evaluated_rewards: the metrics of `points_to_evaluate`, which are then known and not tried.
         study_name: refused, as `storage` is: the journal is the store.
 
@@ -123,7 +129,7 @@ class OptunaSearch(Searcher):
         if name in _REFUSED:
             raise TuneError(f"OptunaSearch(sampler={name}()) is not offered: {_REFUSED[name]}.")
         is_known = type(sampler).__module__.startswith("optuna.")
-        if not is_known or name not in (*_SEEDED_PER_SUGGESTION, *_SEEDED_ONCE):
+        if not is_known or name not in _EXACT:
             self.inexact_reason = (
                 f"{name} may remember more than Optuna stores; give a function make_sampler(seed)"
             )
@@ -159,7 +165,8 @@ class OptunaSearch(Searcher):
         finally:
             logging.set_verbosity(verbosity)
         self._study = self._optuna.load_study(study_name=_STUDY, storage=self._storage)
-        self._study.sampler = self._new_sampler(0)
+        self._streams = Streams(self._root_seed)
+        self._study.sampler = self._new_sampler()
         self._num_known = 0
         self._flat_points = [self._labels(self._flat_of(point)) for point in self._points]
         if self._rewards is not None:
@@ -214,26 +221,24 @@ class OptunaSearch(Searcher):
             "uniform(lower, upper), or leave search_alg out."
         )
 
-    def _new_sampler(self, number: int) -> Any:
-        """The sampler for one suggestion, seeded by its number."""
-        seed = seed_at(self._root_seed, Kind.SUGGEST, number, crc32(b"sampler"))
-        fixed = seed_at(self._root_seed, Kind.SUGGEST, 0, crc32(b"sampler"))
+    def _new_sampler(self) -> Any:
+        """A fresh sampler, whose generators go on where those of the last one stood."""
+        samplers = self._optuna.samplers
+        is_own = isinstance(self._sampler, samplers.BaseSampler)
+        if is_own and self.inexact_reason is not None:
+            return self._sampler  # what it remembers is in the object
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
             if self._sampler is None:
-                return self._optuna.samplers.TPESampler(
-                    seed=seed,
+                sampler = samplers.TPESampler(
+                    seed=self._root_seed,
                     n_startup_trials=_NUM_STARTUP_TRIALS,
                     multivariate=True,
                     constant_liar=True,
                 )
-            if not isinstance(self._sampler, self._optuna.samplers.BaseSampler):
-                return self._sampler(seed)
-            if self.inexact_reason is not None:
-                return self._sampler
-            sampler = copy.deepcopy(self._sampler)
-        # A new seed each time would shuffle the grid anew, and points would come twice.
-        _seed_generators(sampler, fixed if type(sampler).__name__ in _SEEDED_ONCE else seed)
+            else:
+                sampler = copy.deepcopy(self._sampler) if is_own else self._sampler(self._root_seed)
+        self._streams.attach(sampler)
         return sampler
 
     # ---- suggesting
@@ -242,7 +247,7 @@ class OptunaSearch(Searcher):
         """Asks the study for trial `number`."""
         index = number + self._num_known
         before = dict(self._storage.get_study_system_attrs(self._study_id))
-        self._study.sampler = self._new_sampler(number)
+        self._study.sampler = self._new_sampler()
         if self._rewards is None and number < len(self._flat_points):
             self._study.enqueue_trial(self._flat_points[number])
         if self._by_run is None:
@@ -257,6 +262,7 @@ class OptunaSearch(Searcher):
             "params": dict(frozen.params),
             "system": dict(frozen.system_attrs),
             "study": {key: value for key, value in after.items() if before.get(key) != value},
+            "drawn": self._streams.positions(),
         }
         if self._by_run is not None:
             to_json = self._optuna.distributions.distribution_to_json
@@ -276,6 +282,7 @@ class OptunaSearch(Searcher):
             distributions = {
                 path: from_json(each) for path, each in attributes["distributions"].items()
             }
+        self._streams.go_to(attributes["drawn"])
         for key, value in attributes["study"].items():
             self._storage.set_study_system_attr(self._study_id, key, value)
         self._study.add_trial(
@@ -352,8 +359,7 @@ class OptunaSearch(Searcher):
         is_number = all(not math.isnan(each) for each in values)
         if row is not None and len(self._metrics) == 1:
             self.on_row(trial, row)
-        # Samplers may look at the trial when it is told; theirs is seeded by its number, too.
-        sampler = self._new_sampler(trial.number)
+        sampler = self._new_sampler()
         if type(sampler).__name__ == "GridSampler":
             # It would end the study when its grid is used up, which only Study.optimize allows.
             sampler = self._optuna.samplers.RandomSampler(seed=0)
@@ -399,12 +405,77 @@ def _labels_of(domain: Choice) -> tuple[Any, ...]:
     return tuple(f"{index}: {shown(each)}" for index, each in enumerate(domain.values))
 
 
-def _seed_generators(sampler: Any, seed: int) -> None:
-    """Seeds every generator in a sampler and in the samplers that it is made of."""
+class Streams:
+    """The generators of a sampler: they go on from one sampler's object to the next.
+
+    Generators that were made without a seed are seeded. Where one stands is told by the 32-bit
+    words that it has drawn, and the half of a pair of normal numbers that it may have left over.
+
+    Args:
+        seed: for generators that have none.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._generators: dict[str, np.random.RandomState] = {}
+        self._marks: dict[str, tuple[Any, int]] = {}  # a state, and the words drawn by then
+
+    def attach(self, sampler: Any) -> None:
+        """Gives a fresh sampler the generators of the one before it."""
+        for path, lazy in _lazy_generators(sampler, ""):
+            if path not in self._generators:
+                made = getattr(lazy, "_rng", None)  # None: Optuna would seed it by the system
+                rng = np.random.RandomState(self._seed) if made is None else made
+                self._generators[path] = rng
+                self._marks[path] = (_state_of(rng), 0)
+            lazy._rng = self._generators[path]
+        if getattr(sampler, "_seed", 0) is None:
+            sampler._seed = self._seed
+
+    def positions(self) -> dict[str, list[Any]]:
+        """Where each generator stands, as JSON: words drawn, and what is left of a pair or None."""
+        for path, rng in self._generators.items():
+            (before, drawn), after = self._marks[path], _state_of(rng)
+            self._marks[path] = (after, drawn + _words_between(before, after))
+        return {path: [drawn, _rest(state)] for path, (state, drawn) in self._marks.items()}
+
+    def go_to(self, positions: Mapping[str, Sequence[Any]]) -> None:
+        """Brings the generators to where they stood."""
+        for path, (words, rest) in positions.items():
+            rng, (state, drawn) = self._generators[path], self._marks[path]
+            rng.set_state(state)
+            rng.randint(0, 2**32, size=words - drawn, dtype=np.uint32)
+            rng.set_state(
+                {**_state_of(rng), "has_gauss": int(rest is not None), "gauss": rest or 0.0}
+            )
+            self._marks[path] = (_state_of(rng), words)
+
+
+def _lazy_generators(sampler: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The places of generators in a sampler and in the samplers that it is made of."""
     for name, value in vars(sampler).items():
-        if isinstance(getattr(value, "rng", None), np.random.RandomState):
-            value.rng.seed(seed)
-        elif name == "_seed":
-            setattr(sampler, name, seed)
+        if type(value).__name__ == "LazyRandomState":
+            yield f"{path}{name}", value
         elif name.endswith("_sampler") and hasattr(value, "sample_relative"):
-            _seed_generators(value, seed)
+            yield from _lazy_generators(value, f"{path}{name}.")
+
+
+def _words_between(before: Any, after: Any) -> int:
+    """32-bit words that a Mersenne twister draws from one state to the other."""
+    mirror = np.random.RandomState(0)
+    mirror.set_state(before)
+    words, here, there = 0, before["state"], after["state"]
+    while not np.array_equal(here["key"], there["key"]):
+        rest = len(here["key"]) - here["pos"] + 1  # to the first word of the next block
+        mirror.randint(0, 2**32, size=rest, dtype=np.uint32)
+        words, here = words + rest, _state_of(mirror)["state"]
+    return int(words + there["pos"] - here["pos"])
+
+
+def _state_of(rng: np.random.RandomState) -> dict[str, Any]:
+    state: Any = rng.get_state(legacy=False)
+    return dict(state)
+
+
+def _rest(state: Mapping[str, Any]) -> float | None:
+    return float(state["gauss"]) if state["has_gauss"] else None

@@ -214,7 +214,7 @@ class Progress:
         self._title = title
         self._lines = LineOutput() if output is None else output
         self._surface = _surface(verbose)
-        self._told: set[int] = set()
+        self._num_told = 0
         self._changed = True
         self._shown_at = -math.inf
         self._awaited: tuple[tuple[int, int], float] | None = None
@@ -271,8 +271,8 @@ class Progress:
             self._draw(controller, elapsed_s, done=False)
 
     def _tell_starts(self, controller: Controller) -> None:
-        for trial in controller.trials[len(self._told) :]:
-            self._told.add(trial.number)
+        for trial in controller.trials[self._num_told :]:
+            self._num_told += 1
             if not trial.status.is_over:
                 params = ", ".join(
                     f"{short_name(path)}={shown_value(value)}"

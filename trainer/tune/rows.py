@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from trainer.metrics import ResultDict
-from trainer.metrics.keys import nearest
+from trainer.metrics.result import nearest
 from trainer.old_names import OLD_NAMES
 
 Row = Mapping[str, Any]

@@ -238,9 +238,14 @@ def canonical_digest(value: Mapping[str, Any]) -> str:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a file of JSON, whole or not at all; a power failure may bring the old one back."""
+    """Writes a file of JSON, whole or not at all; a power failure may bring the old one back.
+
+    A line per key: with `indent`, Python would not use its fast encoder.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(jsonable(value), indent=1) + "\n", encoding="utf-8")
+    plain: dict[str, Any] = jsonable(value)
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(entry)}" for key, entry in plain.items())
+    temporary.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     temporary.replace(path)
 
 

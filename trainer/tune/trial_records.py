@@ -135,8 +135,7 @@ class TrialRecords:
         self._spec = spec
         self._settings = settings
         self._records: dict[int, TrialRecord] = {}
-        self._folders: dict[int, str] = {}
-        self._taken: set[str] = set()
+        self._folders: dict[int, str] | None = None  # of trials with folders of other names
         self._packed: bytes | None = None
         self._registrations = b""
 
@@ -150,21 +149,33 @@ class TrialRecords:
     def _made(self, trial: Trial) -> TrialRecord:
         settings = self._settings
         name = trial.trial_id if settings.name_of is None else str(settings.name_of(trial))
-        folder = self._folders.get(trial.number)
-        if folder is None:
-            own = settings.folder_of
-            folder = trial.trial_id if own is None else str(own(trial))
-            if folder in self._taken or Path(folder).name != folder or folder in (".", ".."):
-                raise TuneError(
-                    f"trial_dirname_creator gave {folder!r} for trial {trial.number}; expected a "
-                    "plain folder name that no other trial has."
-                )
-        self._taken.add(folder)
+        files = self.files_of(trial.number)
+        if settings.folder_of is None or files.path.is_dir():
+            # Of one that is over and was forgotten, all rows are in its file.
+            num_written = trial.num_rows if trial.status.is_over else 0
+            return TrialRecord(files, name, num_written=num_written)
+        folder, others = str(settings.folder_of(trial)), self._other_folders()
+        is_plain = Path(folder).name == folder and folder not in (".", "..")
+        is_number = folder.isdecimal() and folder != trial.trial_id
+        if not is_plain or is_number or folder in others.values():
+            raise TuneError(
+                f"trial_dirname_creator gave {folder!r} for trial {trial.number}; expected a "
+                "plain folder name that is no number, and that no other trial has."
+            )
+        others[trial.number] = folder
         return TrialRecord(TrialFiles(self._folder / folder), name)
 
     def files_of(self, number: int) -> TrialFiles:
-        """The folder of a trial that the controller may not know yet."""
-        return TrialFiles(self._folder / self._folders.get(number, f"{number:05d}"))
+        """The folder of a trial, which the controller may not know yet."""
+        path = self._folder / f"{number:05d}"
+        if not path.is_dir():
+            path = self._folder / self._other_folders().get(number, path.name)
+        return TrialFiles(path)
+
+    def forget(self, number: int) -> None:
+        """Keeps nothing of a trial that is over and has no checkpoints: it is in its files."""
+        if not self[number].saved:
+            del self._records[number]
 
     def newest_path(self, number: int) -> Path | None:
         """The newest checkpoint that somebody asked for; None if there is none."""
@@ -172,14 +183,14 @@ class TrialRecords:
         newest = record.newest
         return None if newest is None else record.files.checkpoint(newest.name)
 
-    def find_folders(self) -> None:
-        """Learns which folder belongs to which trial, for names of the user's own."""
-        if not self._folder.is_dir():
-            return
-        for path in self._folder.iterdir():
-            number = TrialFiles(path).read_facts().get("number")
-            if isinstance(number, int):
-                self._folders[number] = path.name
+    def _other_folders(self) -> dict[int, str]:
+        """The folders that have names of the user's own, by trial."""
+        if self._folders is None:
+            paths = self._folder.iterdir() if self._folder.is_dir() else ()
+            names = [path.name for path in paths if not path.name.isdecimal()]
+            facts = {name: TrialFiles(self._folder / name).read_facts() for name in names}
+            self._folders = {int(each.get("number", -1)): name for name, each in facts.items()}
+        return self._folders
 
     def read(self, entries: Iterable[Entry], *, may_change: bool) -> None:
         """Learns from the journal what rows and checkpoints there are, after the replay.
@@ -217,7 +228,9 @@ class TrialRecords:
                     record.num_written + 1,
                     num_rows[trial.number],
                 )
-            if not trial.status.is_over:
+            if trial.status.is_over:
+                self.forget(trial.number)
+            else:
                 self._drop_damaged(record)
 
     def _drop_damaged(self, record: TrialRecord) -> None:
@@ -429,13 +442,14 @@ class TrialRecords:
             checkpoint=origin.checkpoint,
             row_number=origin.row_number,
             new_seed=start.seed if origin.is_clone else None,
-            experiment_tag=_tag(trial),
+            experiment_tag=_tag(start),
             experiment_seed=settings.experiment_seed,
             output=output,  # type: ignore[arg-type]  # mypy loses the length of the tuple
             changes_directory=settings.changes_directory,
             registrations=self._registrations,
             is_own_process=not settings.in_process,
             time_total_s=record.time_total_s,
+            starts_processes=self._spec.may_start_processes(start.config),
         )
 
     def packed(self, boot: TrialBootstrap) -> bytes:
@@ -460,9 +474,9 @@ def check_packs(spec: TrainableSpec, config: Any) -> None:
     _packed(config, "config")
 
 
-def _tag(trial: Trial) -> str:
-    params = ",".join(f"{path}={value}" for path, value in trial.params.items())
-    return f"{trial.number}_{params}" if params else str(trial.number)
+def _tag(start: StartTrial) -> str:
+    params = ",".join(f"{path}={value}" for path, value in start.params.items())
+    return f"{start.trial}_{params}" if params else str(start.trial)
 
 
 def usable_cpus() -> int:

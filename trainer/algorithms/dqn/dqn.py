@@ -292,8 +292,6 @@ def _metrics(loss: QLoss, norm: float) -> dict[str, Any]:
     }
 
 
-# ---- algorithm
-
 # ---- config
 #
 # DQNConfig: the settings of deep Q-learning.

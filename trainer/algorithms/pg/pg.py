@@ -153,8 +153,6 @@ class PGLearner(EpisodeLearner):
         return pg_loss(rows[ADVANTAGES], terms=terms)
 
 
-# ---- algorithm
-
 # ---- config
 #
 # PGConfig: the settings of the policy gradient without a value function.

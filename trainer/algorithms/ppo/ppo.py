@@ -431,8 +431,6 @@ def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
     return metrics
 
 
-# ---- algorithm
-
 # ---- config
 #
 # PPOConfig: the settings of proximal policy optimization.

@@ -542,8 +542,6 @@ def _optimized_parts(module: SACModule | TorchSACModule) -> dict[str, slice]:
     return parts
 
 
-# ---- algorithm
-
 # ---- config
 #
 # SACConfig: the settings of soft actor-critic.

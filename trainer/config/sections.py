@@ -1,7 +1,8 @@
-"""Settings of acting: the env, sampling, callbacks, evaluation."""
+"""The sections of a config: every setting is declared here, beside the method that takes it."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from callbacks.events import EVENTS
 from callbacks.spec import CallbackSpec
 from trainer.config.config_values import ConfigValues, section
 from trainer.config.settings import (
+    Check,
     Merge,
     NotProvided,
     Setting,
@@ -23,10 +25,17 @@ from trainer.config.settings import (
     number,
     one_of,
     optional,
+    schedule,
     space,
     text,
 )
+from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
+from trainer.types import DEFAULT_MODULE_ID
+
+# ---- acting sections
+#
+# Settings of acting: the env, sampling, callbacks, evaluation.
 
 # ---- environment section
 #
@@ -482,3 +491,464 @@ class EvaluationSection(ConfigValues):
             UnknownSettingError: an argument, or a key of `evaluation_config`, does not exist.
         """
         return self
+
+
+# ---- run sections
+#
+# Settings of learning and of what happens around it: failures, reports, checkpoints, debugging.
+
+# ---- run sections
+#
+# Settings of what happens around training: failures, reports, checkpoints, debugging.
+
+# Section methods only declare; the decorator `section` reads their arguments.
+# ruff: noqa: ARG002
+
+
+ConfigT = TypeVar("ConfigT", bound="RunSections")
+
+_LOG_LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
+
+
+class RunSections(ConfigValues):
+    """`fault_tolerance()`, `reporting()`, `checkpointing()` and `debugging()`."""
+
+    restart_failed_env_runners = Setting(True, boolean())
+    ignore_env_runner_failures = Setting(False, boolean())
+    max_num_env_runner_restarts = Setting(1000, integer(0))
+    delay_between_env_runner_restarts_s = Setting[float](0.0, number(0), unit="s")
+    restart_failed_sub_environments = Setting(False, boolean())
+    num_consecutive_env_runner_failures_tolerance = Setting(100, integer(0))
+    env_runner_health_probe_timeout_s = Setting[float](30.0, number(above=0), unit="s")
+    env_runner_restore_timeout_s = Setting[float](1800.0, number(above=0), unit="s")
+    crash_dir = Setting[str | None](None, optional(text()))
+
+    keep_per_episode_custom_metrics = Setting(False, boolean())
+    metrics_episode_collection_timeout_s = Setting[float](60.0, number(0), unit="s")
+    metrics_num_episodes_for_smoothing = Setting[int | None](
+        100, optional(integer(1)), unit="episodes"
+    )
+    min_time_s_per_iteration = Setting[float | None](None, optional(number(0)), unit="s")
+    min_train_timesteps_per_iteration = Setting[int | None](
+        0, optional(integer(0)), unit="env steps"
+    )
+    min_sample_timesteps_per_iteration = Setting[int | None](
+        0, optional(integer(0)), unit="env steps"
+    )
+    log_gradients = Setting(True, boolean())
+
+    export_native_model_files = Setting(False, boolean())
+    checkpoint_trainable_policies_only = Setting(False, boolean())
+
+    logger_creator = Setting[Callable[..., Any] | None](None, optional(function()))
+    logger_config = Setting[dict[str, Any] | None](None, optional(mapping()), merge=Merge.DEEP)
+    log_level = Setting("WARN", one_of(*_LOG_LEVELS))
+    log_sys_usage = Setting(True, boolean())
+    fake_sampler = Setting(False, boolean())
+    seed = Setting[int | None](None, optional(integer(0)))
+
+    @section
+    def fault_tolerance(
+        self: ConfigT,
+        *,
+        restart_failed_env_runners: bool = NotProvided,
+        ignore_env_runner_failures: bool = NotProvided,
+        max_num_env_runner_restarts: int = NotProvided,
+        delay_between_env_runner_restarts_s: float = NotProvided,
+        restart_failed_sub_environments: bool = NotProvided,
+        num_consecutive_env_runner_failures_tolerance: int = NotProvided,
+        env_runner_health_probe_timeout_s: float = NotProvided,
+        env_runner_restore_timeout_s: float = NotProvided,
+        crash_dir: str | None = NotProvided,
+        **old_names: Any,
+    ) -> ConfigT:
+        """Say what happens when an env runner fails.
+
+        Args:
+            restart_failed_env_runners: replace a failed runner, put it back to where it was, and
+                ask again.
+            ignore_env_runner_failures: go on without a failed runner that is not replaced.
+            max_num_env_runner_restarts: replacements of one runner, after which its failure is
+                final.
+            delay_between_env_runner_restarts_s: wait before a replacement; grows from the second
+                failure without progress on.
+            restart_failed_sub_environments: if `reset` or `step` of a single env raises, replace
+                that env alone; its runner only if that does not help.
+            num_consecutive_env_runner_failures_tolerance: failures of one runner without progress
+                that are tolerated in a row, and in excess of its answers (those that are not kills
+                from outside: this or 8); failures in a row of a single env: this or 10.
+            env_runner_health_probe_timeout_s: how long a lost runner may take to answer a probe.
+            env_runner_restore_timeout_s: how long a runner may take to be made, until the first
+                step that puts its episodes back; from then on the limit of sampling holds.
+            crash_dir: directory for files from which requests that failed can be played again
+                (`local-trainer replay-episode`); None keeps none.
+            **old_names: old names of these settings, such as `recreate_failed_workers`.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def reporting(
+        self: ConfigT,
+        *,
+        keep_per_episode_custom_metrics: bool = NotProvided,
+        metrics_episode_collection_timeout_s: float = NotProvided,
+        metrics_num_episodes_for_smoothing: int | None = NotProvided,
+        min_time_s_per_iteration: float | None = NotProvided,
+        min_train_timesteps_per_iteration: int | None = NotProvided,
+        min_sample_timesteps_per_iteration: int | None = NotProvided,
+        log_gradients: bool = NotProvided,
+        **old_names: Any,
+    ) -> ConfigT:
+        """Say what a result holds and how long an iteration lasts.
+
+        Args:
+            keep_per_episode_custom_metrics: report lists of custom metrics instead of their mean.
+            metrics_episode_collection_timeout_s: how long to wait for episode metrics of runners.
+            metrics_num_episodes_for_smoothing: episode means are over the last so many episodes of
+                all runners; None means all episodes since the last result, as in evaluation.
+            min_time_s_per_iteration: an iteration repeats its training step until it has lasted as
+                long; None: once.
+            min_train_timesteps_per_iteration: ... until it has trained on as many env steps.
+            min_sample_timesteps_per_iteration: ... until it has sampled as many env steps.
+            log_gradients: report norms of gradients.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def checkpointing(
+        self: ConfigT,
+        export_native_model_files: bool = NotProvided,
+        checkpoint_trainable_policies_only: bool = NotProvided,
+    ) -> ConfigT:
+        """Say what checkpoints hold.
+
+        Args:
+            export_native_model_files: write the module in the format of its framework as well.
+            checkpoint_trainable_policies_only: leave out modules that are not trained.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def debugging(
+        self: ConfigT,
+        *,
+        logger_creator: Callable[..., Any] | None = NotProvided,
+        logger_config: dict[str, Any] | None = NotProvided,
+        log_level: str = NotProvided,
+        log_sys_usage: bool = NotProvided,
+        fake_sampler: bool = NotProvided,
+        seed: int | None = NotProvided,
+        **old_names: Any,
+    ) -> ConfigT:
+        """Say what makes a run repeatable and visible.
+
+        Args:
+            logger_creator: makes a logger of results.
+            logger_config: arguments of that logger.
+            log_level: the level of log messages.
+            log_sys_usage: report CPU and memory use.
+            fake_sampler: sample without envs.
+            seed: the root seed; the same seed and settings give the same run. None draws one, which
+                is reported.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+
+# ---- training sections
+#
+# Settings of learning that all algorithms share: training, learners, modules.
+
+# Section methods only declare; the decorator `section` reads their arguments.
+# ruff: noqa: ARG002
+
+
+TrainingT = TypeVar("TrainingT", bound="TrainingSections")
+
+Schedule = float | list[list[float]]
+"""A number, or the pairs of a piecewise linear schedule over env steps."""
+
+
+def _model_config(value: Any) -> Any:
+    """Accept a dataclass such as RLlib's `DefaultModelConfig`, and functions for their names."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    return {**value, **plain_names(value)} if isinstance(value, dict) else value
+
+
+_MODULE_SPEC = Check(
+    "None, an RLModuleSpec or a MultiRLModuleSpec",
+    lambda value: value is None or isinstance(value, RLModuleSpec | MultiRLModuleSpec),
+)
+
+
+class TrainingSections(ConfigValues):
+    """`training()`, `learners()` and `rl_module()`."""
+
+    gamma = Setting[float](0.99, number(0, maximum=1))
+    lr = Setting[Schedule](0.001, schedule(0))
+    grad_clip = Setting[float | None](None, optional(number(above=0)))
+    grad_clip_by = Setting("global_norm", one_of("value", "norm", "global_norm"))
+    train_batch_size = Setting(32, integer(1), unit="env steps")
+    num_epochs = Setting(1, integer(1))
+    minibatch_size = Setting[int | None](None, optional(integer(1)), unit="env steps")
+    shuffle_batch_per_epoch = Setting(False, boolean())
+    optimizer = Setting[dict[str, Any]]({}, mapping(), merge=Merge.DEEP)
+    learner_class = Setting[Any](None, anything("None or a Learner class"))
+    learner_connector = Setting[Callable[..., Any] | None](None, optional(function()))
+    add_default_connectors_to_learner_pipeline = Setting(True, boolean())
+    learner_config_dict = Setting[dict[str, Any]]({}, mapping(), merge=Merge.DEEP)
+
+    num_learners = Setting(0, integer(0))
+    num_cpus_per_learner = Setting[float | str]("auto", either(number(0), one_of("auto")))
+    num_gpus_per_learner = Setting[float](0, number(0))
+    num_aggregator_actors_per_learner = Setting(0, integer(0))
+    max_requests_in_flight_per_aggregator_actor = Setting[float](3, number(1, infinite=True))
+    local_gpu_idx = Setting(0, integer(0))
+    max_requests_in_flight_per_learner = Setting[float](3, number(1, infinite=True))
+
+    model_config = Setting[dict[str, Any]](
+        {}, mapping(), merge=Merge.DEEP, normalize=_model_config, keeps_default=True
+    )
+    rl_module_spec = Setting[Any](None, _MODULE_SPEC)
+    algorithm_config_overrides_per_module = Setting[dict[str, Any]]({}, mapping(mapping()))
+
+    @section
+    def training(
+        self: TrainingT,
+        *,
+        gamma: float = NotProvided,
+        lr: Schedule = NotProvided,
+        grad_clip: float | None = NotProvided,
+        grad_clip_by: str = NotProvided,
+        train_batch_size: int = NotProvided,
+        train_batch_size_per_learner: int | None = NotProvided,
+        num_epochs: int = NotProvided,
+        minibatch_size: int | None = NotProvided,
+        shuffle_batch_per_epoch: bool = NotProvided,
+        model: dict[str, Any] = NotProvided,
+        optimizer: dict[str, Any] = NotProvided,
+        learner_class: Any = NotProvided,
+        learner_connector: Callable[..., Any] | None = NotProvided,
+        add_default_connectors_to_learner_pipeline: bool = NotProvided,
+        learner_config_dict: dict[str, Any] = NotProvided,
+        **more_settings: Any,
+    ) -> TrainingT:
+        """Say how the algorithm learns; algorithms add their own arguments.
+
+        Args:
+            gamma: the discount factor, in [0, 1].
+            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at
+                0.
+            grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
+            grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm"
+                all by their norm.
+            train_batch_size: env steps sampled for one update.
+            train_batch_size_per_learner: the same; there is one learner. None says nothing.
+            num_epochs: how often an update passes over its batch.
+            minibatch_size: rows per gradient step; None takes the whole batch.
+            shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
+            model: old name of `model_config`; merged into what is there.
+            optimizer: options of the optimizer.
+            learner_class: a Learner of your own.
+            learner_connector: makes connector pieces between episodes and learner.
+            add_default_connectors_to_learner_pipeline: keep the default pieces there.
+            learner_config_dict: your own data for a Learner of your own; nothing else reads it.
+            **more_settings: settings of the algorithm and old names, such as `num_sgd_iter`.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def learners(
+        self: TrainingT,
+        *,
+        num_learners: int = NotProvided,
+        num_cpus_per_learner: float | str = NotProvided,
+        num_gpus_per_learner: float = NotProvided,
+        num_aggregator_actors_per_learner: int = NotProvided,
+        max_requests_in_flight_per_aggregator_actor: float = NotProvided,
+        local_gpu_idx: int = NotProvided,
+        max_requests_in_flight_per_learner: float = NotProvided,
+        **old_names: Any,
+    ) -> TrainingT:
+        """Say where learning runs: here, always in the main process.
+
+        Args:
+            num_learners: learner processes; 0 learns in the main process.
+            num_cpus_per_learner: CPUs to reserve for each learner.
+            num_gpus_per_learner: GPUs to reserve for each learner.
+            num_aggregator_actors_per_learner: processes that build batches for each learner.
+            max_requests_in_flight_per_aggregator_actor: requests such a process may have waiting.
+            local_gpu_idx: which GPU a learner in the main process uses.
+            max_requests_in_flight_per_learner: requests a learner may have waiting.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def rl_module(
+        self: TrainingT,
+        *,
+        model_config: Any = NotProvided,
+        rl_module_spec: Any = NotProvided,
+        algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
+        **old_names: Any,
+    ) -> TrainingT:
+        """Say which networks are used.
+
+        Args:
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into
+                what is there.
+            rl_module_spec: an `RLModuleSpec` with a module class of your own.
+            algorithm_config_overrides_per_module: settings by module id.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+
+# ---- multi agent
+
+MultiAgentT = TypeVar("MultiAgentT", bound="MultiAgentSection")
+
+_POLICIES = Check(
+    "a dict by module id, or a list or set of module ids",
+    lambda value: isinstance(value, (dict, list, tuple, set, frozenset)),
+)
+_MAPPING_FN = Check(
+    "None, a callable, or a dict {agent: module id}",
+    lambda value: value is None or callable(value) or isinstance(value, dict),
+)
+
+
+class MultiAgentSection(ConfigValues):
+    """`multi_agent()`."""
+
+    policies = Setting[Any]({DEFAULT_MODULE_ID: None}, _POLICIES)
+    policy_map_capacity = Setting(100, integer(1))
+    policy_mapping_fn = Setting[Any](None, _MAPPING_FN)
+    policies_to_train = Setting[Any](None, anything("None, module ids or a callable"))
+    policy_states_are_swappable = Setting(False, boolean())
+    observation_fn = Setting[Callable[..., Any] | None](None, anything("None or a callable"))
+    count_steps_by = Setting("env_steps", one_of("env_steps", "agent_steps"))
+    rewards_after_end = Setting("credit", one_of("credit", "error"))
+
+    @section
+    def multi_agent(
+        self: MultiAgentT,
+        *,
+        policies: Any = NotProvided,
+        policy_map_capacity: int = NotProvided,
+        policy_mapping_fn: Any = NotProvided,
+        policies_to_train: Any = NotProvided,
+        policy_states_are_swappable: bool = NotProvided,
+        observation_fn: Callable[..., Any] | None = NotProvided,
+        count_steps_by: str = NotProvided,
+        rewards_after_end: str = NotProvided,
+        algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
+        **old_names: Any,
+    ) -> MultiAgentT:
+        """Say which modules act for which agents.
+
+        Args:
+            policies: modules by id (`{id: PolicySpec}`, an `RLModuleSpec` or None), or just ids. By
+                default there is one module, which serves all agents.
+            policy_map_capacity: modules kept in memory.
+            policy_mapping_fn: `{agent: module id}`, or a function that gives the module of an
+                agent. It is called once per episode and agent, when the episode begins, as
+                `fn(agent_id, episode)`; of the episode it may use `number`. Arguments that it does
+                not name are left out; `rng` is a generator that follows from episode and agent.
+            policies_to_train: ids of the modules that learn; None trains all.
+            policy_states_are_swappable: whether modules can share memory.
+            observation_fn: changes the observations of all agents of an env.
+            count_steps_by: "env_steps"; "agent_steps" is not offered.
+            rewards_after_end: what an agent is paid after its end: "credit" adds it to its last
+                reward if that was not handed out yet, and counts it in returns in any case; "error"
+                refuses it.
+            algorithm_config_overrides_per_module: see `rl_module()`.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+
+# ---- sections
+#
+# All sections that every algorithm shares, in the order in which they are documented.
+
+
+class Sections(
+    EnvironmentSection,
+    EnvRunnersSection,
+    TrainingSections,
+    CallbacksSection,
+    EvaluationSection,
+    RunSections,
+    MultiAgentSection,
+):
+    """The settings that every algorithm shares, and what follows directly from them.
+
+    Attributes:
+        in_evaluation: whether this config belongs to evaluation runners; set by the algorithm.
+    """
+
+    in_evaluation = Setting(False, boolean())
+
+    @property
+    def total_train_batch_size(self) -> int:
+        """Env steps sampled for one update, by all runners together."""
+        return self.train_batch_size
+
+    @property
+    def is_multi_agent(self) -> bool:
+        """Whether there is any module besides the default one."""
+        return list(self.policies) != [DEFAULT_MODULE_ID]
+
+    @property
+    def num_env_slots(self) -> int:
+        """How many envs sample at the same time, in all runners."""
+        return max(1, self.num_env_runners) * self.num_envs_per_env_runner
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Env steps that each env of a runner owes per sample.
+
+        With "auto" the train batch is divided by the number of env slots. What is left over is
+        given to the first runners, one more step for each of their envs, until it is used up; the
+        local runner (index 0) takes one more when anything is left. Example: 4000 steps, 3 runners
+        of one env: 1334, 1333, 1333.
+
+        Args:
+            worker_index: 1 and up for runners in processes, 0 for the local one.
+        """
+        fragment = self.rollout_fragment_length
+        if not isinstance(fragment, str):
+            return fragment
+        share, rest = divmod(self.total_train_batch_size, self.num_env_slots)
+        return (
+            share + 1
+            if (worker_index - 1) * self.num_envs_per_env_runner < rest and rest
+            else share
+        )

@@ -1,14 +1,50 @@
-"""Checks at import that `callbacks` and `checkpoints` are ours.
-
-Such names are common: a `callbacks.py` beside the user's script would be imported instead, and fail
-in ways that nobody understands. So we look first, and say which file is in the way.
-"""
+"""While `trainer` is imported: its siblings are ours, Ctrl-C on the command line ends quietly."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
+import sys
 import warnings
 from pathlib import Path
+
+# ---- interrupted import
+#
+# Ctrl-C while Python still imports this library for the command line: one line, not a traceback.
+# Only the command line's: in a program of the user's, Ctrl-C raises KeyboardInterrupt as always.
+
+_STOPPED = 130
+_MODULE = "trainer.cli"
+_SCRIPT = "local-trainer"
+
+
+def end_quietly_while_importing() -> None:
+    """Until `importing_is_over`, Ctrl-C ends the process, if it is one of the command line."""
+    is_module = sys.argv[:1] == ["-m"] and _MODULE in sys.orig_argv
+    is_script = bool(sys.argv) and Path(sys.argv[0]).stem == _SCRIPT
+    if not (is_module or is_script):
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def importing_is_over() -> None:
+    """Ctrl-C raises KeyboardInterrupt again."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(_: int, __: object) -> None:
+    os.write(2, b"Stopped.\n")
+    os._exit(_STOPPED)
+
+
+# ---- sibling packages
+#
+# Checks at import that `callbacks` and `checkpoints` are ours. Such names are common: a
+# `callbacks.py` beside the user's script would be imported instead, and fail in ways that nobody
+# understands. So we look first, and say which file is in the way.
 
 _SIBLINGS = ("callbacks", "checkpoints")
 
@@ -18,10 +54,9 @@ _OURS = frozenset(
         "actors",
         "agent_ids",
         "errors",
-        "interrupted_import",
+        "importing",
         "old_names",
         "seeding",
-        "sibling_packages",
         "spaces",
         "train",
         "types",

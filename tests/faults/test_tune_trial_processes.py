@@ -1,0 +1,137 @@
+"""Processes of trials: where their runners come from, and that none outlives its owner."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from trainer import PPOConfig, tune
+from trainer.runtime.process_start import fork_server_pid
+from trainer.testing import wait_until
+from trainer.testing.processes import is_process_alive
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="fork servers are copied on Linux"),
+]
+
+
+class Blocking(gym.Env[Any, Any]):
+    """An env whose step holds the interpreter lock for ever, once its process was noted."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, config: Any) -> None:
+        self.folder = Path(config["folder"])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        if not (self.folder / "over").exists():
+            (self.folder / f"runner-{os.getpid()}").touch()
+            ctypes.PyDLL(None).pause()
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+def blocked(config: Any) -> None:
+    """Has two runners; the second time, nothing blocks."""
+    folder = Path(config["folder"])
+    (folder / f"trial-{os.getpid()}").touch()
+    algo = (
+        PPOConfig()
+        .environment(Blocking, env_config={"folder": str(folder)})
+        .env_runners(num_env_runners=2)
+        .training(train_batch_size=8, minibatch_size=8, num_epochs=1)
+        .build_algo()
+    )
+    algo.train()
+    tune.report(done=True)
+    algo.stop()
+
+
+def pids(folder: Path, kind: str) -> list[int]:
+    return sorted(int(path.name.split("-")[1]) for path in folder.glob(f"{kind}-*"))
+
+
+def experiment(trainable: Any, folder: Path) -> tune.Tuner:
+    return tune.Tuner(
+        trainable,
+        param_space={"folder": str(folder)},
+        tune_config=tune.TuneConfig(seed=0, max_concurrent_trials=1),
+        run_config=tune.RunConfig(storage_path=folder, name="x", verbose=0),
+    )
+
+
+def test_runners_of_a_killed_trial_end_though_they_hold_the_interpreter_lock(
+    tmp_path: Path,
+) -> None:
+    gone: list[bool] = []
+
+    def kill_the_trial() -> None:
+        assert wait_until(lambda: len(pids(tmp_path, "runner")) == 2, within_s=60)
+        runners = pids(tmp_path, "runner")
+        (tmp_path / "over").touch()
+        os.kill(pids(tmp_path, "trial")[0], signal.SIGKILL)
+        gone.append(wait_until(lambda: not any(map(is_process_alive, runners)), within_s=5))
+
+    killer = threading.Thread(target=kill_the_trial)
+    killer.start()
+    grid = experiment(blocked, tmp_path).fit()
+    killer.join()
+    assert gone == [True]
+    assert not grid.errors
+    left = [*pids(tmp_path, "runner"), *pids(tmp_path, "trial")]
+    assert wait_until(lambda: not any(map(is_process_alive, left)))
+
+
+def served(config: Any) -> None:
+    """Reports its fork server, before and after it has had runners."""
+    before = fork_server_pid()
+    algo = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1).build_algo()
+    parents = algo.env_runner_group.foreach_env_runner(lambda runner: os.getppid())
+    algo.stop()
+    tune.report(before=before, after=fork_server_pid(), parents=list(parents))
+
+
+def test_runners_of_a_trial_come_from_a_copy_of_its_process(tmp_path: Path) -> None:
+    (row,) = experiment(served, tmp_path).fit()[0].rows()
+    assert row["before"] == row["after"]
+    assert row["parents"][-1:] == [row["before"]]
+
+
+def test_a_trial_without_runners_has_no_fork_server(tmp_path: Path) -> None:
+    class Noting(tune.Callback):
+        servers = ""
+
+        def on_trial_result(self, trial: Any, result: Any, **info: Any) -> None:
+            pid = result["pid"]
+            self.servers = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+
+    noting = Noting()
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=32, minibatch_size=32, num_epochs=1)
+    )
+    tune.Tuner(
+        "PPO",
+        param_space=config,
+        run_config=tune.RunConfig(
+            storage_path=tmp_path, name="x", verbose=0, stop={"training_iteration": 2},
+            callbacks=[noting],
+        ),
+    ).fit()  # fmt: skip
+    assert noting.servers == ""

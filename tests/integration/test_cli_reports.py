@@ -1,0 +1,104 @@
+"""`runs`, `watch`, `plot`, `report` and `train --seeds`, as a user types them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import ENV, SMALL, command, rows, run, train
+from trainer.runtime.run_lock import RunLock
+from trainer.testing.processes import is_process_alive, wait_until
+
+pytestmark = pytest.mark.process
+
+
+def test_runs_are_listed_watched_drawn_and_reported(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    train(tmp_path, "--stop-iterations", 2)
+    listed = run("runs", ".", folder=tmp_path).stdout
+    assert "run  done" in listed
+    assert "local-trainer plot run -o" in listed
+    with RunLock(tmp_path / "run"):
+        assert "running" in run("runs", ".", folder=tmp_path).stdout
+    watched = run("watch", "run", folder=tmp_path).stdout
+    assert [line[:9] for line in watched.splitlines()[:2]] == ["iter    1", "iter    2"]
+    assert "Stopped after 2 iterations." in watched
+    run("plot", ".", "-o", "curves.svg", folder=tmp_path)
+    assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
+    run("report", "run", "-o", "page.html", folder=tmp_path)
+    page = (tmp_path / "page.html").read_text()
+    assert f"local-trainer train --algo PPO --env {ENV} --seed 5" in page
+    assert "train_batch_size=40" in page
+    assert "There are no runs at" in run("plot", "run/checkpoints", folder=tmp_path, code=1).stderr
+
+
+def test_a_policy_is_played_and_filmed(tmp_path: Path) -> None:
+    train(tmp_path, "--stop-iterations", 1, env="CartPole-v1")
+    played = run("play", "run", "--episodes", 2, "--seed", 3, folder=tmp_path)
+    assert [line.split()[:2] for line in played.stdout.splitlines()] == [
+        ["episode", "1"],
+        ["episode", "2"],
+    ]
+    assert not played.stderr
+    evaluated = run("evaluate", "run", "--episodes", 2, "--seed", 3, folder=tmp_path).stdout
+    returns = [float(line.split()[3]) for line in played.stdout.splitlines()]
+    assert f"{sum(returns) / 2:.2f}" in evaluated  # the same episodes
+    pytest.importorskip("moviepy")
+    pytest.importorskip("pygame")
+    filmed = run("play", "run", "--video", "film.mp4", folder=tmp_path)
+    assert filmed.stdout.splitlines()[-1] == "film.mp4"
+    assert (tmp_path / "film.mp4").stat().st_size > 1000
+
+
+def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own(tmp_path: Path) -> None:
+    small = [word for word in SMALL if word not in ("--seed", "5")]
+    words = ["--env", ENV, *small, "--num-env-runners", "0", "--stop-iterations", "2"]
+    done = run(
+        "train", *words, "--seeds", "3,5-6", "--jobs", "2", "--run-dir", "many", folder=tmp_path
+    )
+    assert "3 runs: mean" in done.stdout
+    train(tmp_path, "--stop-iterations", 2)  # with seed 5
+    alone, beside = rows(tmp_path), rows(tmp_path / "many", name="seed-5")
+    assert [row["env_runners"]["hist_stats"] for row in alone] == [
+        row["env_runners"]["hist_stats"] for row in beside
+    ]
+    both = run("train", *words, "--seeds", "1", "--seed", "1", folder=tmp_path, code=1)
+    assert "--seed and --seeds" in both.stderr
+    for text in ("3-1", "a", "", "1-"):
+        refused = run("train", *words, f"--seeds={text}", folder=tmp_path, code=2)
+        assert "is no list of seeds" in refused.stderr
+
+
+def test_one_seed_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+    (tmp_path / "many" / "seed-1").mkdir(parents=True)
+    (tmp_path / "many" / "seed-1" / "results.jsonl").mkdir()  # where no file can be written
+    words = ["--env", ENV, *SMALL[:-2], "--num-env-runners", "0", "--stop-iterations", "1"]
+    done = run("train", *words, "--seeds", "1-2", "--run-dir", "many", folder=tmp_path, code=1)
+    assert "seed 1: failed with exit code 1" in done.stdout
+    assert "1 runs: mean" in done.stdout
+
+
+def test_ctrl_c_ends_all_seeds_and_saves_them(tmp_path: Path) -> None:
+    words = ["--env", ENV, *SMALL[:-2], "--num-env-runners", "0", "--seeds", "1-2", "--jobs", "2"]
+    process = subprocess.Popen(
+        command("train", *words, "--run-dir", "many"), cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
+    files = [tmp_path / "many" / f"seed-{seed}" / "results.jsonl" for seed in (1, 2)]
+    children = []
+    try:
+        assert wait_until(lambda: all(map(has_rows, files)), within_s=60)
+        children = [int(file.with_name("run.lock").read_text()) for file in files]
+    finally:
+        process.send_signal(signal.SIGINT)  # if the test fails, too: nothing shall train on
+        code = process.wait(timeout=60)
+    assert code == 130
+    assert not any(is_process_alive(child) for child in children)
+    assert all(list((file.parent / "checkpoints").glob("0*")) for file in files)
+
+
+def has_rows(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0

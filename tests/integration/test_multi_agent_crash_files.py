@@ -1,0 +1,90 @@
+"""What failed with several agents is kept in a file, and plays again: the same episode and step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import CheckpointCorruptError, decode, encode
+from tests.integration.test_multi_agent_training import Gaps, gaps
+from trainer import PPOConfig
+from trainer.cli.main import main
+
+
+class BadEpisode(Gaps):
+    """Fails at the fourth env step of some episodes; which ones follows from their seeds.
+
+    Settings: is_armed, whether it fails at all.
+    """
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self._is_armed = env_config.get("is_armed", True)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._seed = seed or 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> Any:
+        if self._seed % 12 == 1 and self._t == 3 and self._is_armed:
+            raise ValueError(f"seed {self._seed}, actions {sorted(map(str, actions.items()))}")
+        return super().step(actions)
+
+
+def config(folder: Path, **env_config: Any) -> PPOConfig:
+    made = gaps(0, 2).environment(BadEpisode, env_config=env_config)
+    return made.fault_tolerance(restart_failed_env_runners=False, crash_dir=str(folder))
+
+
+def crash(folder: Path) -> tuple[Path, str]:
+    """A crash file of a run that had trained before, and what was raised."""
+
+    def train(algo: Any) -> None:
+        for _ in range(20):
+            algo.train()
+
+    with config(folder).build_algo() as algo:
+        with pytest.raises(ValueError, match="seed") as raised:
+            train(algo)
+        assert algo.training_iteration > 0
+    (file,) = folder.glob("*.crash")
+    return file, str(raised.value)
+
+
+def test_what_was_raised_is_raised_again_and_a_mended_env_plays_on(tmp_path: Path) -> None:
+    file, text = crash(tmp_path)
+    assert set(decode(file.read_bytes())["weights"]["modules"]) == {"even", "odd"}
+    with config(tmp_path).build_algo() as algo, pytest.raises(ValueError, match="seed") as again:
+        algo.replay_episode(file)
+    assert str(again.value) == text
+    with config(tmp_path, is_armed=False).build_algo() as algo:
+        episodes: list[Any] = algo.replay_episode(file)
+        assert algo.training_iteration == 0
+    assert sum(map(len, episodes)) == 40
+    assert {episode.module_for("a") for episode in episodes} == {"even", "odd"}
+
+
+def mended() -> PPOConfig:
+    """The config of the command line."""
+    return config(Path("unused"), is_armed=False)
+
+
+def test_the_command_line_replays_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file, _ = crash(tmp_path)
+    where = "tests.integration.test_multi_agent_crash_files"
+    assert main(["replay-episode", str(file), "--config", f"{where}:mended"]) == 0
+    assert "Played 40 env steps" in capfd.readouterr().out
+
+
+def test_a_spoilt_file_is_refused(tmp_path: Path) -> None:
+    file, _ = crash(tmp_path)
+    record = decode(file.read_bytes())
+    record["weights"]["modules"]["odd"]["version"] = "many"
+    file.write_bytes(encode(record))
+    with (
+        config(tmp_path).build_algo() as algo,
+        pytest.raises(CheckpointCorruptError, match="Nothing was played"),
+    ):
+        algo.replay_episode(file)

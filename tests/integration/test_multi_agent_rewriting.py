@@ -1,0 +1,188 @@
+"""Callbacks rewrite what several agents earn, and the learner learns that."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import encode
+from tests.integration.test_multi_agent_training import Gaps, gaps, outcome
+from trainer import CallbackError, MultiAgentEpisode, PPOConfig
+
+
+class PlusOne(Gaps):
+    """Pays every agent one more for every action of its own, with the observation that follows."""
+
+    def reset(self, **options: Any) -> Any:
+        self._acted = set[Any]()
+        return super().reset(**options)
+
+    def step(self, actions: Any) -> Any:
+        self._acted |= actions.keys()
+        observations, rewards, terminateds, truncateds, infos = super().step(actions)
+        is_over = terminateds["__all__"]
+        for agent in (self._acted if is_over else self._acted & observations.keys()) - self._gone:
+            rewards[agent] = rewards.get(agent, 0.0) + 1.0
+        self._acted -= observations.keys()
+        return observations, rewards, terminateds, truncateds, infos
+
+    @property
+    def _gone(self) -> set[Any]:
+        return {"a"} if self._t > 4 else set()
+
+
+def learnt(config: PPOConfig, iterations: int = 3) -> tuple[bytes, list[Any]]:
+    """What the learners hold at the end, and the returns of all episodes."""
+    with config.build_algo() as algo:
+        results = [algo.train() for _ in range(iterations)]
+        stats = [result["env_runners"]["hist_stats"] for result in results]
+        return encode(algo.get_state(["learner"])), stats
+
+
+def plus_one_in_trajectories(*, postprocessed_batch: Any, **_: Any) -> None:
+    postprocessed_batch["rewards"] += 1.0
+
+
+def plus_one_in_samples(*, samples: list[Any], **_: Any) -> None:
+    for episode in samples:
+        for one in episode.agent_episodes.values():
+            if len(one):
+                one.set_rewards(new_data=one.get_rewards() + 1.0)
+
+
+def plus_one_in_copies(*, samples: list[Any], **_: Any) -> None:
+    samples[:] = [copy.deepcopy(episode) for episode in samples]
+    plus_one_in_samples(samples=samples)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        {"on_postprocess_trajectory": plus_one_in_trajectories},
+        {"on_sample_end": plus_one_in_samples},
+        {"on_sample_end": plus_one_in_copies},
+    ],
+)
+def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(callback: Any) -> None:
+    plain = gaps(0, 2).env_runners(observation_filter="NoFilter")
+    rewritten, stats = learnt(plain.copy().callbacks(**callback))
+    paid, of_env = learnt(plain.copy().environment(PlusOne))
+    assert rewritten == paid
+    unchanged, as_paid = learnt(plain)
+    assert unchanged != paid
+    for one, other, same in zip(stats, of_env, as_paid, strict=True):
+        assert one["episode_reward"] == same["episode_reward"]
+        assert one["rewritten_return"] == pytest.approx(other["episode_reward"])
+
+
+def shared(*, agent_id: Any, postprocessed_batch: Any, original_batches: Any, **_: Any) -> None:
+    """Each row gets what the others earned for acting in the same env step."""
+    batch = postprocessed_batch
+    for other, (_, _, original) in original_batches.items():
+        if other != agent_id:
+            paid = dict(zip(original["env_t"].tolist(), original["rewards"], strict=True))
+            batch["rewards"] += [0.5 * paid.get(t, 0.0) for t in batch["env_t"].tolist()]
+
+
+def test_rewards_shared_among_agents_do_not_depend_on_their_order() -> None:
+    def config(**options: Any) -> PPOConfig:
+        return gaps(0, 2, **options).callbacks(on_postprocess_trajectory=shared)
+
+    alone = outcome(config())
+    assert outcome(config(shuffles=True)) == alone
+    assert outcome(gaps(2, 1).callbacks(on_postprocess_trajectory=shared)) == alone
+    assert outcome(gaps(0, 2)) != alone
+
+
+def test_what_is_shown_of_each_agent() -> None:
+    seen: list[Any] = []
+
+    def look(**arguments: Any) -> None:
+        seen.append(arguments)
+        for _, _, original in arguments["original_batches"].values():
+            with pytest.raises(ValueError, match="read-only"):
+                original["rewards"][0] = 1.0
+
+    with gaps(0, 1).callbacks(on_postprocess_trajectory=look).build_algo() as algo:
+        runner: Any = algo.env_runner
+        (episode,) = runner.sample(num_episodes=1)
+        modules = dict(runner.modules)
+    ranks = {3: 0, "a": 1, "late": 2}
+    with_rows = [agent for agent in ranks if episode.agent_steps_of(agent)]
+    assert len(with_rows) >= 2
+    assert [one["agent_id"] for one in seen] == with_rows
+    for one in seen:
+        agent, batch = one["agent_id"], one["postprocessed_batch"]
+        assert one["policy_id"] == episode.module_for(agent)
+        assert one["policies"] == modules
+        assert isinstance(one["episode"], MultiAgentEpisode)
+        assert list(one["original_batches"]) == with_rows
+        module_id, module, original = one["original_batches"][agent]
+        assert (module_id, module) == (one["policy_id"], modules[one["policy_id"]])
+        assert "advantages" in batch
+        assert "advantages" not in original
+        assert batch["agent_index"].tolist() == [ranks[agent]] * len(batch)
+        assert set(batch["eps_id"].tolist()) == {episode.id_}
+        acted = [t for t in range(len(episode)) if agent in episode.get_actions(t)]
+        assert batch["env_t"].tolist() == acted
+        assert batch["t"].tolist() == list(range(len(acted)))
+        np.testing.assert_array_equal(batch["rewards"], episode.agent_episodes[agent].get_rewards())
+
+
+def test_rewriting_survives_cuts_faults_and_restores(tmp_path: Path) -> None:
+    def config(**options: Any) -> PPOConfig:
+        made = gaps(0, 2, **options).training(train_batch_size=14, minibatch_size=7)
+        return made.callbacks(on_postprocess_trajectory=shared, on_sample_end=plus_one_in_samples)
+
+    undisturbed = outcome(config(), 5)
+    faults = tmp_path / "faults"
+    faults.write_text("9 23 41")
+    failing = config(breaks=str(faults)).fault_tolerance(restart_failed_sub_environments=True)
+    assert outcome(failing, 5) == undisturbed
+    with config().build_algo() as algo:
+        for _ in range(2):
+            algo.train()
+        algo.save_to_path(tmp_path / "c")
+    with config().build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        for _ in range(3):
+            algo.train()
+        state = algo.get_state(not_components=["config"])
+    assert undisturbed.startswith(
+        encode([state["learner"], state["connectors"], state["counters"]])
+    )
+
+
+def one_reward_more(samples: Any, **_: Any) -> None:
+    column = samples[0].agent_episodes["a"].rewards
+    column.data = np.append(column.data, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("callback", "problem"),
+    [
+        ({"on_sample_end": lambda samples, **_: samples.append("x")}, "samples.*is str now"),
+        (
+            {"on_sample_end": one_reward_more},
+            "column 'rewards' of '.*/a' has",
+        ),
+        (
+            {
+                "on_postprocess_trajectory": lambda postprocessed_batch, **_: (
+                    postprocessed_batch.update(env_t=postprocessed_batch["t"] + 1)
+                )
+            },
+            "column 'env_t' was changed",
+        ),
+    ],
+)
+def test_what_callbacks_may_not_leave_is_refused(callback: Any, problem: str) -> None:
+    with (
+        gaps(0, 1).callbacks(**callback).build_algo() as algo,
+        pytest.raises(CallbackError, match=problem),
+    ):
+        algo.train()

@@ -1,0 +1,223 @@
+"""Which module acts for which agent: when it is asked, in which forms, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tests.integration.test_multi_agent_training import gaps, outcome
+from trainer import MultiAgentEnv, MultiAgentEnvRunner, PPOConfig
+from trainer.errors import ConfigError
+from trainer.modules import PolicySpec
+
+_STATE = iter(range(10**9))
+
+
+class TwoKinds(MultiAgentEnv):
+    """Two agents whose observations have different lengths; three env steps."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        del env_config
+        self.possible_agents = ["long", "short"]
+        lengths = {"long": 3, "short": 2}
+        self.observation_spaces = {
+            agent: spaces.Box(-1.0, 1.0, (length,), np.float32) for agent, length in lengths.items()
+        }
+        self.action_spaces = {agent: spaces.Discrete(2) for agent in self.possible_agents}
+
+    def _seen(self) -> dict[Any, Any]:
+        return {
+            agent: self.np_random.uniform(-1, 1, space.shape).astype(np.float32)
+            for agent, space in self.observation_spaces.items()
+        }
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self._t = 0
+        return self._seen(), {}
+
+    def step(self, actions: Any) -> Any:
+        self._t += 1
+        return self._seen(), dict.fromkeys(actions, 1.0), {"__all__": self._t == 3}, {}, {}
+
+
+def two_kinds(mapping: Any, **policies: Any) -> PPOConfig:
+    config = PPOConfig().environment(TwoKinds).env_runners(num_env_runners=0)
+    config.multi_agent(policies=policies, policy_mapping_fn=mapping)
+    return config.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=3)
+
+
+def test_it_is_asked_once_per_episode_and_agent_right_after_the_reset() -> None:
+    log: list[Any] = []
+
+    def mapping(agent_id: Any, episode: Any, **_: Any) -> str:
+        if episode.is_reset:
+            log.append((episode.number, agent_id))
+        return "odd" if len(episode.agent_ids) % 2 else "even"
+
+    class Watching:
+        def __call__(self, **_: Any) -> None:
+            log.append("start")
+
+    config = gaps(0, 1).multi_agent(policy_mapping_fn=mapping)
+    runner = MultiAgentEnvRunner(config=config.callbacks(on_episode_start=Watching()))
+    episodes = runner.sample(num_episodes=3)
+    runner.stop()
+    numbers = sorted({episode.number for episode in episodes})
+    assert log == [
+        entry
+        for number in numbers
+        for entry in ((number, 3), (number, "a"), (number, "late"), "start")
+    ]
+    assert {episode.module_for("late") for episode in episodes} == {"even"}  # two at the reset
+
+
+def test_what_the_reset_gave_may_be_looked_at(tmp_path: Path) -> None:
+    def mapping(agent_id: Any, episode: Any, **_: Any) -> str:
+        first = episode.get_observations(0)["a"][0]  # an episode that was not reset has none
+        return "odd" if (first > 0) == (agent_id == "a") else "even"
+
+    alone = outcome(gaps(0, 2).multi_agent(policy_mapping_fn=mapping))
+    assert outcome(gaps(2, 1).multi_agent(policy_mapping_fn=mapping)) == alone
+    faults = tmp_path / "faults"
+    faults.write_text("17 30 41")
+    failing = gaps(0, 2, breaks=str(faults)).multi_agent(policy_mapping_fn=mapping)
+    failing.fault_tolerance(restart_failed_sub_environments=True)
+    assert outcome(failing) == alone
+
+
+def test_who_asks_before_the_reset_gets_the_answer_that_holds() -> None:
+    seen: list[Any] = []
+
+    def created(*, episode: Any, **_: Any) -> None:
+        seen.append([episode.is_reset, episode.module_for("a")])
+
+    def ended(*, episode: Any, **_: Any) -> None:
+        seen.append([True, episode.module_for("a"), episode.policy_for("a")])
+
+    config = gaps(0, 1).callbacks(on_episode_created=created, on_episode_end=ended)
+    runner = MultiAgentEnvRunner(config=config)
+    runner.sample(num_episodes=1)
+    runner.stop()
+    module = seen[0][1]
+    assert seen[:2] == [[False, module], [True, module, module]]
+
+
+class EvenForA:
+    """A mapping with a setting."""
+
+    def __init__(self, others: str) -> None:
+        self.others = others
+
+    def __call__(self, agent_id: Any, episode: Any, **_: Any) -> str:
+        return "even" if agent_id == "a" else self.others
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"a": "even", 3: "odd", "late": "odd"},
+        lambda agent_id: "even" if agent_id == "a" else "odd",
+        lambda agent_id, episode: "even" if agent_id == "a" else "odd",
+        lambda agent_id, episode, worker, **kwargs: "even" if agent_id == "a" else "odd",
+        lambda agent_id, episode, rng: "even" if agent_id == "a" or rng.random() > 1 else "odd",
+        lambda episode, **kwargs: {"a": "even", 3: "odd", "late": "odd"},
+        {"type": EvenForA, "others": "odd"},
+    ],
+)
+def test_all_forms_say_the_same(mapping: Any) -> None:
+    runner = MultiAgentEnvRunner(config=gaps(0, 1).multi_agent(policy_mapping_fn=mapping))
+    (episode,) = runner.sample(num_episodes=1)
+    runner.stop()
+    modules = {agent: episode.module_for(agent) for agent in ("a", 3, "late")}
+    assert modules == {"a": "even", 3: "odd", "late": "odd"}
+
+
+def _drawn_anew(agent_id: Any, episode: Any) -> str:
+    return ["odd", "even"][int(np.random.default_rng().integers(2))]
+
+
+def _raises(agent_id: Any, episode: Any) -> str:
+    raise ValueError("on purpose")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "problem"),
+    [
+        (None, "nothing says which agent"),
+        ({"a": "odd"}, "says nothing of agent 3"),
+        (lambda episode: {"a": "odd"}, "says nothing of agent 3"),
+        (lambda episode: "odd", "takes an episode and no agent, and gave 'odd'"),
+        (lambda agent_id, episode: "oddd", "'oddd', and there are even, odd"),
+        (lambda agent_id, episode: ["odd", "even"][hash(episode.id_) % 2], "calls hash"),
+        (lambda agent_id, episode: ["odd", "even"][next(_STATE) % 2], "gives different answers"),
+        (_drawn_anew, "gives different answers"),
+        ({"type": EvenForA}, "EvenForA, …} raised TypeError"),
+        ({"type": object}, "expected what can be called"),
+    ],
+)
+def test_mappings_that_cannot_be_are_refused(mapping: Any, problem: str) -> None:
+    config = gaps(0, 1).multi_agent(policy_mapping_fn=mapping)
+    with pytest.raises(ConfigError, match=problem):
+        config.build_algo()
+
+
+def test_a_function_that_raises_is_named_with_agent_and_episode() -> None:
+    with (
+        gaps(0, 1).multi_agent(policy_mapping_fn=_raises).build_algo() as algo,
+        pytest.raises(ConfigError, match=r"raised ValueError: on purpose.*agent 3 of episode 0"),
+    ):
+        algo.train()
+
+
+def test_a_mapping_may_draw_from_the_global_generators() -> None:
+    def drawn(agent_id: Any, episode: Any, rng: Any, **_: Any) -> str:
+        return "odd" if np.random.random() + rng.random() < 1.0 else "even"  # noqa: NPY002
+
+    def state() -> Any:
+        return np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
+
+    before = state()
+    runs = [outcome(gaps(n, 2 - n).multi_agent(policy_mapping_fn=drawn), 2) for n in (0, 0)]
+    assert runs[0] == runs[1]
+    assert state() == before
+
+
+def test_a_module_with_other_spaces_than_the_agents_is_refused() -> None:
+    shared = {"m": None}
+    with pytest.raises(ConfigError, match=r"different observation_space"):
+        two_kinds(lambda agent_id: "m", **shared).build_algo()
+
+    def late_mistake(agent_id: Any, episode: Any) -> str:
+        is_other = episode.is_reset and episode.number == 2
+        return "long" if agent_id == "long" or is_other else "short"
+
+    with two_kinds(late_mistake, long=None, short=None).build_algo() as algo:
+        runner: Any = algo.env_runner
+        with pytest.raises(ConfigError, match="gives agent 'short' the module 'long'"):
+            runner.sample(num_episodes=4)
+
+
+def test_modules_of_a_mapping_that_needs_observations_say_their_spaces() -> None:
+    env = TwoKinds({})
+
+    def mapping(agent_id: Any, episode: Any) -> str:
+        return "L" if len(episode.get_observations(0)[agent_id]) == 3 else "S"
+
+    with pytest.raises(ConfigError, match="give PolicySpec"):
+        two_kinds(mapping, L=None, S=None).build_algo()
+    policies = {
+        name: PolicySpec(
+            observation_space=env.observation_spaces[agent], action_space=spaces.Discrete(2)
+        )
+        for name, agent in (("L", "long"), ("S", "short"))
+    }
+    runner = MultiAgentEnvRunner(config=two_kinds(mapping, **policies))
+    (episode,) = runner.sample(num_episodes=1)
+    runner.stop()
+    assert [episode.module_for(agent) for agent in ("long", "short")] == ["L", "S"]

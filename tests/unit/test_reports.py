@@ -1,0 +1,189 @@
+"""Curves, tables, pictures and pages of runs, from files written here."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.reports import (
+    ReportError,
+    Run,
+    curve_of,
+    find_runs,
+    grouped,
+    plot_runs,
+    read_run,
+    summary_of,
+    write_report,
+)
+from trainer.reports.curves import interquartile_mean
+from trainer.reports.run_records import differing_settings
+
+
+def row(iteration: int, value: float | None, **more: Any) -> dict[str, Any]:
+    return {
+        "training_iteration": iteration,
+        "num_env_steps_sampled_lifetime": 100 * iteration,
+        "time_total_s": 2.0 * iteration,
+        "env_runners": {"episode_return_mean": value},
+        "timers": {"training_iteration": 2.0, "learner_update_timer": 1.5},
+        **more,
+    }
+
+
+def written(folder: Path, name: str, values: list[float | None], torn: str = "") -> Path:
+    run = folder / name
+    run.mkdir(parents=True)
+    lines = [json.dumps(row(i, value)) for i, value in enumerate(values, start=1)]
+    (run / "results.jsonl").write_text("\n".join(lines) + "\n" + torn)
+    return run
+
+
+def made(values: list[float], *, algorithm: str = "PPO", **settings: Any) -> Run:
+    rows = [row(i, value) for i, value in enumerate(values, start=1)]
+    settings = {"lr": 0.1, "seed": 0, **settings}
+    metadata = {"algorithm": algorithm, "env": "E", "root_seed": settings["seed"]}
+    return Run(Path(f"/runs/{algorithm}-{settings['seed']}"), rows, settings, metadata)
+
+
+# ---- reading
+
+
+def test_a_run_is_read_without_being_changed(tmp_path: Path) -> None:
+    run = written(tmp_path, "a", [1.0, None, 3.0], torn='{"training_iteration": 4, "env')
+    before = (run / "results.jsonl").read_bytes()
+    found = read_run(run)
+    assert (found.name, len(found.rows), found.settings) == ("a", 3, {})
+    xs, ys = found.series()
+    assert (xs.tolist(), ys.tolist()) == ([100.0, 300.0], [1.0, 3.0])  # without the None
+    assert found.series(x="time")[0].tolist() == [2.0, 6.0]
+    assert (run / "results.jsonl").read_bytes() == before
+    assert [path.name for path in run.iterdir()] == ["results.jsonl"]
+
+
+def test_runs_are_found_below_a_folder(tmp_path: Path) -> None:
+    for name in ("b", "deep/a"):
+        written(tmp_path, name, [1.0])
+    (tmp_path / "no_run").mkdir()
+    assert [path.name for path in find_runs(tmp_path)] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("env_runners/episode_reward_mean", "env_runners/episode_return_mean"),
+        ("qqqqqqqqq", "such as env_runners/episode_return_mean"),
+    ],
+)
+def test_a_metric_that_is_not_there_is_named_with_what_is(
+    metric: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ReportError, match=words):
+        read_run(written(tmp_path, "a", [1.0])).series(metric)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"holds no results\.jsonl"):
+        read_run(tmp_path)
+    with pytest.raises(ReportError, match="does not exist"):
+        read_run(tmp_path / "nothing")
+    with pytest.raises(ReportError, match="is no axis"):
+        read_run(written(tmp_path, "a", [1.0])).series(x="steps")
+
+
+# ---- curves
+
+
+def test_the_median_ends_with_the_shortest_run() -> None:
+    curve = curve_of("a", [made([0.0, 10.0, 20.0]), made([10.0, 20.0], seed=1)])
+    assert (curve.x[0], curve.x[-1]) == (100.0, 200.0)
+    assert (curve.median[0], curve.median[-1]) == (5.0, 15.0)
+    assert (curve.low[0], curve.high[0]) == (2.5, 7.5)
+    assert [len(at) for at, _ in curve.members] == [3, 2]
+
+
+def test_smoothing_is_the_mean_of_the_last_results() -> None:
+    curve = curve_of("a", [made([0.0, 10.0, 20.0, 60.0])], smooth=3)
+    assert curve.median.tolist() == [0.0, 5.0, 10.0, 30.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [([5.0], 5.0), ([0.0, 1.0, 2.0, 100.0], 1.5), ([9.0, 1.0, 2.0, 3.0, -50.0], 2.0)],
+)
+def test_the_interquartile_mean_by_hand(values: list[float], wanted: float) -> None:
+    assert interquartile_mean(np.array(values)) == pytest.approx(wanted)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12))
+def test_a_summary_is_in_order(values: list[float]) -> None:
+    found = summary_of("a", [made([value], seed=i) for i, value in enumerate(values)])
+    slack = 1e-9 * max(1.0, *map(abs, values))
+    edges = [found.minimum, found.low, found.high, found.maximum]
+    assert all(a <= b + slack for a, b in itertools.pairwise(edges))
+    assert found.minimum - slack <= found.iqm <= found.maximum + slack
+
+
+def test_runs_that_differ_by_the_seed_alone_belong_together() -> None:
+    runs = [made([1.0]), made([1.0], seed=1), made([1.0], lr=0.2), made([1.0], algorithm="DQN")]
+    groups = grouped(runs)
+    assert {label: len(members) for label, members in groups.items()} == {
+        "PPO, lr=0.1": 2,
+        "PPO, lr=0.2": 1,
+        "DQN": 1,
+    }
+    assert differing_settings(runs[:2]) == {"seed": ["0", "1"]}
+    assert list(grouped(runs, ["a", "b", "a", "b"])) == ["a", "b"]
+    with pytest.raises(ReportError, match="2 labels were given for 4 runs"):
+        grouped(runs, ["a", "b"])
+
+
+# ---- pictures and pages
+
+
+def test_a_picture_is_the_same_twice(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    paths = [written(tmp_path, name, [1.0, 2.0, 3.0]) for name in ("a", "b")]
+    for name in ("1.svg", "2.svg"):
+        plot_runs(paths, file=tmp_path / name, title="<&>")
+    assert (tmp_path / "1.svg").read_bytes() == (tmp_path / "2.svg").read_bytes()
+    axes = plot_runs(paths, x="time", labels=["one", "one"]).axes[0]
+    assert axes.get_xlabel() == "training time (s)"
+    assert axes.get_ylabel() == "episode return mean"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one (2 runs)"]
+
+
+def test_all_that_is_wrong_with_a_picture_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ReportError) as caught:
+        plot_runs([], band="std", smooth=0, file="curves.bmp")  # type: ignore[arg-type]
+    assert all(name in str(caught.value) for name in ("paths", "band", "smooth", "curves.bmp"))
+
+
+def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    faults = {"num_remote_worker_restarts": 3}
+    run = written(tmp_path, "<script>alert(1)<", [])
+    lines = [json.dumps(row(i, 5.0 * i, fault_tolerance=faults)) for i in (1, 2)]
+    (run / "results.jsonl").write_text("\n".join(lines))
+    (run / "video.gif").write_bytes(b"GIF89a")
+    page = write_report(run, tmp_path / "new" / "page.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
+    assert "num remote worker restarts 3" in page
+    assert "75.0 %" in page  # 1.5 s of 2.0 s
+    assert "data:image/gif;base64,R0lGODlh" in page
+    for picture in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
+        ET.fromstring(picture)
+    with pytest.raises(ReportError, match=r"ends in \.html"):
+        write_report(run, tmp_path / "page.txt")

@@ -1,0 +1,145 @@
+"""`runs`, `watch`, `plot`, `report`: commands for people who look at runs, from any terminal.
+
+They only read. Each takes the parsed arguments and returns an exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from callbacks.ready_made.metric_values import RETURN, number_at
+from callbacks.ready_made.progress import LineOutput, ProgressLines, duration
+from trainer.cli.output import missing_extras_told, tell, tell_json
+from trainer.cli.run_directory import RunDirectory
+from trainer.errors import ReportError
+from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
+from trainer.runtime.run_lock import owner_of
+from trainer.tune.output import table_text
+
+_SHOWN_AT_FIRST = 5
+
+
+def runs(arguments: argparse.Namespace) -> int:
+    """Lists the runs below a folder."""
+    rows = [_listed(path) for path in find_runs(arguments.path)]
+    if arguments.json:
+        tell_json(rows)
+    elif rows:
+        heads = ["run", "state", "iteration", "env steps", "return", "written"]
+        tell(table_text(heads, [[_cell(row[head], head) for head in heads] for row in rows]))
+        tell(f"\nWhat to type next:\n  {_next_command(rows)}")
+    else:
+        tell(f"There are no runs below {arguments.path}: local-trainer train begins one.")
+    return 0
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    """Shows the iterations of a run as they come, until it ends."""
+    path = Path(arguments.path)
+    plan = RunDirectory(path).read_plan()
+    lines, output, shown = ProgressLines(plan.stops), LineOutput(), 0
+    while True:
+        is_running = owner_of(path) is not None  # before reading: what it wrote last is seen
+        rows = read_run(path).rows
+        for row in rows[shown or max(0, len(rows) - _SHOWN_AT_FIRST) :]:
+            output.write(lines.line(row, elapsed_s=number_at(row, "time_this_iter_s") or 0.0))
+        shown = len(rows)
+        if not is_running or output.is_silent:
+            break
+        time.sleep(arguments.interval)
+    reason = rows and plan.stops.reason(rows[-1], value=number_at(rows[-1], plan.stops.metric))
+    again = shlex.quote(arguments.path)
+    output.write(reason or f"It is not running. Go on: local-trainer resume {again}")
+    return 0
+
+
+def plot(arguments: argparse.Namespace) -> int:
+    """Draws learning curves into a file."""
+    with missing_extras_told():
+        plot_runs(
+            _runs_at(arguments.paths),
+            metric=arguments.metric,
+            x=arguments.x,
+            band=arguments.band,
+            smooth=arguments.smooth,
+            labels=arguments.labels,
+            title=arguments.title,
+            file=arguments.output,
+        )
+    tell(str(arguments.output))
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Writes one HTML page about runs."""
+    paths = _runs_at(arguments.paths)
+    with missing_extras_told():
+        tell(
+            str(
+                write_report(
+                    paths, arguments.output, labels=arguments.labels, title=arguments.title
+                )
+            )
+        )
+    return 0
+
+
+def _runs_at(paths: list[str]) -> list[Path]:
+    """Each path itself if it is a run, or else the runs below it.
+
+    Raises:
+        ReportError: there is no run at one of them.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        has_results = path.is_file() or (path / "results.jsonl").is_file()
+        below = [path] if has_results else find_runs(path)
+        if not below:
+            raise ReportError(f"There are no runs at {path} and below it.")
+        found += below
+    return found
+
+
+def _listed(path: Path) -> dict[str, Any]:
+    run = read_run(path)
+    return {
+        "run": str(path),
+        "state": _state_of(run),
+        "iteration": number_at(run.last, "training_iteration"),
+        "env steps": number_at(run.last, "num_env_steps_sampled_lifetime"),
+        "return": number_at(run.last, RETURN),
+        "written": time.time() - (path / "results.jsonl").stat().st_mtime,
+    }
+
+
+def _state_of(run: Run) -> str:
+    """running, done (a stop criterion is met) or stopped."""
+    if owner_of(run.path) is not None:
+        return "running"
+    stops = RunDirectory(run.path).read_plan().stops
+    is_over = stops.reason(run.last, value=number_at(run.last, stops.metric)) is not None
+    return "done" if run.rows and is_over else "stopped"
+
+
+def _cell(value: Any, head: str) -> str:
+    if value is None:
+        return "–"
+    if head == "written":
+        return f"{duration(max(0.0, value))} ago"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.1f}" if head == "return" else f"{value:,.0f}"
+
+
+def _next_command(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What people most likely want: to watch what runs, to go on, or to compare what is done."""
+    for state, command in (("running", "watch"), ("stopped", "resume")):
+        paths = [row["run"] for row in rows if row["state"] == state]
+        if paths:
+            return f"local-trainer {command} {shlex.quote(paths[-1])}"
+    return f"local-trainer plot {shlex.join(row['run'] for row in rows[-5:])} -o curves.png"
