@@ -87,7 +87,7 @@ def learnt(algo: Algorithm) -> bytes:
 
 def restored(path: str, name: str) -> Algorithm:
     """The algorithm of a checkpoint of that cell."""
-    given = {"rl_module_spec": torch_spec()} if name == "torch" else {}
+    given: Any = {"rl_module_spec": torch_spec()} if name == "torch" else {}
     return Algorithm.from_checkpoint(path, **given)
 
 

@@ -137,7 +137,7 @@ class Remembering(TorchRLModule):
         embeddings, (h, c) = self.lstm(torch.tanh(self.body(batch["obs"])), before)
         return embeddings, {"h": h.squeeze(0), "c": c.squeeze(0)}
 
-    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
         if embeddings is None:
             embeddings, _ = self._remembered(batch)
         return self.vf(embeddings).squeeze(-1)

@@ -88,7 +88,8 @@ def test_a_forgotten_or_foreign_state_is_one_error() -> None:
         obs = np.zeros(2, np.float32)
         with pytest.raises(ConfigError, match=r"without a state.*has memory"):
             algo.compute_single_action(obs)
-        for wrong in ({"h": np.zeros(3)}, {"x": np.zeros(8)}, [], {"h": "text"}):
+        wrong_ones: list[Any] = [{"h": np.zeros(3)}, {"x": np.zeros(8)}, [], {"h": "text"}]
+        for wrong in wrong_ones:
             with pytest.raises(ModuleError, match="get_initial_state"):
                 algo.compute_single_action(obs, state=wrong)
         action, state, info = algo.compute_single_action(obs, full_fetch=True)

@@ -108,7 +108,7 @@ def test_previous_actions_and_rewards_change_what_is_computed() -> None:
     reads = {"use_gru": True, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
     module = built(reads)
     obs = np.zeros((2, 3), np.float32)
-    codes, rewards = np.eye(3, dtype=np.float32)[[0, 1]], np.float32([0.0, 0.0])
+    codes, rewards = np.eye(3, dtype=np.float32)[[0, 1]], np.zeros(2, np.float32)
     first = module.compute_values({"obs": obs, "prev_actions": codes, "prev_rewards": rewards})
     assert first[0] != first[1]
     second = module.compute_values({"obs": obs, "prev_actions": codes, "prev_rewards": rewards + 1})
@@ -225,7 +225,7 @@ def test_values_over_sequences_are_those_over_whole_chunks() -> None:
 
 
 def test_rows_by_themselves_are_batched_as_before() -> None:
-    batching = batching_for(built({}))
+    batching: Any = batching_for(built({}))
     assert isinstance(batching, RowBatching)
     assert not batching.keeps_rows
     assert batching.num_minibatches(np.array([5]), 5, minibatch_size=2) == 3
@@ -336,7 +336,8 @@ def test_what_breaks_the_contract_of_states_is_one_error(breaks: str, message: s
 
 def test_states_of_another_network_are_refused() -> None:
     module = built({"use_gru": True})
-    batch = {"obs": np.zeros((2, 3), np.float32), "state_in": {"h": np.zeros((2, 9), np.float32)}}
+    batch: dict[str, Any] = {"obs": np.zeros((2, 3), np.float32)}
+    batch["state_in"] = {"h": np.zeros((2, 9), np.float32)}
     with pytest.raises(ModuleError, match=r"of the shape \[2, 9\].*\[2, 4\]"):
         module.forward_inference(batch)
     with pytest.raises(ModuleError, match=r"seq_lens.*which add up"):

@@ -64,7 +64,7 @@ def test_gradients_are_those_of_torch_without_padding() -> None:
     d_inputs = np.cos(outputs["action_dist_inputs"])
     module.backward(d_action_dist_inputs=d_inputs, d_vf_preds=np.ones(5, np.float32))
     found = module.gradients.flat.copy()
-    loss = 0.0
+    loss: Any = 0.0
     for part, d_part in zip(np.split(obs, [2]), np.split(d_inputs, [2]), strict=True):
         state = {name: torch.zeros(1, 4) for name in ("h", "c")}
         given = module.forward_train({"obs": torch.from_numpy(part)[None], "state_in": state})

@@ -84,7 +84,7 @@ class RowBatching:
     """Rows by themselves, in any order; see `Batching`."""
 
     keeps_rows = False
-    previous = None
+    previous: PreviousSteps | None = None
 
     def state_rows(self, columns: Columns) -> dict[str, Any]:
         """Nothing: there is no state."""

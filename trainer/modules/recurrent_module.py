@@ -187,8 +187,10 @@ class RecurrentModule(StatefulRLModule):
             layers = [*config.head_layers(), config.last_layer(width)]
             self._heads[name] = NetworkPlan(name, config.lstm_cell_size, layers, None, backend)
         shapes: dict[str, tuple[int, ...]] = {}
-        for plan in (*self._plans.values(), *self._heads.values()):
-            shapes |= plan.shapes()
+        for tower in self._plans.values():
+            shapes |= tower.shapes()
+        for head in self._heads.values():
+            shapes |= head.shapes()
         return shapes
 
     def setup(self) -> None:

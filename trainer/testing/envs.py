@@ -103,8 +103,8 @@ class RepeatPreviousEnv(gymnasium.Env[int, int]):
         self.delay: int = env_config.get("delay", 4)
         self.length: int = env_config.get("length", 64)
         num_symbols: int = env_config.get("num_symbols", 4)
-        self.observation_space = spaces.Discrete(num_symbols)
-        self.action_space = spaces.Discrete(num_symbols)
+        self._symbols: Any = spaces.Discrete(num_symbols)
+        self.observation_space = self.action_space = self._symbols
         self._shown: list[int] = []
 
     @property
@@ -128,7 +128,7 @@ class RepeatPreviousEnv(gymnasium.Env[int, int]):
         return self._show(), reward, is_over, False, {}
 
     def _show(self) -> int:
-        self._shown.append(int(self.np_random.integers(self.observation_space.n)))
+        self._shown.append(int(self.np_random.integers(self._symbols.n)))
         return self._shown[-1]
 
 
