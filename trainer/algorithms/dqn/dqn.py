@@ -373,7 +373,7 @@ _REFUSED: Final = {
     "sigma0": "It belongs to noisy networks, which are not offered; leave it out.",
     "before_learn_on_batch": "Change batches in the callback `on_learn_on_batch`: "
     "`config.callbacks(on_learn_on_batch=...)`.",
-    "burn_in_len": "It belongs to recurrent networks, which are not offered; leave it out.",
+    "burn_in_len": "It belongs to recurrent networks, which DQN does not train; leave it out.",
     "categorical_distribution_temperature": "Actions are chosen by the largest value. For a "
     'temperature, use exploration_config={"type": "SoftQ", "temperature": ...}.',
 }
