@@ -18,6 +18,7 @@ from benchmarks import (
     startup,
     tasks,
     torch_modules,
+    tuning,
 )
 from benchmarks.machine import describe_machine
 
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "off_policy": off_policy.main,
     "tasks": tasks.main,
     "torch_modules": torch_modules.main,
+    "tuning": tuning.main,
 }
 
 

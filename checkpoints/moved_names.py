@@ -62,9 +62,10 @@ trainer.algorithms.dqn.dqn: trainer.algorithms.dqn.algorithm trainer.algorithms.
     trainer.algorithms.dqn.learner trainer.algorithms.dqn.loss
 trainer.algorithms.on_and_off_policy: trainer.algorithms.off_policy.algorithm
     trainer.algorithms.off_policy.config trainer.algorithms.on_policy
-trainer.algorithms.onnx_export: trainer.algorithms.onnx_graph trainer.modules.acting_layers
 trainer.algorithms.pg.pg: trainer.algorithms.pg.algorithm trainer.algorithms.pg.config
     trainer.algorithms.pg.learner trainer.algorithms.pg.loss trainer.algorithms.pg.postprocessing
+trainer.algorithms.policy_export: trainer.algorithms.onnx_export
+trainer.algorithms.policy_graph: trainer.algorithms.onnx_graph trainer.modules.acting_layers
 trainer.algorithms.ppo.ppo: trainer.algorithms.ppo.algorithm trainer.algorithms.ppo.config
     trainer.algorithms.ppo.learner trainer.algorithms.ppo.loss trainer.algorithms.ppo.postprocessing
 trainer.algorithms.sac.sac: trainer.algorithms.sac.algorithm trainer.algorithms.sac.config

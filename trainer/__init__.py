@@ -40,8 +40,8 @@ from trainer import rllib_names as rllib_names  # noqa: E402
 from trainer.algorithms.algorithm import Algorithm  # noqa: E402
 from trainer.algorithms.building import get_trainable_cls  # noqa: E402
 from trainer.algorithms.dqn import DQN, DQNConfig  # noqa: E402
-from trainer.algorithms.onnx_export import export_onnx  # noqa: E402
 from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
+from trainer.algorithms.policy_export import export_onnx, export_policy  # noqa: E402
 from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
 from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
 from trainer.algorithms.trained_policy import TrainedPolicy  # noqa: E402
@@ -248,6 +248,7 @@ __all__ = [
     "actors",
     "compute_advantages",
     "export_onnx",
+    "export_policy",
     "get_global_worker",
     "get_trainable_cls",
     "latest_checkpoint",

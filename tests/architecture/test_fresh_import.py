@@ -15,13 +15,30 @@ import pytest
 from tests.architecture.source_tree import PACKAGES, PROJECT
 from trainer.importing import _OURS
 
-HEAVY: Final = frozenset({"torch", "matplotlib", "tensorflow", "jax", "pandas", "ray", "scipy"})
+HEAVY: Final = {
+    *("torch", "tensorflow", "jax", "ray", "matplotlib", "pandas", "scipy"),
+    *("pettingzoo", "supersuit", "rich", "optuna", "tensorboardX", "moviepy", "PIL"),
+    *("onnx", "onnxruntime", "pygame"),
+}
 """Packages that are slow to import or not installed by us; training must not need them."""
+
+ROOMS_OF_OTHERS: Final = frozenset({"tune", "reports", "cli", "testing"})
+"""Rooms of `trainer` that a program which trains one algorithm does not enter."""
 
 _SHOW: Final = """
 import json, sys, trainer, callbacks, checkpoints
 files = {name: sys.modules[name].__file__ for name in ("trainer", "callbacks", "checkpoints")}
 print(json.dumps({"loaded": sorted(sys.modules), "files": files}))
+"""
+
+
+_TRAIN: Final = """
+import trainer
+config = trainer.PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+config.training(train_batch_size=8, minibatch_size=8, num_epochs=1, model={"fcnet_hiddens": [4]})
+algo = config.build_algo()
+algo.train()
+algo.stop()
 """
 
 
@@ -53,6 +70,22 @@ def test_import_from_a_foreign_folder_finds_ours_and_loads_nothing_heavy(tmp_pat
     for package in PACKAGES:
         assert Path(shown["files"][package]).resolve() == PROJECT / package / "__init__.py"
     assert heavy_modules(shown["loaded"]) == []
+
+
+def rooms_entered(loaded: list[str]) -> list[str]:
+    """The rooms of `trainer` among loaded modules."""
+    return sorted({name.split(".")[1] for name in loaded if name.startswith("trainer.")})
+
+
+def test_training_enters_no_room_and_loads_no_package_that_it_does_not_need(
+    tmp_path: Path,
+) -> None:
+    done = run_python(_TRAIN + _SHOW, tmp_path)
+    assert done.returncode == 0, done.stderr
+    loaded = json.loads(done.stdout.splitlines()[-1])["loaded"]
+    assert heavy_modules(loaded) == []
+    assert not ROOMS_OF_OTHERS.intersection(rooms_entered(loaded))
+    assert {"algorithms", "learners", "env_runners"}.issubset(rooms_entered(loaded))
 
 
 def test_a_heavy_module_that_is_loaded_is_found(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def tuner(folder: Path, trainable: Any = Walk, *, kind: str = "fifo", **more: An
             mode="min",
             seed=0,
             in_process=more.get("in_process", True),
-            max_concurrent_trials=3,
+            max_concurrent_trials=more.get("num_lanes", 3),
             scheduler=SCHEDULERS[kind](),
         ),
         run_config=tune.RunConfig(
@@ -95,7 +96,7 @@ def tuner(folder: Path, trainable: Any = Walk, *, kind: str = "fifo", **more: An
             name=folder.name,
             verbose=0,
             recovery_interval_s=more.get("recovery_interval_s", 0.0),
-            stop={"training_iteration": 8},
+            stop={"training_iteration": more.get("stop_at", 8)},
         ),
     )
 
@@ -237,6 +238,37 @@ def test_killed_trials_change_nothing(
     assert num_kills > 0
 
 
+# ---- lanes and delays
+
+
+@pytest.mark.parametrize("num_lanes", [1, 2, 4])
+def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared(
+    tmp_path: Path, num_lanes: int
+) -> None:
+    expected = outcome(tuner(tmp_path / "three").fit())
+    assert outcome(tuner(tmp_path / "others", num_lanes=num_lanes).fit()) == expected
+
+
+class Delayed(Walk):
+    """Takes its time with some rows, otherwise in every run."""
+
+    def step(self) -> dict[str, float]:
+        time.sleep(random.SystemRandom().choice([0, 0, 0.002, 0.05]))
+        return super().step()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "kind", ["asha", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("pbt", "hyperband"))]
+)
+def test_turns_make_an_experiment_the_same_however_long_trials_take(
+    tmp_path: Path, kind: str
+) -> None:
+    expected = outcome(tuner(tmp_path / "undisturbed", kind=kind).fit())
+    found = outcome(tuner(tmp_path / "delayed", Delayed, kind=kind, in_process=False).fit())
+    assert found == expected
+
+
 # ---- negative controls
 
 
@@ -278,6 +310,22 @@ def test_a_journal_that_is_cut_anywhere_goes_on_to_the_same_end(tmp_path: Path) 
     for size in random.Random(SEED).sample(range(header, len(whole)), 6):
         (folder / "journal.jsonl").write_bytes(whole[:size])
         assert outcome(tuner(folder).fit()) == expected, size
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 97])
+def test_a_journal_cut_at_any_byte_holds_the_entries_before_it(tmp_path: Path, every: int) -> None:
+    folder = tmp_path / "experiment"
+    tuner(folder, stop_at=2).fit()
+    whole = (folder / "journal.jsonl").read_bytes()
+    lines, ends = whole.splitlines(keepends=True), [0]
+    for line in lines:
+        ends.append(ends[-1] + len(line))
+    entries = entries_of(folder)
+    cut = tmp_path / "cut.jsonl"
+    for size in sorted({*range(0, len(whole), every), *ends[:-1]}):
+        cut.write_bytes(whole[:size])
+        number = sum(end <= size for end in ends) - 1
+        assert read_journal(cut) == (entries[:number], ends[number]), size
 
 
 def test_a_journal_cut_in_its_header_holds_no_experiment(tmp_path: Path) -> None:

@@ -70,6 +70,16 @@ def test_networks_in_torch_learn(run: Run) -> None:
     assert numbers_in(lines[1])[1] == 8
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_two_agents_learn_with_networks_of_two_kinds(run: Run, frozen: bool) -> None:
+    pytest.importorskip("torch")
+    names, returns = run("torch_two_agents.py", "--iterations", "4", *["--frozen"] * frozen)
+    assert names == ("learnt: in_torch" if frozen else "learnt: in_numpy, in_torch")
+    in_numpy, in_torch = numbers_in(returns)
+    assert in_torch > 7.0  # 3 by chance
+    assert (in_numpy > 7.0) is not frozen
+
+
 def test_quickstart_trains_evaluates_and_saves(run: Run) -> None:
     lines = run("quickstart.py", "--iterations", "1", "--checkpoint", "saved")
     assert numbers_in(lines[0])[:2] == [1, 2048]

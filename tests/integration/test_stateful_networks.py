@@ -11,7 +11,7 @@ import pytest
 from callbacks import CallbackError
 from checkpoints import encode
 from trainer import ConfigError, PPOConfig, TrainedPolicy
-from trainer.algorithms.onnx_export import export_onnx
+from trainer.algorithms.policy_export import export_onnx
 from trainer.episodes import nested
 from trainer.errors import ModuleError
 from trainer.metrics import comparable

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from trainer.algorithms.dqn.dqn import DQNConfig
 from trainer.algorithms.ppo.ppo import PPOConfig
-from trainer.config import AlgorithmConfig, Setting, section
-from trainer.config.settings import number
+from trainer.config import AlgorithmConfig, Setting, config_values, section
+from trainer.config.config_values import ConfigValues
+from trainer.config.settings import NotProvided, number
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.rllib_names.config import OLD_SETTINGS, REFUSED_NAMES
 
@@ -273,3 +274,50 @@ def test_class_attribute_with_the_name_of_a_setting_is_refused() -> None:
         type("Hiding", (PPOConfig,), {"lr": 3e-4})
     with pytest.raises(UnknownSettingError, match="Did you mean `gamma`"):
         type("Misspelt", (PPOConfig,), {"changed_defaults": {"gama": 0.5}})
+
+
+class _Base(ConfigValues):
+    width = Setting(1, number())
+
+    @section
+    def shape(self, *, width: Any = NotProvided) -> _Base:
+        return self
+
+
+class _Left(_Base):
+    changed_defaults: ClassVar[dict[str, Any]] = {"width": 2}
+
+
+class _Right(_Base):
+    pass
+
+
+class _Both(_Left, _Right):
+    pass
+
+
+class _Added(ConfigValues):
+    height = Setting(3, number())
+
+    @section
+    def size(self, *, height: Any = NotProvided) -> _Added:
+        return self
+
+
+def test_added_settings_reach_each_subclass_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[type] = []
+    collect = config_values._collect_names
+    monkeypatch.setattr(
+        config_values, "_collect_names", lambda cls: collected.append(cls) or collect(cls)
+    )
+    config_values.add_sections(_Base, _Added)
+    assert len(collected) == 4
+    assert set(collected[1:3]) == {_Left, _Right}
+    assert (collected[0], collected[3]) == (_Base, _Both)  # each after what it inherits from
+    both: Any = _Both()
+    assert (both.width, both.height) == (2, 3)
+    assert both.size(height=5).height == 5
+    names = [cls._names.settings for cls in (_Base, _Left, _Both)]
+    assert [each["height"].section for each in names] == ["size"] * 3
+    assert names[0]["height"] is names[2]["height"]  # one object for all that change nothing
+    assert names[0]["width"] is not names[1]["width"]

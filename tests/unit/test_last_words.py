@@ -12,7 +12,7 @@ import pytest
 from callbacks import CallbackSpec
 from trainer.env_runners.messages import STEPPING, EnvRunnerSpec, SlotPosition, Whereabouts
 from trainer.envs import make_env_factory
-from trainer.modules import ByModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runner_group.records import RunnerPlace
 from trainer.runner_group.rounds import last_words
 from trainer.runtime.local_engine import num_oom_kills
@@ -25,7 +25,7 @@ from trainer.testing.envs import CountdownEnv
 def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> RunnerPlace:
     spec = EnvRunnerSpec(
         env_factory=make_env_factory(CountdownEnv, {}),
-        module_specs=ByModule({"default_policy": RLModuleSpec()}),
+        table=ModuleTable(ByModule({"default_policy": RLModuleSpec()})),
         callbacks=CallbackSpec(),
         config={},
         root_seed=0,

@@ -12,6 +12,7 @@ from trainer.connectors import ObservationEncoder
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.learners import columns_from_episodes
+from trainer.learners.columns import RowMemory
 
 ENCODER = ObservationEncoder(spaces.Box(-100.0, 100.0, (2,)))
 
@@ -84,3 +85,22 @@ def test_episode_of_random_actions_cannot_be_learnt_from() -> None:
 def test_episode_of_lists_is_refused() -> None:
     with pytest.raises(EpisodeError, match=r"to_numpy\(\)"):
         columns_from_episodes([episode(1.0, 2)], encoder=ENCODER)
+
+
+def test_memory_of_observations_is_used_again_only_when_nobody_holds_it() -> None:
+    memory = RowMemory()
+    first = memory.rows(3, 2)
+    first[:] = 1.0
+    place = first.ctypes.data
+    row = first[1]
+    del first
+    second = memory.rows(3, 2)
+    second[:] = 2.0
+    assert row.tolist() == [1.0, 1.0]
+    assert second.ctypes.data != place
+    place = second.ctypes.data
+    del second
+    third = memory.rows(2, 2)
+    assert (third.shape, third.ctypes.data) == ((2, 2), place)
+    del third
+    assert memory.rows(4, 2).shape == (4, 2)

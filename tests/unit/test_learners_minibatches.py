@@ -14,10 +14,13 @@ from trainer.seeding import learner_rng
 def rows_of(
     num_rows: int, size: int, epochs: int, rng: np.random.Generator | None = None
 ) -> list[list[int]]:
-    columns = {"number": np.arange(num_rows), "pair": np.arange(2 * num_rows).reshape(num_rows, 2)}
+    pairs = np.arange(2 * num_rows).reshape(num_rows, 2)
+    wide = np.repeat(np.arange(num_rows)[:, None], 1024, axis=1)
+    columns = {"number": np.arange(num_rows), "pair": pairs, "nested": {"wide": wide}}
     taken = []
     for batch in minibatches(columns, minibatch_size=size, num_epochs=epochs, rng=rng):
         assert (batch["pair"][:, 0] == 2 * batch["number"]).all()
+        assert (batch["nested"]["wide"] == batch["number"][:, None]).all()
         taken.append(batch["number"].tolist())
     return taken
 

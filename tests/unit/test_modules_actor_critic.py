@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules import RLModule, RLModuleSpec
+from trainer.modules.actor_critic import ActorCriticModule
 from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
@@ -169,3 +170,25 @@ def test_state_of_another_network_is_refused_by_name() -> None:
 def test_free_log_std_needs_box_actions() -> None:
     with pytest.raises(ConfigError, match="free_log_std"):
         build("discrete", free_log_std=True)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_values_alone_have_the_bits_of_those_beside_the_policy(config: dict[str, Any]) -> None:
+    module, obs = build(**config), random_rows(9, 3)
+    beside = module.forward_train({"obs": obs})["vf_preds"].copy()
+    assert module.compute_values({"obs": obs}).tobytes() == beside.tobytes()
+    with pytest.raises(TypeError, match="forward_train"):
+        module.backward(d_action_dist_inputs=random_rows(9, 4), d_vf_preds=random_rows(9, 1)[:, 0])
+
+
+class Doubled(ActorCriticModule):
+    def forward_train(self, batch: Any) -> dict[str, Array]:
+        outputs = super().forward_train(batch)
+        return {**outputs, "vf_preds": 2.0 * outputs["vf_preds"]}
+
+
+def test_values_are_those_of_a_forward_pass_that_a_subclass_changed() -> None:
+    spec = RLModuleSpec(Doubled, OBSERVATIONS, ACTIONS["discrete"], {"fcnet_hiddens": [6, 5]})
+    changed, plain = spec.build(np.random.default_rng(0)), build()
+    batch = {"obs": random_rows(9, 3)}
+    assert (changed.compute_values(batch) == 2.0 * plain.compute_values(batch)).all()

@@ -143,14 +143,13 @@ def columns_of(lengths: list[int], *, seed: int = 0) -> Columns:
     """Chunks of so many steps with states that say the row."""
     rng, count = np.random.default_rng(seed), sum(lengths)
     return Columns(
-        obs=rng.standard_normal((count, 3)).astype(np.float32),
+        observations=rng.standard_normal((count + len(lengths), 3)).astype(np.float32),
         actions=rng.integers(3, size=count),
         action_logp=np.zeros(count, np.float32),
         action_dist_inputs=np.zeros((count, 3), np.float32),
         rewards=np.ones(count),
         terminateds=np.zeros(count, np.bool_),
         lengths=np.array(lengths),
-        last_obs=rng.standard_normal((len(lengths), 3)).astype(np.float32),
         is_terminated=np.zeros(len(lengths), np.bool_),
         state_in={"h": np.arange(4.0 * count).reshape(count, 4).astype(np.float32)},
     )

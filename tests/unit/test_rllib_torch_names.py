@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer import Columns, TorchRLModule
+from trainer import Columns, DQNConfig, PGConfig, PPOConfig, RLModuleSpec, TorchRLModule
 from trainer.rllib_names.torch_names import (
+    TARGET_NETWORK_ACTION_DIST_INPUTS,
     TargetNetworkAPI,
     ValueFunctionAPI,
     make_target_network,
@@ -83,6 +84,39 @@ class InTheManner(TorchRLModule, ValueFunctionAPI, TargetNetworkAPI):
         if embeddings is None:
             embeddings = self._encoder(batch[Columns.OBS])
         return self._vf(embeddings).squeeze(-1)
+
+    # What belongs to target networks: learners here make their own, so nobody calls it.
+
+    @override(TargetNetworkAPI)
+    def make_target_networks(self) -> None:
+        self._target_pi = make_target_network(self._pi)
+
+    @override(TargetNetworkAPI)
+    def get_target_network_pairs(self) -> Any:
+        return [(self._pi, self._target_pi)]
+
+    @override(TargetNetworkAPI)
+    def forward_target(self, batch: Any, **kwargs: Any) -> Any:
+        features = self._encoder(batch[Columns.OBS])
+        return {TARGET_NETWORK_ACTION_DIST_INPUTS: self._target_pi(features)}
+
+
+@pytest.mark.parametrize("made", [PPOConfig, PGConfig, DQNConfig])
+def test_a_module_in_the_manner_of_rllib_is_trained(made: Any) -> None:
+    config = made().environment("CartPole-v1").env_runners(num_env_runners=0).debugging(seed=0)
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=InTheManner))
+    config.training(train_batch_size=16)
+    if made is PPOConfig:
+        config.training(minibatch_size=8, num_epochs=1)
+    if made is DQNConfig:
+        config.training(num_steps_sampled_before_learning_starts=10)
+        config.reporting(min_sample_timesteps_per_iteration=20)
+    with config.build_algo() as algo:
+        before = algo.get_module().get_state()
+        algo.train()
+        after = algo.get_module().get_state()
+    assert (before["_pi.weight"] != after["_pi.weight"]).any()
+    assert not any("target" in name for name in after)
 
 
 def test_a_module_in_the_manner_of_rllib_is_made_and_called_as_there() -> None:

@@ -33,6 +33,8 @@ from checkpoints import (
     PathLike,
     WhenOver,
     is_selected,
+    read_checkpoint,
+    read_manifest,
 )
 from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
 from checkpoints.checkpointable import refuse_filesystem
@@ -65,6 +67,13 @@ from trainer.algorithms.inference import (
     known_module,
     modules_of_agents,
 )
+from trainer.algorithms.module_changes import (
+    MODULES,
+    ModuleChanges,
+    NewModule,
+    RunModules,
+    refused_now,
+)
 from trainer.algorithms.training_iteration import (
     AfterResult,
     Counters,
@@ -92,17 +101,16 @@ from trainer.errors import (
 )
 from trainer.evaluation import Subject
 from trainer.evaluation.evaluations import Evaluations
-from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import (
     ByModule,
-    RandomRLModule,
     RLModule,
     RLModuleSpec,
     component_of,
     module_position,
 )
+from trainer.modules.by_module import kept_over
 from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.runner_group.asking import OnMetrics
@@ -141,7 +149,6 @@ class Algorithm(Checkpointable, abc.ABC):
         metrics: the logger of the main process; what is logged here appears at the top of results.
         counters: what was sampled and trained so far.
         env_runner_group: the training runners.
-        module_specs: the networks by module id, with the spaces of the env.
         learners: make updates, one per module.
         episode_statistics: of the finished training episodes.
         explorations: the exploration strategies of the main process, one per module.
@@ -154,7 +161,6 @@ class Algorithm(Checkpointable, abc.ABC):
     metrics: MetricsLogger
     counters: Counters
     env_runner_group: EnvRunnerGroup
-    module_specs: ByModule[RLModuleSpec]
     learners: LearnerGroup[Any]
     episode_statistics: EpisodeStatistics
     explorations: ByModule[SampleExploration]
@@ -213,6 +219,7 @@ class Algorithm(Checkpointable, abc.ABC):
         self.config = own_config(type(self), config, env, settings)
         self.root_seed = draw_root_seed() if self.config.seed is None else int(self.config.seed)
         self._is_stopped = False
+        self._learns: dict[ModuleId, bool] = {}
         self.metrics = MetricsLogger(root=True)
         self.episode_statistics = EpisodeStatistics(
             smoothing=self.config.metrics_num_episodes_for_smoothing,
@@ -275,63 +282,243 @@ class Algorithm(Checkpointable, abc.ABC):
         self.env_runner_group.start()
         if self.config.env_task_fn is not None:
             self.env_runner_group.require_tasks("env_task_fn")
-        self.module_specs = self.env_runner_group.module_specs.map(
-            lambda spec: dataclasses.replace(spec, inference_only=False)
-        )
-        self.learners = self._make_learners()
-        self.explorations = self.learners.map(self._make_exploration)
-        self._refuse_with_several_agents()
-        self._send_weights()
-        self._make_inference()
-        self.normalizations = ByModule(
-            {
-                id_: NormalizationStatistics(
-                    normalization_settings(
-                        self.config, num_slots=self._num_running_at_most(), module=spec
-                    ),
-                    self.learners[id_].make_encoder(),
-                )
-                for id_, spec in self.module_specs.items()
-            }
-        )
-        self.apply_normalization()
+        self._modules = ModuleChanges(self, self._modules_of_config())
+        self.make_parts_by_module()
+        self.send_modules()
         if self.config.evaluation_interval:
             self._evaluations.get_evaluator().group.start()
 
-    def _make_learners(self) -> LearnerGroup[Any]:
+    def _modules_of_config(self) -> RunModules:
+        config, specs = self.config, self.env_runner_group.module_specs
+        specs = specs.map(lambda spec: dataclasses.replace(spec, inference_only=False))
+        named = config.policies_to_train
+        return RunModules(
+            dataclasses.replace(self.env_runner_group.table, specs=specs),
+            evaluation_mapping=(config.evaluation_config or {}).get("policy_mapping_fn"),
+            trained=tuple(sorted(named)) if isinstance(named, Collection) else named,
+            settings=config.settings_of_modules(),
+        )
+
+    # ---- changing modules
+
+    def add_module(
+        self,
+        module_id: ModuleId,
+        module_spec: RLModuleSpec | None = None,
+        *,
+        copy_of: ModuleId | None = None,
+        load_from: PathLike | None = None,
+        module_state: Mapping[str, Any] | None = None,
+        config_overrides: Mapping[str, Any] | None = None,
+        copy_optimizer: bool = False,
+        new_agent_to_module_mapping_fn: Any = None,
+        new_should_module_be_updated: Any = None,
+        add_to_learners: bool = True,
+        add_to_env_runners: bool = True,
+        add_to_eval_env_runners: bool = True,
+    ) -> RLModuleSpec:
+        """Adds a module, between two iterations or in a callback of the main process.
+
+        Runners have it from their next request on. Episodes that run go on with the modules that
+        they began with. In `on_train_result` it belongs to the iteration, and is undone with it.
+        Without a spec, `copy_of` and `load_from`, its network is that of the config, with the
+        spaces of the agents that it acts for.
+
+        Args:
+            module_id: of the new module.
+            module_spec: its network; what it leaves out is as in the config.
+            copy_of: the id of a module whose network, weights and running statistics of
+                observations and rewards it gets, bit by bit, as they are now.
+            load_from: the path of a saved module, such as `<checkpoint>/learner/main/rl_module`.
+            module_state: its weights by name.
+            config_overrides: settings that are different for this module.
+            copy_optimizer: with `copy_of`, take over the optimiser's state as well.
+            new_agent_to_module_mapping_fn: replaces `policy_mapping_fn`; None keeps it.
+            new_should_module_be_updated: replaces `policies_to_train`; None keeps it. So the new
+                module learns if it is named there, or if all modules do.
+            add_to_learners: must be True: all processes have the same modules.
+            add_to_env_runners: ditto.
+            add_to_eval_env_runners: ditto.
+
+        Returns:
+            its spec, with both spaces.
+
+        Raises:
+            ConfigError: there is such a module, or none to copy; spaces, settings or the mapping do
+                not fit. Nothing is changed then, nor by other errors.
+            ModuleError: the weights do not fit.
+            TrainerError: env runners play, or modules learn.
+            SerializationError: the mapping cannot be sent to the runners.
+        """
+        given = {
+            "add_to_learners": add_to_learners,
+            "add_to_env_runners": add_to_env_runners,
+            "add_to_eval_env_runners": add_to_eval_env_runners,
+        }
+        if left_out := [name for name, value in given.items() if not value]:
+            raise ConfigError(
+                f"add_module({module_id!r}) was given {'=False, '.join(left_out)}=False; all "
+                "processes have the same modules, so that any of them can be made anew. Leave it "
+                "out. A module that is not named in policies_to_train does not learn, and one that "
+                "the mapping does not name does not act."
+            )
+        new = NewModule(
+            spec=module_spec,
+            copy_of=copy_of,
+            load_from=load_from,
+            state=module_state,
+            settings=dict(config_overrides or {}),
+            copies_optimizer=copy_optimizer,
+        )
+        self._modules.add(
+            module_id,
+            new,
+            mapping=new_agent_to_module_mapping_fn,
+            trained=new_should_module_be_updated,
+        )
+        return self.module_specs[module_id]
+
+    def remove_module(
+        self,
+        module_id: ModuleId,
+        *,
+        new_agent_to_module_mapping_fn: Any = None,
+        new_should_module_be_updated: Any = None,
+    ) -> None:
+        """Removes a module with all that belongs to it; see `add_module` for when.
+
+        Running episodes that it acts in are given up, and counted in `num_episodes_lost`.
+
+        Args:
+            module_id: which one.
+            new_agent_to_module_mapping_fn: replaces `policy_mapping_fn`; None keeps it.
+            new_should_module_be_updated: replaces `policies_to_train`; None keeps it.
+
+        Raises:
+            ConfigError: there is no such module, or no other; or the mapping still names it.
+                Nothing is changed then.
+            TrainerError: env runners play, or modules learn.
+        """
+        self._modules.remove(
+            module_id,
+            mapping=new_agent_to_module_mapping_fn,
+            trained=new_should_module_be_updated,
+        )
+
+    def set_policy_mapping_fn(self, mapping: Any, *, for_evaluation: bool = False) -> None:
+        """Gives agents other modules, in episodes that begin from now on.
+
+        Args:
+            mapping: `{agent: module id}`, `Matchups`, or a function; see `multi_agent()`. A
+                function is no part of checkpoints: set it again in `on_checkpoint_loaded`.
+            for_evaluation: change the mapping of evaluation alone, which then has one of its own
+                (None: that of training). Else that of training, and of evaluation as long as it has
+                none of its own.
+
+        Raises:
+            ConfigError: it names a module that there is not, or agents with other spaces. Nothing
+                is changed then.
+            TrainerError: env runners play, or modules learn.
+            SerializationError: it cannot be sent to the runners.
+        """
+        self._modules.set_mapping(mapping, for_evaluation=for_evaluation)
+
+    def set_policies_to_train(self, trained: Any) -> None:
+        """Lets other modules learn from the next update on; the rest is frozen.
+
+        Args:
+            trained: ids, a function `f(module_id, batch)`, or None for all.
+
+        Raises:
+            ConfigError: there is no such module.
+            TrainerError: env runners play, or modules learn.
+        """
+        self._modules.set_trained(trained)
+
+    def refuse_module_changes(self, what: str) -> None:
+        """Raises a TrainerError while runners play or modules learn."""
+        self._refuse_if_stopped(what)
+        if self._iterations.is_in_training_step:
+            raise refused_now(what)
+
+    # ---- parts that belong to modules
+
+    _by_module: ClassVar[tuple[str, ...]] = (
+        "learners",
+        "explorations",
+        "_inference",
+        "normalizations",
+    )
+    """Attributes with a part for each module."""
+
+    def parts_by_module(self) -> dict[str, Any]:
+        """The parts that belong to modules, for `put_parts_back`."""
+        return {name: self.__dict__[name] for name in self._by_module if name in self.__dict__}
+
+    def put_parts_back(self, parts: Mapping[str, Any]) -> None:
+        """Has these parts again; the modules are those that they belong to."""
+        for name, by_module in parts.items():
+            setattr(self, name, by_module)
+        self.counters.take_modules(self.module_specs.ids)
+
+    def make_parts_by_module(self) -> None:
+        """Makes the parts of modules that have none, and drops those of modules that are gone."""
+        ids, known = self.module_specs.ids, self.parts_by_module()
+        self.counters.take_modules(ids)
+        self.learners = LearnerGroup(kept_over(known.get("learners", {}), ids, self._new_learner))
+        for name, make in (
+            ("explorations", self._new_exploration),
+            ("_inference", self._new_inference),
+            ("normalizations", self._new_normalization),
+        ):
+            setattr(self, name, kept_over(known.get(name, {}), ids, make))
+
+    def send_modules(self) -> None:
+        """Gives the training runners weights and normalisation of all modules."""
+        self._send_weights()
+        self.apply_normalization()
+
+    def _new_learner(self, module_id: ModuleId) -> Learner:
         if len(self.module_specs) == 1:  # a class of the user's may know no ids
-            return LearnerGroup({self.module_specs.only_id: self.make_learner()})
-        return LearnerGroup({id_: self.make_learner(id_) for id_ in self.module_specs})
+            return self.make_learner()
+        return self.make_learner(module_id)
 
-    def _make_exploration(self, learner: Learner) -> SampleExploration:
+    def _new_exploration(self, module_id: ModuleId) -> SampleExploration:
+        config = self.config_for(module_id)
         return SampleExploration(
-            exploration_spec(self.config),
-            learner,
+            exploration_spec(config),
+            self.learners[module_id],
             root_seed=self.root_seed,
-            num_workers=self.config.num_env_runners,
-            normalize_actions=self.config.normalize_actions,
+            num_workers=config.num_env_runners,
+            normalize_actions=config.normalize_actions,
         )
 
-    def _make_inference(self) -> None:
-        """Makes what acts outside of training, with the root seed of now."""
-        self._inference = self.learners.map(
-            lambda learner: Inference(learner.module, self.config, self.root_seed)
+    def _new_inference(self, module_id: ModuleId) -> Inference:
+        """What acts outside of training, with the root seed of now."""
+        module = self.learners[module_id].module
+        return Inference(module, self.config_for(module_id), self.root_seed)
+
+    def _new_normalization(self, module_id: ModuleId) -> NormalizationStatistics:
+        settings = normalization_settings(
+            self.config_for(module_id),
+            num_slots=self._num_running_at_most(),
+            module=self.module_specs[module_id],
         )
+        return NormalizationStatistics(settings, self.learners[module_id].make_encoder())
+
+    def config_for(self, module_id: ModuleId | None = None) -> AlgorithmConfig:
+        """The settings of a module: those of the run, but for what it has of its own.
+
+        Args:
+            module_id: which one; None is the only one.
+        """
+        id_ = self.module_specs.only_id if module_id is None else module_id
+        return self.config.with_settings(self._modules.now.settings.get(id_, {}))
 
     def _num_running_at_most(self) -> int:
         """How many chunks that a module acts in may be running at a time."""
         agents = self.env_runner_group.agent_ids
         return self.env_runner_group.num_slots * (1 if agents is None else len(agents))
-
-    def _refuse_with_several_agents(self) -> None:
-        changes_rewards = any(
-            isinstance(one.strategy, Curiosity | RE3) for one in self.explorations.values()
-        )
-        if changes_rewards and self.env_runner_group.agent_ids is not None:
-            raise ConfigError(
-                f"exploration_config={self.config.exploration_config!r:.200}: strategies that "
-                "change rewards are not offered with several agents. Choose another type."
-            )
 
     def _make_evaluation_group(self, on_metrics: OnMetrics) -> EnvRunnerGroup:
         return make_group(
@@ -431,9 +618,11 @@ class Algorithm(Checkpointable, abc.ABC):
             is_nested: somebody else, who will end later, wants to be able to go back further.
         """
         before = self.get_state(not_components=self._undone_apart)
+        put_modules_back = self._modules.noting()
         clock, evaluations = copy.copy(self._iterations.clock), self._evaluations.note()
 
         def undo() -> None:
+            put_modules_back()
             with self._evaluations.undoing(evaluations), self._states_checked():
                 self.set_state(before)
             self._iterations.clock = clock
@@ -541,15 +730,20 @@ class Algorithm(Checkpointable, abc.ABC):
         return sample
 
     def is_trained(self, module_id: ModuleId) -> bool:
-        """Whether a module learns: `policies_to_train` names it, or all do."""
-        named = self.config.policies_to_train
-        return (named is None or module_id in named) and not issubclass(
-            self.module_specs[module_id].module_class or object, RandomRLModule
-        )
+        """Whether a module learns: `policies_to_train` names it, or all do.
+
+        A function that says so is asked once per update; this is its newest answer.
+        """
+        now = self._modules.now
+        if callable(now.trained) and module_id in self._learns:
+            return self._learns[module_id]
+        return now.should_learn(module_id)
 
     def trained(self, by_module: ByModule[_Made]) -> ByModule[_Made]:
-        """What belongs to the modules that learn."""
-        return ByModule({id_: one for id_, one in by_module.items() if self.is_trained(id_)})
+        """What belongs to the modules that learn; a function of the user's is asked once each."""
+        learns = self._modules.now.should_learn
+        self._learns = {id_: learns(id_, one) for id_, one in by_module.items()}
+        return ByModule({id_: one for id_, one in by_module.items() if self._learns[id_]})
 
     def chunks_of(self, sample: GroupSample) -> ByModule[Sequence[SingleAgentEpisode]]:
         """The chunks of a sample that each module acted in, to learn from."""
@@ -558,25 +752,34 @@ class Algorithm(Checkpointable, abc.ABC):
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
         before = self.explorations.map(lambda one: one.strategy.runner_state())
-        explored = {
+        explored: dict[ModuleId, Sequence[SingleAgentEpisode]] = {
             id_: self.explorations[id_].observe(
                 chunks, timestep=timestep, iteration=self.counters.training_iteration
             )
+            if chunks
+            else chunks
             for id_, chunks in self.chunks_of(sample).items()
         }
         after = self.explorations.map(lambda one: one.strategy.runner_state())
         if any(after[id_] != before[id_] for id_ in after):
             self._send_weights()
-        if len(explored) > 1 or not self._has_one_agent(sample):
-            return sample  # a strategy that changes rewards is refused there
-        (episodes,) = explored.values()
-        return dataclasses.replace(sample, episodes=list(episodes))
-
-    @staticmethod
-    def _has_one_agent(sample: GroupSample) -> bool:
-        return all(isinstance(one, SingleAgentEpisode) for one in sample.episodes)
+        if not any(one.changes_rewards for one in self.explorations.values()):
+            return sample
+        # From here on chunks of agents are all that matters: they know their modules.
+        chunks = [chunk for of_module in explored.values() for chunk in of_module]
+        return dataclasses.replace(sample, episodes=chunks)
 
     # ---- weights and normalisation
+
+    @property
+    def module_specs(self) -> ByModule[RLModuleSpec]:
+        """The networks by module id, with the spaces of the env."""
+        return self._modules.now.table.specs
+
+    @property
+    def module_ids(self) -> tuple[ModuleId, ...]:
+        """The ids of all modules that there are now."""
+        return self.module_specs.ids
 
     @property
     def module_spec(self) -> RLModuleSpec:
@@ -675,7 +878,12 @@ class Algorithm(Checkpointable, abc.ABC):
     def newest_subject(self) -> Subject:
         """What an evaluation that begins now is of."""
         in_force = self.learners.map(_normalization_of)
-        return Subject(self._weights(), in_force, self.counters.training_iteration)
+        return Subject(
+            self._weights(),
+            in_force,
+            self.counters.training_iteration,
+            self._modules.in_evaluation(),
+        )
 
     @property
     def normalization(self) -> Normalization:
@@ -701,7 +909,7 @@ class Algorithm(Checkpointable, abc.ABC):
         """Derives all randomness to come from another seed."""
         self.root_seed = root_seed
         self.env_runner_group.set_root_seed(root_seed)
-        self._make_inference()
+        self._inference = ByModule({id_: self._new_inference(id_) for id_ in self.learners})
         for id_, learner in self.learners.items():
             learner.root_seed = root_seed
             self._inference[id_].normalize_with(learner.normalization)
@@ -807,7 +1015,7 @@ class Algorithm(Checkpointable, abc.ABC):
         known, mapping = self.env_runner_group.agent_ids, None
         if known is not None:
             mapping = PolicyMapping(
-                self.config.policy_mapping_fn,
+                self._modules.now.table.mapping,
                 self.learners,
                 agents=known,
                 root_seed=self.root_seed,
@@ -958,6 +1166,7 @@ class Algorithm(Checkpointable, abc.ABC):
         exploration = {id_: one for id_, one in self.explorations.items() if one.has_state}
         return [
             ("config", ConfigRecord(self._config_state, self.adopt_root_seed)),
+            *([(MODULES, self._modules)] if self._modules.has_state else []),
             ("counters", self.counters),
             ("learner", component_of(self.learners, ids)),
             *([("connectors", component_of(connectors, ids))] if connectors else []),
@@ -1180,6 +1389,11 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _take_whole_state(self, state: State) -> None:
         """Restores from memory what `restore_from_path` restores from files."""
+        self._with_modules(self._modules_in(state), lambda: self._take_whole_state_here(state))
+        self._restores_all, self._restored_time_s = True, 0.0
+        self._on_restored()
+
+    def _take_whole_state_here(self, state: State) -> None:
         with self._actor_states.missing_allowed():
             expected = list(flatten(self, self.get_state()))
         self._check_components(
@@ -1188,8 +1402,6 @@ class Algorithm(Checkpointable, abc.ABC):
         self.check_state(state)
         with self._states_checked():
             self.set_state(state)
-        self._restores_all, self._restored_time_s = True, 0.0
-        self._on_restored()
 
     def _check_manifest(self, manifest: Manifest) -> None:
         self._restored_time_s = check_facts(
@@ -1215,7 +1427,20 @@ class Algorithm(Checkpointable, abc.ABC):
         """
         self._restores_all, self._restored_component = component is None, component
         path = checkpoint_of_run(path)
-        super().restore_from_path(path, component=component, filesystem=filesystem, **kwargs)
+        said = self._modules_at(path) if component is None else None
+        restore = super().restore_from_path
+        self._with_modules(
+            said, lambda: restore(path, component=component, filesystem=filesystem, **kwargs)
+        )
+
+    def _modules_at(self, path: PathLike) -> tuple[State | None] | None:
+        """What a checkpoint says of modules, in a tuple; None if there can be only one."""
+        if self.env_runner_group.agent_ids is None:
+            return None
+        if MODULES not in read_manifest(path).components:
+            return (None,)
+        contents = read_checkpoint(path, MODULES, migrations=self.state_migrations)
+        return (contents.components[MODULES],)
 
     def _restore(
         self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
@@ -1247,6 +1472,9 @@ class Algorithm(Checkpointable, abc.ABC):
         Raises:
             CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
         """
+        self._with_modules(self._modules_in(state), lambda: self._take_state(state))
+
+    def _take_state(self, state: State) -> None:
         if not self._takes_checked_states:
             self._check_given(state)
         with signals_deferred():  # an interrupt leaves all of it, or none
@@ -1254,6 +1482,22 @@ class Algorithm(Checkpointable, abc.ABC):
             self._send_weights()
         if ACTORS in state:
             self._actor_states.set(state[ACTORS])
+
+    def _modules_in(self, state: Any) -> tuple[State | None] | None:
+        """What a state says of modules, in a tuple; None if it is only a part of a state."""
+        if not isinstance(state, Mapping) or not {"counters", "learner", "env_runners"} <= {*state}:
+            return None
+        return (state.get(MODULES),)
+
+    def _with_modules(self, said: tuple[State | None] | None, take: Callable[[], None]) -> None:
+        """Takes a state with the modules that it is of; if it raises, with those of before."""
+        undo = (lambda: None) if said is None else self._modules.adopt(said[0])
+        try:
+            take()
+        except BaseException:
+            with signals_deferred():
+                undo()
+            raise
 
     def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
         # Which actors there are now says nothing of a state from another time.

@@ -27,9 +27,10 @@ from trainer.config.validation import COMMON_RULES, Rule
 from trainer.errors import ReplayError
 from trainer.learners import EpisodeLearner, LearnerGroup, ReplayLearner
 from trainer.modules import ByModule, component_of
+from trainer.modules.by_module import kept_over
 from trainer.replay import ReplayBuffer, make_replay_buffer
 from trainer.runner_group import GroupSample
-from trainer.types import State
+from trainer.types import ModuleId, State
 
 # ---- on policy
 
@@ -240,14 +241,17 @@ class OffPolicyAlgorithm(Algorithm):
     _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
     _buffer_was_restored = False
 
-    def _set_up(self) -> None:
-        self.replay_buffers = self._make_buffers()
-        super()._set_up()
+    _by_module: ClassVar[tuple[str, ...]] = (*Algorithm._by_module, "replay_buffers")
 
-    def _make_buffers(self) -> ByModule[ReplayBuffer]:
+    def make_parts_by_module(self) -> None:
+        """See `Algorithm`; modules have a replay buffer, too."""
+        super().make_parts_by_module()
+        known = self.__dict__.get("replay_buffers", {})
+        self.replay_buffers = self._make_buffers(known)
+
+    def _make_buffers(self, known: Mapping[ModuleId, ReplayBuffer]) -> ByModule[ReplayBuffer]:
         config = self.config.replay_buffer_config
-        ids = self.env_runner_group.module_specs.ids
-        return ByModule({id_: make_replay_buffer(config) for id_ in ids})
+        return kept_over(known, self.module_specs.ids, lambda _: make_replay_buffer(config))
 
     @property
     def local_replay_buffer(self) -> ReplayBuffer:
@@ -344,12 +348,13 @@ class OffPolicyAlgorithm(Algorithm):
         undo_the_rest = super()._mark(is_nested=is_nested)
         if is_nested:
             return undo_the_rest
-        for buffer in self.replay_buffers.values():
+        buffers = self.replay_buffers
+        for buffer in buffers.values():
             buffer.mark()
 
         def undo() -> None:
             undo_the_rest()
-            for buffer in self.replay_buffers.values():
+            for buffer in buffers.values():
                 buffer.rollback()
 
         return undo
@@ -396,7 +401,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _on_restored(self) -> None:
         if self._restores_all and not self._buffer_was_restored:
-            self.replay_buffers = self._make_buffers()
+            self.replay_buffers = self._make_buffers({})
             _LOGGER.warning(
                 "The checkpoint holds no replay buffer (store_buffer_in_checkpoints=False when it "
                 "was saved). Learning goes on once %d env steps are stored again, so the run does "

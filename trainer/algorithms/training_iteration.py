@@ -98,6 +98,10 @@ class Counters:
         self._module_ids = tuple(module_ids)
         self._set_steps(self._steps_of_one_agent())
 
+    def take_modules(self, module_ids: Collection[ModuleId]) -> None:
+        """Counts for these modules from now on; what others did stays counted."""
+        self._module_ids = tuple(module_ids)
+
     def add_sample(self, sample: GroupSample) -> None:
         """Counts what runners played."""
         self.num_env_steps_sampled += sample.num_env_steps
@@ -178,6 +182,7 @@ class TrainingIterations:
 
     Attributes:
         is_under_way: `train()` makes one now.
+        is_in_training_step: runners play or modules learn now.
         clock: wall-clock time of the run.
     """
 
@@ -188,7 +193,7 @@ class TrainingIterations:
             algorithm: what is trained.
             evaluations: of it; they are begun, looked after and ended within iterations.
         """
-        self.is_under_way = False
+        self.is_under_way = self.is_in_training_step = False
         self._result: IterationResult | None = None
         self.clock = RunClock()
         self._algorithm = algorithm
@@ -267,9 +272,7 @@ class TrainingIterations:
             with result.time("evaluation_iteration"):
                 evaluations.begin_iteration(is_due=is_due)
         while not _has_done_enough(config, result, time.monotonic() - started_at):
-            algorithm.training_step()
-            algorithm.apply_normalization()
-            evaluations.look_after()
+            self._make_training_step()
             result.num_training_steps += 1
             counters.num_training_steps += 1
         counters.training_iteration += 1
@@ -277,6 +280,15 @@ class TrainingIterations:
             with result.time("evaluation_iteration"):
                 evaluations.end_iteration(is_due=is_due)
         return self._compile(result, time.monotonic() - started_at)
+
+    def _make_training_step(self) -> None:
+        self.is_in_training_step = True
+        try:
+            self._algorithm.training_step()
+            self._algorithm.apply_normalization()
+            self._evaluations.look_after()
+        finally:
+            self.is_in_training_step = False
 
     def _set_tasks(self, result: ResultDict) -> None:
         """Lets `env_task_fn` choose the task of each training env."""
@@ -632,6 +644,7 @@ class SampleExploration:
 
     Attributes:
         strategy: one like those of the runners, with `worker_index` 0.
+        changes_rewards: whether it looks at samples, and may change their rewards.
     """
 
     def __init__(
@@ -658,8 +671,8 @@ class SampleExploration:
         )
         self._learner = learner
         self._encoder = learner.make_encoder()
-        self._observes = type(self.strategy).observe_sample is not Exploration.observe_sample
-        if self._observes:
+        self.changes_rewards = type(self.strategy).observe_sample is not Exploration.observe_sample
+        if self.changes_rewards:
             self.strategy.prepare(obs_size=self._encoder.size, root_seed=root_seed)
 
     @property
@@ -682,7 +695,7 @@ class SampleExploration:
             local runner goes on to use them.
         """
         self.strategy.last_timestep = timestep
-        if not self._observes:
+        if not self.changes_rewards:
             return chunks
         self._encoder.normalizer = self._learner.normalization.observations
         rewards = self.strategy.observe_sample(

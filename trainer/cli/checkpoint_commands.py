@@ -38,7 +38,7 @@ from checkpoints.listing import damages_in, is_damaged_name
 from checkpoints.manifest import CODE_FILE, version_differences
 from checkpoints.reader import newest_whole, read_array_places
 from trainer.algorithms.algorithm import Algorithm
-from trainer.algorithms.onnx_export import export_onnx
+from trainer.algorithms.policy_export import export_onnx, export_policy
 from trainer.cli.named_code import import_from_here
 from trainer.cli.output import missing_extras_told, on_one_line, tell, tell_json
 from trainer.cli.run_directory import RUN_FILE
@@ -490,7 +490,7 @@ def diff(arguments: argparse.Namespace) -> int:
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """`local-trainer export`: weights as .npz, or the policy as .onnx."""
+    """`local-trainer export`: weights as .npz, or the policy as .npz or .onnx."""
     kind = Path(arguments.file).suffix.lower()
     if kind not in (".npz", ".onnx"):
         raise ConfigError(
@@ -500,7 +500,8 @@ def export(arguments: argparse.Namespace) -> int:
     checkpoint, component = arguments.path, arguments.component
     if Path(checkpoint).expanduser().is_dir():  # and not a component in one
         checkpoint = str(checkpoint_at(checkpoint))
-    if kind == ".npz":
+    is_policy = kind == ".onnx" or arguments.policy
+    if not is_policy:
         file = export_weights(
             checkpoint, arguments.file, component=component, overwrite=arguments.overwrite
         )
@@ -512,7 +513,8 @@ def export(arguments: argparse.Namespace) -> int:
     else:
         if component is not None:
             raise ConfigError(
-                "--component chooses arrays for .npz; .onnx is the policy. Leave out one."
+                "--component chooses arrays for .npz; .onnx and --policy write the policy. Leave "
+                "out one."
             )
         file = _export_policy(checkpoint, arguments)
         what = {"bytes": file.stat().st_size}
@@ -532,7 +534,8 @@ def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
             checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY, **given
         ) as algo,
     ):
-        return export_onnx(
+        export = export_onnx if arguments.file.lower().endswith(".onnx") else export_policy
+        return export(
             algo, arguments.file, module_id=arguments.module, overwrite=arguments.overwrite
         )
 

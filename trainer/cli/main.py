@@ -414,6 +414,10 @@ def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.set_defaults(command=checkpoint_commands.export)
     parser.add_argument("path", help="a run's directory, a checkpoint, or a component in one")
     parser.add_argument("file", help="where to; its ending, .npz or .onnx, says what")
+    parser.add_argument(
+        "--policy", action="store_true",
+        help=".npz: the policy, for checkpoints.policy.load_policy, instead of weights",
+    )  # fmt: skip
     parser.add_argument("--component", metavar="NAME", help=".npz: whose arrays (default: weights)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
     parser.add_argument(

@@ -5,14 +5,21 @@ The only place where settings become values of other rooms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
+from checkpoints.component_paths import nearest as nearest_id
 from trainer.config.config_values import SettingDescription, describe, section_methods
 from trainer.config.sections import Sections
-from trainer.config.settings import Problem, not_offered_problems, raise_problems
+from trainer.config.settings import (
+    Problem,
+    assignment,
+    not_offered_problems,
+    raise_problems,
+    translate,
+)
 from trainer.config.validation import (
     COMMON_RULES,
     Rule,
@@ -33,7 +40,9 @@ from trainer.modules import (
     ActorCriticModule,
     ByModule,
     DefaultModelConfig,
+    ModuleTable,
     MultiRLModuleSpec,
+    OwnActing,
     PolicySpec,
     RLModule,
     RLModuleSpec,
@@ -59,12 +68,47 @@ def module_specs(config: AlgorithmConfig) -> ByModule[RLModuleSpec]:
 
     This is the place that decides which modules a run has.
     """
-    given = config.policies
-    says = given if isinstance(given, Mapping) else dict.fromkeys(given)
-    return ByModule({id_: _module_spec(config, id_, says[id_]) for id_ in says})
+    says = config.policies_by_id()
+    return ByModule(
+        {id_: module_spec(config.get_config_for_module(id_), id_, says[id_]) for id_ in says}
+    )
 
 
-def _module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RLModuleSpec:
+def given_module_specs(config: AlgorithmConfig) -> dict[ModuleId, RLModuleSpec]:
+    """What was said of the network of each module; what was not said is None."""
+    says = config.policies_by_id()
+    return {id_: policy_spec(says[id_], config.rl_module_spec, id_) for id_ in says}
+
+
+def module_table(config: AlgorithmConfig) -> ModuleTable:
+    """The modules that a config asks for, whom they act for and how."""
+    settings = config.settings_of_modules()
+    acting = {id_: own_acting(config, settings[id_]) for id_ in settings}
+    return ModuleTable(module_specs(config), config.policy_mapping_fn, acting)
+
+
+def own_acting(config: AlgorithmConfig, settings: Mapping[str, Any]) -> OwnActing:
+    """How a module acts that has these settings of its own.
+
+    Raises:
+        ConfigError: there is no such strategy, or an argument is wrong.
+    """
+    own, run = config.with_settings(settings), exploration_spec(config)
+    strategy = exploration_spec(own)
+    return OwnActing(
+        exploration=None if strategy == run else strategy,
+        is_greedy=config.explore and not own.explore,
+    )
+
+
+def module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RLModuleSpec:
+    """The network of a module.
+
+    Args:
+        config: of the algorithm, with what the module has of its own.
+        module_id: of the module.
+        policy: what `policies` says of it; None for nothing.
+    """
     given = policy_spec(policy, config.rl_module_spec, module_id)
     model_config = given.model_config or config.model_config
     if isinstance(model_config, DefaultModelConfig):
@@ -110,7 +154,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
     """
     return EnvRunnerSpec(
         env_factory=make_env_factory(config.env, config.env_config),
-        module_specs=module_specs(config),
+        table=module_table(config),
         callbacks=config.callback_spec(),
         config=settings_for_callbacks(config),
         root_seed=root_seed,
@@ -128,7 +172,6 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         checks_env=not config.disable_env_checking,
         exploration=exploration_spec(config),
         connectors=ConnectorFactories.of(config),
-        policy_mapping=config.policy_mapping_fn,
         rewards_after_end="error" if config.rewards_after_end == "error" else "credit",
         max_empty_steps=config.max_empty_steps,
         sub_env_tolerance=(
@@ -225,6 +268,22 @@ _Algorithm = TypeVar("_Algorithm")
 _Algorithm_co = TypeVar("_Algorithm_co", covariant=True)
 
 _AUTO_EVALUATION_FRAGMENT = 100
+
+OF_THE_WHOLE_RUN: Final = frozenset(
+    {
+        "train_batch_size",
+        "replay_buffer_config",
+        "num_steps_sampled_before_learning_starts",
+        "training_intensity",
+        "store_buffer_in_checkpoints",
+        "learner_class",
+        "learner_config_dict",
+        "learner_connector",
+        "add_default_connectors_to_learner_pipeline",
+        "optimizer",
+    }
+)
+"""Settings of `training()` that no module can have of its own."""
 _SHAPING_EVALUATION = ("evaluation_config", "evaluation_duration", "evaluation_num_env_runners")
 
 
@@ -310,6 +369,9 @@ class AlgorithmConfig(Sections):
         if not any("model_config" in problem.settings for problem in problems):
             problems += module_problems(self)
         problems += rule_problems(self, self.rules, problems)
+        wrong = {name for problem in problems for name in problem.settings}
+        if wrong.isdisjoint(("policies", "algorithm_config_overrides_per_module")):
+            problems += self._problems_of_modules({str(problem) for problem in problems})
         if self.evaluation_config and wrong.isdisjoint(_SHAPING_EVALUATION):
             problems += self._problems_of_evaluation({str(problem) for problem in problems})
         return problems
@@ -369,6 +431,92 @@ class AlgorithmConfig(Sections):
         if not isinstance(self.evaluation_duration, str):
             fragment = -(-self.evaluation_duration // max(1, self.evaluation_num_env_runners))
         return {"batch_mode": "truncate_episodes", "rollout_fragment_length": fragment}
+
+    # ---- settings of single modules
+
+    def policies_by_id(self) -> dict[ModuleId, Any]:
+        """What `policies` says of each module; None for nothing."""
+        given = self.policies
+        return dict(given) if isinstance(given, Mapping) else dict.fromkeys(given)
+
+    def settings_of_modules(self) -> dict[ModuleId, dict[str, Any]]:
+        """By module id: the settings that are different for it, as they were given.
+
+        Those of `algorithm_config_overrides_per_module` stand above those of a `PolicySpec`.
+        """
+        found: dict[ModuleId, dict[str, Any]] = {
+            id_: dict(policy.config)
+            for id_, policy in self.policies_by_id().items()
+            if isinstance(policy, PolicySpec) and policy.config
+        }
+        for id_, own in self.algorithm_config_overrides_per_module.items():
+            found[id_] = {**found.get(id_, {}), **own}
+        return found
+
+    def get_config_for_module(self: ConfigT, module_id: ModuleId) -> ConfigT:
+        """The settings of a module: these, but for those that it has of its own."""
+        return self.with_settings(self.settings_of_modules().get(module_id, {}))
+
+    def with_settings(self: ConfigT, settings: Mapping[str, Any]) -> ConfigT:
+        """A frozen copy with other values of some settings, for one module; itself for none."""
+        return self._for_one_module(settings).copy(copy_frozen=True) if settings else self
+
+    def _for_one_module(self: ConfigT, settings: Mapping[str, Any]) -> ConfigT:
+        own = self.copy(copy_frozen=False)
+        own.policies = list(self.policies)
+        own.algorithm_config_overrides_per_module = {}
+        return own.update_from_dict(dict(settings))
+
+    def checked_settings_of_module(
+        self, module_id: ModuleId, settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Settings that a module is to have of its own, by their present names.
+
+        Raises:
+            ConfigError: some do not exist, are those of the whole run, or have impossible values;
+                lists all of them.
+        """
+        problems = list(self._problems_of_settings(settings, f"module {module_id!r}", ()))
+        raise_problems(f"The settings of module {module_id!r}", problems)
+        return dict(type(self).overrides(**settings))
+
+    def _problems_of_modules(self, known: Container[str]) -> Iterator[Problem]:
+        """What is wrong with settings of single modules, and not told already."""
+        ids = [*self.policies_by_id()]
+        for id_, settings in self.settings_of_modules().items():
+            if id_ not in ids:
+                yield Problem(
+                    f"`algorithm_config_overrides_per_module[{id_!r}]`",
+                    f"there is no such module{nearest_id(str(id_), ids)}.",
+                    f"Name one of {', '.join(map(repr, ids))}.",
+                    ("algorithm_config_overrides_per_module",),
+                )
+                continue
+            yield from self._problems_of_settings(settings, f"module {id_!r}", known)
+
+    def _problems_of_settings(
+        self, settings: Mapping[str, Any], place: str, known: Container[str]
+    ) -> Iterator[Problem]:
+        translation = translate(self._names, settings)
+        yield from (in_place(problem, place) for problem in translation.problems)
+        own = self._names.settings_of("training") | {"exploration_config", "explore"}
+        own -= OF_THE_WHOLE_RUN
+        kept = {}
+        for name, value in translation.writes.items():
+            if name in own:
+                kept[name] = value
+                continue
+            yield Problem(
+                f"{place}: {assignment(name, value)}",
+                "it is a setting of the whole run, which says how is sampled, stored or built.",
+                f"Set `{name}` for all modules. A module may have of its own: "
+                f"{', '.join(sorted(own))}.",
+                (name,),
+            )
+        changed = self._for_one_module(kept)
+        for problem in changed.find_problems():
+            if str(problem) not in known:
+                yield in_place(problem, place)
 
     # ---- building
 

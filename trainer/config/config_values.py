@@ -599,14 +599,26 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
         for name, default in vars(ancestor).get("changed_defaults", {}).items():
             defaults.setdefault(name, default)
     arguments = {name: tuple(known) for name, known in sections.items()}
-    table = NameTable(settings, arguments, owners=_algorithms_with)
+    table = NameTable(settings, arguments, owners=_algorithms_with, declared=dict(settings))
     raise_problems(
         f"{cls.__name__}.changed_defaults",
         [table.unknown(name, defaults[name], "") for name in defaults if name not in settings],
     )
+    homes = _homes(table)
+    inherited = cls.__mro__[1]._names if cls is not ConfigValues else NameTable({}, {})
     for name, setting in settings.items():
+        home = homes.get(name) or _home_by_old_name(table, name)
         default = defaults.get(name, setting.default)
-        settings[name] = dataclasses.replace(setting, section=_home(table, name), default=default)
+        known = inherited.settings.get(name)
+        if (
+            known is not None
+            and inherited.declared[name] is setting
+            and known.section == home
+            and known.default is default
+        ):
+            settings[name] = known  # one object for all subclasses that change nothing
+        else:
+            settings[name] = dataclasses.replace(setting, section=home, default=default)
     return table
 
 
@@ -620,11 +632,19 @@ def add_sections(cls: type[ConfigValues], sections: type[ConfigValues]) -> None:
     for name, member in vars(sections).items():
         if isinstance(member, Setting) or hasattr(member, _SECTION_MARK):
             setattr(cls, name, member)
+    for known in _with_subclasses(cls):
+        known._names = _collect_names(known)
+
+
+def _with_subclasses(cls: type[ConfigValues]) -> list[type[ConfigValues]]:
+    """A class and all below it, each once and after all that it inherits from."""
+    found = {cls}
     waiting = [cls]
     while waiting:
-        known = waiting.pop()
-        known._names = _collect_names(known)
-        waiting += known.__subclasses__()
+        new = set(waiting.pop().__subclasses__()) - found
+        found |= new
+        waiting += new
+    return sorted(found, key=lambda each: len(each.__mro__))
 
 
 def _algorithms_with(name: str) -> list[str]:
@@ -642,15 +662,19 @@ def _algorithms_with(name: str) -> list[str]:
     return sorted(found)
 
 
-def _home(table: NameTable, name: str) -> str:
-    """The first section method that takes a setting, under its present name if possible."""
+def _homes(table: NameTable) -> dict[str, str]:
+    """The first section method that takes a setting under its present name, by setting."""
+    found: dict[str, str] = {}
     for section_name, arguments in table.sections.items():
-        if name in arguments or name.removeprefix(f"{section_name}_") in arguments:
-            return section_name
-    for section_name in table.sections:
-        if table.argument(section_name, name):
-            return section_name
-    return ""
+        for argument in arguments:
+            found.setdefault(argument, section_name)
+            found.setdefault(f"{section_name}_{argument}", section_name)
+    return found
+
+
+def _home_by_old_name(table: NameTable, name: str) -> str:
+    """The first section method that takes a setting under another name; empty if there is none."""
+    return next((section for section in table.sections if table.argument(section, name)), "")
 
 
 # ---- dictionary

@@ -534,11 +534,14 @@ class NameTable:
         settings: every setting by its name, in order of declaration.
         sections: the argument names of every section method.
         owners: gives the algorithms whose configs know a name, for hints.
+        declared: every setting by its name, as its section declares it: without what this class
+            changes.
     """
 
     settings: Mapping[str, Setting[Any]]
     sections: Mapping[str, tuple[str, ...]]
     owners: Callable[[str], Sequence[str]] = lambda _: ()
+    declared: Mapping[str, Setting[Any]] = dataclasses.field(default_factory=dict)
 
     def resolve(self, name: str, section: str = "") -> str | None:
         """The setting that `name` means, or None; arguments may leave out `<section>_`."""

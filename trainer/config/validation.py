@@ -394,11 +394,11 @@ def policies_can_be_made(config: Sections) -> Iterator[Problem]:
     says = policies if isinstance(policies, Mapping) else {}
     for id_, policy in says.items():
         is_known = policy is None or isinstance(policy, PolicySpec | RLModuleSpec)
-        if not is_known or (isinstance(policy, PolicySpec) and policy.config):
+        if not is_known:
             yield Problem(
                 f"`policies[{id_!r}]={policy!r:.80}`",
-                "expected None, a PolicySpec without `config`, or an RLModuleSpec.",
-                "All modules learn with the same settings in this version.",
+                "expected None, a PolicySpec, or an RLModuleSpec.",
+                "For settings of this module alone, write PolicySpec(config={…}).",
                 ("policies",),
             )
 
@@ -406,10 +406,10 @@ def policies_can_be_made(config: Sections) -> Iterator[Problem]:
 def trained_policies_exist(config: Sections) -> Iterator[Problem]:
     """`policies_to_train` names modules that there are."""
     named = config.policies_to_train
-    if named is None:
+    if named is None or callable(named):
         return
     if isinstance(named, str) or not isinstance(named, Collection):
-        text = "expected a list of module ids; a function is not offered in this version."
+        text = "expected a list of module ids, or a function f(module_id, batch)."
         yield Problem(
             assignment("policies_to_train", named), text, "List them.", ("policies_to_train",)
         )

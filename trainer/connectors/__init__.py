@@ -22,7 +22,7 @@ from trainer.connectors.encoding import (
     before_decoding,
 )
 from trainer.connectors.pieces import (
-    ConnectedEnv,
+    ConnectedLayer,
     ConnectorFactories,
     ConnectorPipelineV2,
     ConnectorV2,
@@ -38,7 +38,7 @@ __all__ = [
     "ActionDecoder",
     "AdvantageEstimate",
     "Chunks",
-    "ConnectedEnv",
+    "ConnectedLayer",
     "ConnectorFactories",
     "ConnectorPipelineV2",
     "ConnectorV2",

@@ -324,7 +324,7 @@ class ObservationEncoder:
                 self._write(observations, self._rows, self._row_values)
             return self._rows if self.normalizer is None else self.normalizer(self._rows)
         count = len(_value_at(observations, self._leaves[0].path))
-        rows = np.zeros((count, self.size), np.float32)
+        rows = np.empty((count, self.size), np.float32)
         self._write(observations, rows, _value_at)
         return rows if self.normalizer is None else self.normalizer(rows)
 

@@ -25,11 +25,12 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import boolean, instance, integer, number, optional, several, takes
+from trainer.agent_ids import ALL_AGENTS
 from trainer.connectors.encoding import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTIONS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
-from trainer.types import State
+from trainer.types import AgentId, State
 
 # ---- pieces
 
@@ -37,9 +38,9 @@ from trainer.types import State
 class ConnectorV2(ABC):
     """One piece: called with each new observation, or with each action on its way to the env.
 
-    A piece is made for one sub-env and sees its running episode. What it remembers over episodes
-    belongs into `get_state` and `set_state` (plain data); what it remembers within an episode is
-    made anew when the episode is played again, and needs no state of its own.
+    A piece is made for one sub-env, or for one agent of it, and sees its running episode. What it
+    remembers over episodes belongs into `get_state` and `set_state` (plain data); what it remembers
+    within an episode is made anew when the episode is played again, and needs no state of its own.
 
     Attributes:
         input_observation_space, input_action_space: of what comes before it.
@@ -269,12 +270,13 @@ class MeanStdFilter(ConnectorV2):
         **kwargs: Any,
     ) -> None:
         super().__init__(*spaces_, **kwargs)
-        asked = (multi_agent, de_mean_to_zero, de_std_to_one, clip_by_value, update_stats)
-        if asked != (False, True, True, 10.0, True):
+        del multi_agent  # each module has statistics of its own in any case
+        asked = (de_mean_to_zero, de_std_to_one, clip_by_value, update_stats)
+        if asked != (True, True, 10.0, True):
             raise ConfigError(
-                f"MeanStdFilter was given (multi_agent, de_mean_to_zero, de_std_to_one, "
-                f"clip_by_value, update_stats) = {asked}; it knows (False, True, True, 10.0, "
-                "True). Leave them out, or write a piece of your own."
+                f"MeanStdFilter was given (de_mean_to_zero, de_std_to_one, clip_by_value, "
+                f"update_stats) = {asked}; it knows (True, True, 10.0, True). Leave them out, or "
+                "write a piece of your own."
             )
 
     def __call__(self, *, batch: dict[str, Any], **_: Any) -> Any:
@@ -457,11 +459,31 @@ class ConnectorFactories:
         Raises:
             ConfigError: a factory raises, or gives something else than pieces.
         """
-        spaces = (env.observation_space, env.action_space)
-        return ConnectedEnv(
-            env,
+        return ConnectedEnv(env, self._pieces(env, (env.observation_space, env.action_space)))
+
+    def connected_agents(
+        self, env: gym.Env[Any, Any], spaces: Mapping[AgentId, tuple[Any, Any]]
+    ) -> ConnectedAgents:
+        """An env of several agents with new pieces beside each of them.
+
+        Args:
+            env: the env.
+            spaces: {agent: its spaces of observations and actions}, canonical order.
+
+        Raises:
+            ConfigError: a factory raises, or gives something else than pieces.
+        """
+        pieces = {agent: self._pieces(env, own, agent) for agent, own in spaces.items()}
+        return ConnectedAgents(env, pieces, {agent: own[1] for agent, own in spaces.items()})
+
+    def _pieces(
+        self, env: Any, spaces: tuple[Any, Any], agent_id: AgentId | None = None
+    ) -> PiecesOfAgent:
+        return PiecesOfAgent(
             made_pipeline(self.env_to_module, "env_to_module_connector", env, spaces),
             made_pipeline(self.module_to_env, "module_to_env_connector", env, spaces),
+            spaces,
+            agent_id,
         )
 
     def wants_mean_std_filter(self, observation_space: Any, action_space: Any) -> bool:
@@ -542,71 +564,75 @@ def _num_positional(factory: _Factory) -> int:
     return min(3, sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters))
 
 
-class ConnectedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """The outermost layer of a sub-env whose config has connectors.
+class PiecesOfAgent:
+    """The pieces beside one agent of a sub-env, and the running episode as they see it.
 
     Attributes:
-        starts_from: what the pieces remember when an episode begins: for evaluation, whose episodes
-            all begin alike. None lets each episode go on from the one before.
+        observation_space: of what they show.
     """
-
-    # What an env with a state of its own has to remember besides (`trainer.envs.env_state`).
-    env_state_attributes = ("connector_state",)
-    # What outlasts an episode is part of the slot's position: `carried`.
-    is_carried_by_position = True
 
     def __init__(
         self,
-        env: gym.Env[Any, Any],
         env_to_module: ConnectorPipelineV2,
         module_to_env: ConnectorPipelineV2,
+        spaces: tuple[Any, Any],
+        agent_id: AgentId | None = None,
     ) -> None:
-        super().__init__(env)
+        """Begins before the first episode.
+
+        Args:
+            env_to_module: the pieces before the module.
+            module_to_env: those behind it.
+            spaces: of the env's observations and actions.
+            agent_id: whose; None where there is a single agent.
+        """
         self._env_to_module, self._module_to_env = env_to_module, module_to_env
+        self._spaces, self._agent_id = spaces, agent_id
         self.observation_space = env_to_module.observation_space
-        self._first = self._states()
-        self._before = self._first
-        self.starts_from: State | None = None
-        self._begin_view()
+        self.begin_view()
 
-    def _begin_view(self) -> None:
+    def begin_view(self) -> None:
         """A new episode as the pieces see it."""
+        observation_space, action_space = self._spaces
         self._view = SingleAgentEpisode(
-            observation_space=self.env.observation_space, action_space=self.env.action_space
+            observation_space=observation_space,
+            action_space=action_space,
+            agent_id=self._agent_id,
         )
 
-    # ---- playing
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """The first observation as the pieces make it."""
-        if self.starts_from is not None:
-            self._set_states(self.starts_from)
-        self._before = self._states()
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._begin_view()
+    def first(self, observation: Any, info: Any) -> Any:
+        """The first observation of an episode as the pieces make it."""
         self._view.add_env_reset(_copied(observation), info)
-        return self._observed(), info
+        return self._observed()
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """A step with the action as the pieces make it; the observation likewise."""
-        if self._module_to_env:
-            action = self._action_for_env(action)
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._view.observation_space = self.env.observation_space
-        self._view.append_step(
-            _copied(observation), _copied(action), reward, info, terminated, truncated, None
-        )
-        return self._observed(), reward, terminated, truncated, info
-
-    def _observed(self) -> Any:
-        batch = self._called(self._env_to_module, {})
-        return newest_of(batch, self._view)
-
-    def _action_for_env(self, action: Any) -> Any:
+    def action(self, action: Any) -> Any:
+        """An action of the module as the env gets it."""
+        if not self._module_to_env:
+            return action
         batch = self._called(self._module_to_env, {ACTIONS: [action], _FOR_ENV: [action]})
         if batch.get(_FOR_ENV, [action])[0] is not action:
             return batch[_FOR_ENV][0]
         return batch.get(ACTIONS, [action])[0]
+
+    def next(
+        self, observation: Any, action: Any, reward: Any, info: Any, ends: tuple[bool, bool]
+    ) -> Any:
+        """The observation after an action, as the pieces make it.
+
+        Args:
+            observation: as the env gave it.
+            action: as the env got it.
+            reward: since that action.
+            info: with the observation.
+            ends: whether the agent was terminated, and truncated.
+        """
+        self._view.observation_space = self._spaces[0]
+        self._view.append_step(_copied(observation), _copied(action), reward, info, *ends, None)
+        return self._observed()
+
+    def _observed(self) -> Any:
+        batch = self._called(self._env_to_module, {})
+        return newest_of(batch, self._view)
 
     def _called(self, pipeline: ConnectorPipelineV2, batch: dict[str, Any]) -> dict[str, Any]:
         called: dict[str, Any] = pipeline(
@@ -619,19 +645,62 @@ class ConnectedEnv(gym.Wrapper[Any, Any, Any, Any]):
         )
         return called
 
-    # ---- what the pieces remember
-
-    def _states(self) -> State:
+    def states(self) -> State:
+        """What the pieces remember; empty for nothing."""
         states = {
             "env_to_module": self._env_to_module.get_state(),
             "module_to_env": self._module_to_env.get_state(),
         }
         return copy.deepcopy({name: state for name, state in states.items() if state})
 
-    def _set_states(self, states: State) -> None:
+    def set_states(self, states: State) -> None:
+        """Goes on from what `states` gave."""
         states = copy.deepcopy(states)
         self._env_to_module.set_state(states.get("env_to_module", {}))
         self._module_to_env.set_state(states.get("module_to_env", {}))
+
+    def view_state(self) -> State:
+        """The running episode as the pieces see it, as plain data."""
+        return self._view.get_state()
+
+    def set_view_state(self, state: State) -> None:
+        """Goes on with the episode that `view_state` gave."""
+        observation_space, action_space = self._spaces
+        self._view = SingleAgentEpisode.from_state(
+            state, observation_space=observation_space, action_space=action_space
+        )
+
+
+class ConnectedLayer(gym.Wrapper[Any, Any, Any, Any], ABC):
+    """The outermost layer of a sub-env whose config has connectors.
+
+    Attributes:
+        starts_from: what the pieces remember when an episode begins: for evaluation, whose episodes
+            all begin alike. None lets each episode go on from the one before.
+    """
+
+    # What an env with a state of its own has to remember besides (`trainer.envs.env_state`).
+    env_state_attributes = ("connector_state",)
+    # What outlasts an episode is part of the slot's position: `carried`.
+    is_carried_by_position = True
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.starts_from: State | None = None
+        self._first = self._before = self._states()
+
+    @abstractmethod
+    def _states(self) -> State:
+        """What the pieces remember; empty for nothing."""
+
+    @abstractmethod
+    def _set_states(self, states: State) -> None:
+        """Goes on from what `_states` gave."""
+
+    def _begin_episode(self) -> None:
+        if self.starts_from is not None:
+            self._set_states(self.starts_from)
+        self._before = self._states()
 
     def carried(self, *, is_running: bool) -> State | None:
         """What the pieces remembered before the running episode, or now; None for nothing.
@@ -651,19 +720,153 @@ class ConnectedEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Lets every episode begin with what pieces elsewhere remembered; for evaluation."""
         self.starts_from = self._first if carried is None else carried
 
+
+class ConnectedEnv(ConnectedLayer):
+    """A sub-env of one agent with connector pieces."""
+
+    def __init__(self, env: gym.Env[Any, Any], pieces: PiecesOfAgent) -> None:
+        self._pieces = pieces
+        super().__init__(env)
+        self.observation_space = pieces.observation_space
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """The first observation as the pieces make it."""
+        self._begin_episode()
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._pieces.begin_view()
+        return self._pieces.first(observation, info), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """A step with the action as the pieces make it; the observation likewise."""
+        action = self._pieces.action(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        shown = self._pieces.next(observation, action, reward, info, (terminated, truncated))
+        return shown, reward, terminated, truncated, info
+
+    def _states(self) -> State:
+        return self._pieces.states()
+
+    def _set_states(self, states: State) -> None:
+        self._pieces.set_states(states)
+
     @property
     def connector_state(self) -> State:
         """What the pieces remember now, and the running episode as they see it."""
-        return {"pieces": self._states(), "view": self._view.get_state()}
+        return {"pieces": self._states(), "view": self._pieces.view_state()}
 
     @connector_state.setter
     def connector_state(self, state: State) -> None:
         self._set_states(state["pieces"])
-        self._view = SingleAgentEpisode.from_state(
-            state["view"],
-            observation_space=self.env.observation_space,
-            action_space=self.env.action_space,
-        )
+        self._pieces.set_view_state(state["view"])
+
+
+class ConnectedAgents(ConnectedLayer):
+    """A sub-env of several agents with connector pieces of its own for each agent.
+
+    An agent's pieces see its own episode: the observations that it got, its actions, and what it
+    earned in between, however long it waited.
+
+    Attributes:
+        possible_agents: as inside.
+        observation_spaces: {agent: space of what its pieces show}.
+        action_spaces: {agent: space}, as inside.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        pieces: Mapping[AgentId, PiecesOfAgent],
+        action_spaces: Mapping[AgentId, Any],
+    ) -> None:
+        self._pieces = dict(pieces)
+        self._open: dict[AgentId, tuple[Any, float]] = {}
+        super().__init__(env)
+        self.possible_agents = list(pieces)
+        self.observation_spaces = {agent: own.observation_space for agent, own in pieces.items()}
+        self.action_spaces = dict(action_spaces)
+
+    def get_observation_space(self, agent_id: AgentId) -> Any:
+        """The space of what an agent's pieces show."""
+        return self.observation_spaces[agent_id]
+
+    def get_action_space(self, agent_id: AgentId) -> Any:
+        """The space of an agent's actions."""
+        return self.action_spaces[agent_id]
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        """The first observations as the pieces make them."""
+        self._begin_episode()
+        answer: Any = self.env.reset(seed=seed, options=options)
+        self._open = {}
+        for own in self._pieces.values():
+            own.begin_view()
+        if not _is_answer(answer, 2):
+            return answer  # who reads it says what is wrong
+        observations, infos = answer
+        return self._shown(observations, {}, infos, {}, {}), infos
+
+    def step(self, actions: Any) -> Any:
+        """A step with the actions as the pieces make them; the observations likewise."""
+        actions = {agent: self._pieces[agent].action(action) for agent, action in actions.items()}
+        self._open |= {agent: (_copied(action), 0.0) for agent, action in actions.items()}
+        answer: Any = self.env.step(actions)
+        if not _is_answer(answer, 5):
+            return answer  # who reads it says what is wrong
+        observations, rewards, terminateds, truncateds, infos = answer
+        shown = self._shown(observations, rewards, infos, terminateds, truncateds)
+        return shown, rewards, terminateds, truncateds, infos
+
+    def _shown(
+        self, observations: Any, rewards: Any, infos: Any, terminateds: Any, truncateds: Any
+    ) -> dict[Any, Any]:
+        for agent, reward in rewards.items():
+            if agent in self._open:
+                action, earned = self._open[agent]
+                self._open[agent] = action, earned + reward
+        shown = dict(observations)
+        for agent in observations.keys() & self._pieces.keys():
+            own, info = self._pieces[agent], infos.get(agent) or {}
+            if agent not in self._open:
+                shown[agent] = own.first(observations[agent], info)
+                continue
+            action, earned = self._open.pop(agent)
+            flags = (terminateds, truncateds)
+            terminated, truncated = (bool(f.get(agent) or f.get(ALL_AGENTS)) for f in flags)
+            ends = terminated, truncated
+            shown[agent] = own.next(observations[agent], action, earned, info, ends)
+        return shown
+
+    def _states(self) -> State:
+        states = [[agent, own.states()] for agent, own in self._pieces.items()]
+        remembered = [pair for pair in states if pair[1]]
+        return {"agents": remembered} if remembered else {}
+
+    def _set_states(self, states: State) -> None:
+        remembered = dict(states.get("agents", ()))
+        for agent, own in self._pieces.items():
+            own.set_states(remembered.get(agent, {}))
+
+    @property
+    def connector_state(self) -> State:
+        """What the pieces remember now, and the running episode as they see it."""
+        return {
+            "pieces": self._states(),
+            "views": [[agent, own.view_state()] for agent, own in self._pieces.items()],
+            "open": [[agent, action, earned] for agent, (action, earned) in self._open.items()],
+        }
+
+    @connector_state.setter
+    def connector_state(self, state: State) -> None:
+        self._set_states(state["pieces"])
+        for agent, view in state["views"]:
+            self._pieces[agent].set_view_state(view)
+        self._open = {agent: (action, earned) for agent, action, earned in state["open"]}
+
+
+def _is_answer(answer: Any, length: int) -> bool:
+    """Whether it is a tuple of so many dicts."""
+    is_tuple = isinstance(answer, tuple) and len(answer) == length
+    return is_tuple and all(isinstance(part, Mapping) for part in answer)
 
 
 def _copied(value: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from trainer.connectors import ConnectedEnv
+from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.envs import EnvState
 from trainer.envs.env_checks import check_reset_form, check_step_form
@@ -488,7 +488,7 @@ class EnvSlot:
         self._where = f"sub-env {index} of {runner}"
         self.tasks = SlotTasks.of(env, where=self._where)
         self._env_state = SlotEnvState(env)
-        self.connected = env if isinstance(env, ConnectedEnv) else None
+        self.connected = env if isinstance(env, ConnectedLayer) else None
         self.noise = noise
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
@@ -764,7 +764,7 @@ class EnvSlot:
     def take_env(self, env: gymnasium.Env[Any, Any]) -> None:
         """Gets another env in place of one that failed; it has the task of that one."""
         before, self.env = self.tasks, env
-        if self.connected is not None and isinstance(env, ConnectedEnv):
+        if self.connected is not None and isinstance(env, ConnectedLayer):
             env.go_on_from(self._carried_by_connectors())
             env.starts_from = self.connected.starts_from
             self.connected = env

@@ -243,8 +243,8 @@ class Actions(Protocol):
     def act(self, active: list[Any], *, explore: bool, timestep: int) -> tuple[list[Any], Any]:
         """What to do in each slot, and the extra outputs that come with it, by slot."""
 
-    def draw_uniformly(self, active: list[Any]) -> tuple[list[Any], None]:
-        """Actions drawn uniformly, without modules; they have no outputs."""
+    def draw_uniformly(self, active: list[Any]) -> tuple[list[Any], Any]:
+        """Actions drawn uniformly, not chosen by modules, and their outputs, if there are any."""
 
     def begin_episode(self, slot: EnvSlot, stream: int) -> None:
         """Tells strategies of an episode that begins."""

@@ -6,15 +6,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
+import gymnasium
+
 from callbacks import EVENTS, CallbackChain, CallbackSpec
 from checkpoints import decode, encode
-from trainer.connectors import ConnectorFactories, Normalization, SampleBatch
+from trainer.connectors import ConnectedLayer, ConnectorFactories, Normalization, SampleBatch
 from trainer.envs import EnvFactory, VectorEnv
+from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce, followed_by
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
 from trainer.metrics import EpisodeRecord, MetricsLogger
-from trainer.modules import ByModule, RLModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role
 from trainer.types import AgentId, Array, FloatArray, ModuleId, State
@@ -89,7 +92,7 @@ class EnvRunnerSpec:
 
     Attributes:
         env_factory: makes the sub-envs.
-        module_specs: make the networks.
+        table: the modules and the agents that they act for.
         callbacks: classes and functions; each process makes its own objects of them.
         config: the settings as plain mapping, for callbacks to read (`env_runner.config`).
         root_seed: the seed of the run.
@@ -113,13 +116,12 @@ class EnvRunnerSpec:
             at most; None leaves it to the repair of its runner.
         episode_limit_s: a request for whole episodes ends early, with those that have ended, when
             none ended for so long; None waits.
-        policy_mapping: with several agents: which module acts for which, as it was given.
         rewards_after_end: with several agents: "credit" or "error"; see `MultiAgentEpisode`.
         max_empty_steps: with several agents: env steps in a row in which nobody is observed.
     """
 
     env_factory: EnvFactory
-    module_specs: ByModule[RLModuleSpec]
+    table: ModuleTable
     callbacks: CallbackSpec
     config: Mapping[str, Any]
     root_seed: int
@@ -140,9 +142,13 @@ class EnvRunnerSpec:
     sub_env_tolerance: int | None = None
     connectors: ConnectorFactories | None = None
     episode_limit_s: float | None = None
-    policy_mapping: Any = None
     rewards_after_end: Literal["credit", "error"] = "credit"
     max_empty_steps: int = 1000
+
+    @property
+    def module_specs(self) -> ByModule[RLModuleSpec]:
+        """What makes the networks."""
+        return self.table.specs
 
     @property
     def title(self) -> str:
@@ -359,6 +365,9 @@ class Sync:
     second way to set a part.
 
     Attributes:
+        table: the modules and their agents, if they have changed; weights and normalisation, which
+            are new to the runner then, come with it.
+        new_modules: ids of modules that the callbacks were not told of yet.
         weights: the newest weights.
         positions: one per sub-env; running episodes are played again up to there.
         callbacks: state of the callback objects.
@@ -374,6 +383,8 @@ class Sync:
     normalization: ByModule[Normalization] | None = None
     evaluation: int = 0
     tasks: tuple[TaskInForce | None, ...] | None = None
+    table: ModuleTable | None = None
+    new_modules: tuple[ModuleId, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -473,6 +484,7 @@ class SampleReply:
             module.
         agent_counts: with several agents: what happened to them, by name.
         weights_version: of the weights that acted.
+        table_version: of the modules and the mapping of agents that were in force.
         num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
             answer, or were given up with their sub-env.
         restarts: what was done about sub-envs that failed since then.
@@ -492,6 +504,7 @@ class SampleReply:
     agent_counts: Mapping[str, int] = field(default_factory=dict)
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
+    table_version: int = 0
     restarts: EnvRestarts = field(default_factory=EnvRestarts)
     times: PlayTimes = field(default_factory=PlayTimes)
 
@@ -512,7 +525,7 @@ class RunnerReport:
             to episode.
         why_no_env_state: what keeps the state of its sub-envs from being used; empty if it is used,
             or if they say nothing about it.
-        agents: all possible agents; None for an env of one agent.
+        agents: all possible agents and their spaces; None for an env of one agent.
     """
 
     module_specs: ByModule[RLModuleSpec]
@@ -523,7 +536,7 @@ class RunnerReport:
     why_no_tasks: str = ""
     why_no_env_state: str = ""
     silent_wrappers: tuple[str, ...] = ()
-    agents: tuple[AgentId, ...] | None = None
+    agents: EnvAgents | None = None
 
 
 # ---- shares
@@ -619,6 +632,11 @@ class RunnerParts(Protocol):
     module: RLModule
     metrics: MetricsLogger
     callbacks: CallbackChain
+
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """A sub-env with new connector pieces beside it."""
 
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
         """Raises what is behind an error of an env, if its running episodes show it."""

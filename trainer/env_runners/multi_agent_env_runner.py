@@ -6,12 +6,15 @@ bootstrap of a runner makes one or the other, once, as the env asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from checkpoints.arguments import checked_methods
-from trainer.agent_ids import canonical_order, listed
+from trainer.connectors import ConnectedLayer, ConnectorFactories
+from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
 from trainer.env_runners.multi_agent_trajectories import fire_joint_sample_end
@@ -21,10 +24,16 @@ from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
 from trainer.envs.env_factory import MultiAgentVectorEnv
 from trainer.envs.multi_agent_checks import check_agents_finite
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.errors import ConfigError
-from trainer.modules import ByModule, MultiRLModule, RLModule, RLModuleSpec, module_position
+from trainer.modules import (
+    ByModule,
+    ModuleTable,
+    MultiRLModule,
+    RLModule,
+    RLModuleSpec,
+    module_position,
+)
 from trainer.seeding import weights_rng
-from trainer.types import AgentId, ModuleId
+from trainer.types import ModuleId
 
 
 @checked_methods()
@@ -37,6 +46,7 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         module: the only network, or a `MultiRLModule`.
     """
 
+    agents: EnvAgents
     module: Any
     _player: MultiAgentPlayer
 
@@ -59,7 +69,6 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
 
     def _make_parts(self, *, is_recreated: bool) -> None:
         spec, name = self.spec, self.spec.env_factory.name
-        self._refuse_what_is_not_offered()
         first, self._first_env = self._first_env, None
         self.env = make_vector_env(
             self,
@@ -74,87 +83,48 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
             self.agents.check_same(
                 others, first=f"Sub-env 0 of env {name!r}", second=f"sub-env {index}"
             )
-        mapping = PolicyMapping(
-            spec.policy_mapping,
-            spec.module_specs.ids,
-            agents=self.agents.ids,
-            root_seed=spec.root_seed,
-            role=spec.role,
-        )
-        self._specs = self._completed(mapping)
-        self.modules = self._make_modules()
+        mapping = self._make_modules(spec.table, known={})
+        for id_ in self.modules:
+            if id_ not in self._untold:
+                self._tell_of_module(id_)
         self._player = MultiAgentPlayer(self, mapping=mapping, signals=self._signals)
 
-    def _refuse_what_is_not_offered(self) -> None:
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """See `PlayingEnvRunner`: each agent has pieces of its own."""
+        agents = EnvAgents.of(env, name=self.spec.env_factory.name)
+        spaces = {
+            agent: (agents.observation_spaces[agent], agents.action_spaces[agent])
+            for agent in agents.ids
+        }
+        return connectors.connected_agents(env, spaces)
+
+    def _make_modules(
+        self, table: ModuleTable, *, known: Mapping[ModuleId, RLModule]
+    ) -> PolicyMapping:
+        """Makes the modules of a table, but those that are known; what says whom they act for."""
         spec = self.spec
-        problems = []
-        if spec.connectors is not None:
-            problems.append("connector pieces (change observations in a wrapper of the env)")
-        if problems:
-            raise ConfigError(
-                f"The env {spec.env_factory.name!r} has several agents, for which this version "
-                f"does not offer {' and '.join(problems)}."
-            )
-
-    def _completed(self, mapping: PolicyMapping) -> ByModule[RLModuleSpec]:
-        """The specs with the spaces of the agents that each module serves.
-
-        Raises:
-            ConfigError: agents of one module have different spaces, or nobody knows which it needs.
-        """
-        if len(self.spec.module_specs) == 1 and self.spec.policy_mapping is None:
-            self.agents.check_shared(name=self.spec.env_factory.name)
-        served = mapping.served_by()
-        return ByModule(
-            {
-                id_: self._completed_one(id_, spec, served[id_])
-                for id_, spec in self.spec.module_specs.items()
-            }
-        )
-
-    def _completed_one(
-        self, module_id: ModuleId, spec: RLModuleSpec, served: set[Any]
-    ) -> RLModuleSpec:
-        serves = canonical_order(served or self.agents.ids)
-        postprocessing = self.spec.postprocessing
-        completed = replace(
-            spec, inference_only=postprocessing is None or not postprocessing.needs_whole_module
-        )
-        for kind in ("observation_space", "action_space"):
-            by_agent = getattr(self.agents, f"{kind}s")
-            first, *others = (by_agent[agent] for agent in serves)
-            differing = [a for a, space in zip(serves[1:], others, strict=True) if space != first]
-            given = getattr(spec, kind)
-            if differing and (served or given is None):
-                raise ConfigError(
-                    f"Module {module_id!r} is to serve agents with different {kind}s: "
-                    f"{serves[0]!r} has {first}, {listed(differing)} {by_agent[differing[0]]}. "
-                    "Give agents of one module equal spaces, or map them to modules of their own; "
-                    "for a module that no agent is mapped to at first, give "
-                    "PolicySpec(observation_space, action_space)."
-                )
-            if served and given is not None and given != first:
-                raise ConfigError(
-                    f"Module {module_id!r} has {kind}={given}, and agent {serves[0]!r}, which it "
-                    f"serves, {first}. Leave the space out, or correct one of them."
-                )
-            completed = replace(completed, **{kind: first if given is None else given})
-        return completed
-
-    def _make_modules(self) -> ByModule[RLModule]:
-        modules = {}
-        for id_, spec in self._specs.items():
-            rng = weights_rng(self.spec.root_seed, of=module_position(id_))
-            modules[id_] = spec.build(rng)
-            self.callbacks.fire("on_create_policy", policy_id=id_, policy=modules[id_])
+        mapping = policy_mapping(table, self.agents, root_seed=spec.root_seed, role=spec.role)
+        completed = completed_specs(table, mapping, self.agents, env_name=spec.env_factory.name)
+        added = spec.postprocessing
+        inference_only = added is None or not added.needs_whole_module
+        self._specs = completed.map(lambda one: replace(one, inference_only=inference_only))
+        modules = {
+            id_: known[id_]
+            if id_ in known
+            else one.build(weights_rng(spec.root_seed, of=module_position(id_)))
+            for id_, one in self._specs.items()
+        }
+        self.modules = ByModule(modules)
         is_one = len(modules) == 1
-        self.module = next(iter(modules.values())) if is_one else MultiRLModule(modules)
-        return ByModule(modules)
+        self.module = self.modules.only if is_one else MultiRLModule(modules)
+        return mapping
 
-    @property
-    def agent_ids(self) -> tuple[AgentId, ...]:
-        """All possible agents."""
-        return self.agents.ids
+    def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
+        self.spec = replace(self.spec, table=table)
+        known = {id_: one for id_, one in self.modules.items() if id_ not in new_modules}
+        self._player.take_modules(self._make_modules(table, known=known))
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:

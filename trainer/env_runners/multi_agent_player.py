@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from dataclasses import replace
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -29,13 +30,14 @@ from trainer.env_runners.remembering import action_source
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
+from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.episodes.conversion import to_numpy_together
-from trainer.episodes.episode_columns import ACTIONS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS
 from trainer.episodes.nested import copied
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
-from trainer.modules import ByModule, RLModule
-from trainer.seeding import NoiseStream, agent_position
+from trainer.modules import ByModule, ModuleTable, RLModule
+from trainer.seeding import NoiseStream, Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId, State
 
 Joint = tuple[tuple[Any, ...], ...]
@@ -115,6 +117,10 @@ class Seats:
         self.memories: dict[AgentId, Any] = {}
         self.start(0, 0)
 
+    def take_sources(self, sources: ByModule[ActionSource]) -> None:
+        """Takes other sources; agents take their seats again, each where its own numbers stand."""
+        self._sources, self._streams, self._seats = sources, {}, {}
+
     def start(self, stream: int, number: int) -> None:
         """Goes to the beginning of an episode."""
         self._stream, self._number = stream, number
@@ -160,13 +166,10 @@ class JointActions:
     def __init__(
         self, modules: Mapping[ModuleId, RLModule], spec: EnvRunnerSpec, agents: EnvAgents
     ) -> None:
-        self.sources = ByModule(
-            {
-                id_: action_source(module, spec, where=self._place_of_row)
-                for id_, module in modules.items()
-            }
-        )
+        self._spec = spec
+        self._take_modules(modules)
         self._active: Sequence[Any] = ()
+        self._root_seed = spec.root_seed
         decoders = {
             agent: ActionDecoder(
                 agents.action_spaces[agent],
@@ -178,6 +181,28 @@ class JointActions:
         # What is handed on unchanged needs no call.
         is_needed = not all(decoder.is_identity for decoder in decoders.values())
         self._decoders = decoders if is_needed else {}
+
+    def take_table(self, table: ModuleTable, modules: Mapping[ModuleId, RLModule]) -> None:
+        """Acts with the modules of another table, none of which is normalised for yet."""
+        self._spec = replace(self._spec, table=table)
+        self._take_modules(modules)
+
+    def _take_modules(self, modules: Mapping[ModuleId, RLModule]) -> None:
+        """Acts with these modules from now on, none of which is normalised for yet."""
+        self.sources = ByModule(
+            {
+                id_: action_source(module, self._spec_of(id_), where=self._place_of_row)
+                for id_, module in modules.items()
+            }
+        )
+        acting = self._spec.table.acting
+        self._greedy = frozenset(id_ for id_ in modules if id_ in acting and acting[id_].is_greedy)
+
+    def _spec_of(self, module_id: ModuleId) -> EnvRunnerSpec:
+        own = self._spec.table.acting.get(module_id)
+        if own is None or own.exploration is None:
+            return self._spec
+        return replace(self._spec, exploration=own.exploration)
 
     def _place_of_row(self, seats: list[Any], row: int) -> str:
         seat = seats[row]
@@ -207,7 +232,12 @@ class JointActions:
                 seat.observation = newest[seat.agent]
                 seats[seat.module_id].append(seat)
         answers = {
-            id_: self._answers(self.sources[id_], rows, explore=explore, timestep=timestep)
+            id_: self._answers(
+                self.sources[id_],
+                rows,
+                explore=explore and id_ not in self._greedy,
+                timestep=timestep,
+            )
             for id_, rows in seats.items()
             if rows
         }
@@ -241,16 +271,36 @@ class JointActions:
             return dict(actions)
         return {agent: decoders[agent].to_env(action) for agent, action in actions.items()}
 
-    def draw_uniformly(self, active: list[Any]) -> NoReturn:
-        """Refused: modules that draw uniformly are there for it.
+    def draw_uniformly(
+        self, active: list[Any]
+    ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
+        """Uniform actions of all agents; the modules act, too, but only their outputs are kept.
 
-        Raises:
-            ConfigError: always.
+        So every row has the same outputs, whoever chose the action: an open row may be completed
+        in a request in which the modules choose.
         """
-        raise ConfigError(
-            f"sample(random_actions=True) was asked of {len(active)} env(s) of several agents. Map "
-            'the agents to a module that plays at random: multi_agent(policies={"random": '
-            'PolicySpec("random")}).'
+        _, outputs = self.act(active, explore=False, timestep=0)
+        actions = []
+        for slot, given in zip(active, outputs, strict=True):
+            drawn = {seat.agent: self._drawn(seat, slot) for seat in slot.seated()}
+            for seat in slot.seated():
+                own = given[seat.agent]
+                if ACTION_LOGP in own:
+                    inputs, batch = own[ACTION_DIST_INPUTS][None], [drawn[seat.agent]]
+                    source = self.sources[seat.module_id]
+                    own[ACTION_LOGP] = source.logp(inputs, nested.stack(batch, name=ACTIONS))[0]
+            actions.append(drawn)
+        return actions, outputs
+
+    def _drawn(self, seat: Seat, slot: Any) -> Any:
+        acted = slot.episode.agent_episodes[seat.agent].t
+        position = (slot.assignment.stream, seat.episode_number, acted)
+        if seat.agent_position:  # seven integers; no other use of the role has as many
+            position = (*position, 0, 0, 0, *seat.agent_position)
+        return self.sources[seat.module_id].acting.draw_uniformly(
+            slot.newest[seat.agent],
+            position_rng(self._root_seed, Role.EXPLORATION, *position),
+            where=lambda _: f"the observation of agent {seat.agent!r} at {slot.place()}",
         )
 
     def add_logp(self, episodes: Sequence[Any]) -> None:
@@ -343,6 +393,12 @@ class MultiAgentSlot(EnvSlot):
     def place(self) -> str:
         """Where the running episode stands, for messages."""
         return f"env step {self.num_steps_played} of episode {self.episode.id_}"
+
+    def take_sources(self, sources: ByModule[ActionSource]) -> None:
+        """Lets agents take their seats again, with other sources of actions."""
+        seats: Any = self.noise
+        seats.take_sources(sources)
+        self._owing = None
 
     def seated(self) -> list[Seat]:
         """The seats of those who owe an action, canonical order."""
@@ -437,6 +493,9 @@ AGENT_COUNTS: Final = (
 )
 """What is counted of the chunks that are handed out; see `MultiAgentEpisode`."""
 
+_NOT_LEARNT: Final = "num_agent_steps_not_to_learn"
+"""Completed rows of agents whose info says `training_enabled: False`."""
+
 
 def check_serves(module_id: ModuleId, module: RLModule, agent: AgentId, agents: EnvAgents) -> None:
     """Checks that a module can act for an agent.
@@ -491,6 +550,19 @@ class MultiAgentPlayer(EpisodePlayer):
         seats = Seats(index, self._agents, self.actions.sources)
         return MultiAgentSlot(index, env, seats, self._agents, spec=self._spec)
 
+    def take_modules(self, mapping: PolicyMapping) -> None:
+        """Plays with the runner's modules of now.
+
+        Running episodes go on with the modules that they began with; new ones follow the mapping.
+        """
+        runner: Any = self._runner
+        self._mapping = mapping
+        self._fitting.clear()
+        self.actions.take_table(runner.spec.table, runner.modules)
+        self._trajectories = self._make_trajectories()
+        for slot in self.slots:
+            slot.take_sources(self.actions.sources)
+
     @property
     def to_env(self) -> Callable[[Any], Any]:
         """Turns {agent: action of its module} into what the env takes."""
@@ -509,7 +581,9 @@ class MultiAgentPlayer(EpisodePlayer):
         return {
             "num_agent_steps": dict(self.num_agent_steps),
             "num_module_steps": dict(self.num_module_steps),
-            "agent_counts": {name: self.agent_counts[name] for name in AGENT_COUNTS},
+            "agent_counts": {
+                name: self.agent_counts[name] for name in (*AGENT_COUNTS, _NOT_LEARNT)
+            },
         }
 
     def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
@@ -614,6 +688,8 @@ class MultiAgentPlayer(EpisodePlayer):
         for episode in episodes:
             self.agent_counts.update({name: getattr(episode, name) for name in AGENT_COUNTS})
         for chunk in chunks_of(episodes):
+            if not is_to_learn_from(chunk):
+                self.agent_counts[_NOT_LEARNT] += len(chunk)
             self.num_agent_steps[chunk.agent_id] += len(chunk)
             self.num_module_steps[chunk.module_id] += len(chunk)
         if self._spec.episodes_to_numpy:

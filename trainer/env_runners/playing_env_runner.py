@@ -10,12 +10,15 @@ There are two kinds, for one agent (`single_agent_env_runner`) and for several
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from callbacks import CallbackChain
 from checkpoints.arguments import argument_error, checked_methods, integer, takes
+from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.env_runner import (
     ConfigView,
     DirectRunners,
@@ -38,13 +41,14 @@ from trainer.env_runners.messages import (
     share_out,
 )
 from trainer.env_runners.trajectories import SAMPLE_EVENT
+from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
-from trainer.modules import ByModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runtime.engine import Signals
 from trainer.runtime.threads import sparing_old_objects
-from trainer.types import AgentId, State
+from trainer.types import AgentId, ModuleId, State
 
 
 @checked_methods()
@@ -55,9 +59,12 @@ class PlayingEnvRunner(EnvRunner):
     end.
 
     Attributes:
+        agents: all possible agents and their spaces; None where there is a single one.
         has_played: whether it played since its positions were last taken.
         first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
     """
+
+    agents: EnvAgents | None = None
 
     def __init__(
         self,
@@ -99,10 +106,14 @@ class PlayingEnvRunner(EnvRunner):
         self.has_played = False
         self._signals = signals
         self._lost: dict[int, int] = {}
+        self._made_metrics: Any = None
+        self._untold = () if sync is None else sync.new_modules
         Whereabouts(signals).doing(MAKING)
         with at_work(self):
             self._make_parts(is_recreated=is_recreated)
             self.first_tasks = self._tasks()
+            if self._untold:  # what is logged of these belongs to the next answer
+                self._made_metrics = self.metrics.drain()
             self._take_over(sync or Sync())
         note_made(self)
 
@@ -116,13 +127,18 @@ class PlayingEnvRunner(EnvRunner):
 
     @property
     @abc.abstractmethod
-    def agent_ids(self) -> tuple[AgentId, ...] | None:
-        """All possible agents; None where there is a single one."""
-
-    @property
-    @abc.abstractmethod
     def module_specs(self) -> ByModule[RLModuleSpec]:
         """What its modules were made from, with the spaces of its envs filled in."""
+
+    @abc.abstractmethod
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """A sub-env with new connector pieces beside it."""
+
+    @abc.abstractmethod
+    def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
+        """Goes on with these modules; those that are new are made anew."""
 
     @abc.abstractmethod
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
@@ -140,6 +156,11 @@ class PlayingEnvRunner(EnvRunner):
     def _fire_sample_end(self, episodes: list[Any]) -> None:
         """Shows the sample to callbacks, which may change it."""
 
+    @property
+    def agent_ids(self) -> tuple[AgentId, ...] | None:
+        """All possible agents; None where there is a single one."""
+        return None if self.agents is None else self.agents.ids
+
     # ---- being brought up to date
 
     def synchronize(self, sync: Sync) -> None:
@@ -156,6 +177,8 @@ class PlayingEnvRunner(EnvRunner):
             self._take_over(sync)
 
     def _take_over(self, sync: Sync) -> None:
+        if sync.table is not None:
+            self._take_table(sync.table, sync.new_modules)
         if sync.weights is not None:
             self.weights_version = sync.weights.version
             self._take_weights(sync.weights)
@@ -167,6 +190,8 @@ class PlayingEnvRunner(EnvRunner):
         self._player.evaluation = sync.evaluation
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
+        for id_ in sync.new_modules:
+            self._tell_of_module(id_)
         if sync.positions is not None:
             for slot, position in zip(self._player.slots, sync.positions, strict=True):
                 if not self._player.put_back(slot, position):
@@ -176,6 +201,10 @@ class PlayingEnvRunner(EnvRunner):
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:
                     slot.set_task(change.task)
+
+    def _tell_of_module(self, module_id: ModuleId) -> None:
+        policy = self.modules[module_id]
+        self.callbacks.fire("on_create_policy", policy_id=module_id, policy=policy)
 
     def _take_weights(self, weights: Weights) -> None:
         for id_, own in weights.modules.items():
@@ -200,6 +229,11 @@ class PlayingEnvRunner(EnvRunner):
             slot.tasks is not None and slot.tasks.in_force is not seen
             for slot, seen in zip(self._player.slots, before, strict=True)
         )
+
+    def take_made_metrics(self) -> Any:
+        """What was logged while the runner was made."""
+        made, self._made_metrics = self._made_metrics, None
+        return self.metrics.drain() if made is None else made
 
     def take_lost(self) -> dict[int, int]:
         """Sub-envs (index → steps) whose episode could not be put back, since last asked."""
@@ -278,6 +312,7 @@ class PlayingEnvRunner(EnvRunner):
             num_env_steps=player.num_env_steps,
             **player.steps_by_id(),
             weights_version=self.weights_version,
+            table_version=self.spec.table.version,
             num_episodes_lost=len(lost) + restarts.num_episodes_lost,
             num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
             restarts=restarts,

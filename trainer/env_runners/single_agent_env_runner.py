@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
+
 from checkpoints.arguments import checked_methods
+from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_vector_env
@@ -14,9 +17,9 @@ from trainer.env_runners.trajectories import fire_sample_end
 from trainer.envs.env_checks import check_action_space, check_finite, check_spaces, explain_failure
 from trainer.envs.env_factory import VectorEnv
 from trainer.errors import ConfigError
-from trainer.modules import ByModule, RLModule, RLModuleSpec, module_position
+from trainer.modules import ByModule, ModuleTable, RLModuleSpec, module_position
 from trainer.seeding import weights_rng
-from trainer.types import AgentId
+from trainer.types import ModuleId
 
 
 @checked_methods()
@@ -43,14 +46,11 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
             )
         self.module_id = specs.only_id
         self.module_spec = self._complete_module_spec()
-        self.module = self._make_module()
+        rng = weights_rng(self.spec.root_seed, of=module_position(self.module_id))
+        self.module = self.module_spec.build(rng)
         self.modules = ByModule({self.module_id: self.module})
+        self._tell_of_module(self.module_id)
         self._player = SingleAgentPlayer(self, signals=self._signals)
-
-    @property
-    def agent_ids(self) -> tuple[AgentId, ...] | None:
-        """None: there is a single one."""
-        return None
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:
@@ -73,11 +73,14 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
             inference_only=postprocessing is None or not postprocessing.needs_whole_module,
         )
 
-    def _make_module(self) -> RLModule:
-        rng = weights_rng(self.spec.root_seed, of=module_position(self.module_id))
-        module = self.module_spec.build(rng)
-        self.callbacks.fire("on_create_policy", policy_id=self.module_id, policy=module)
-        return module
+    def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
+        """Nothing: a single agent has one module, and keeps it."""
+
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """See `PlayingEnvRunner`."""
+        return connectors.connected(env)
 
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
         """See `PlayingEnvRunner`: an observation or a reward that is not finite, say."""

@@ -127,7 +127,7 @@ def _told(runner: RunnerParts, index: int, made: MadeEnv) -> MadeEnv:
         env_index=index,
     )
     if spec.connectors is not None:
-        connected = spec.connectors.connected(env)
+        connected = runner.connected(env, spec.connectors)
         if spec.in_evaluation:
             connected.begin_every_episode_from(None)
         env = connected

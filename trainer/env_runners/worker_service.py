@@ -175,14 +175,14 @@ def report_of(runner: PlayingEnvRunner) -> RunnerReport:
     """What the main process wants to know of a fresh runner, in whichever process it lives."""
     return RunnerReport(
         module_specs=runner.module_specs,
-        metrics=runner.metrics.drain(),
+        metrics=runner.take_made_metrics(),
         lost=runner.take_lost(),
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
         tasks=runner.first_tasks,
         why_no_tasks=why_no_tasks(runner.env.envs[0]),
         why_no_env_state=why_no_env_state(runner.env.envs[0]),
         silent_wrappers=silent_wrappers(runner.env.envs[0]),
-        agents=runner.agent_ids,
+        agents=runner.agents,
     )
 
 

@@ -117,6 +117,14 @@ def follow(ledger: AgentLedger, before: AgentLedger) -> None:
     ledger.gone_change = _change_of_ended(before)
 
 
+def is_to_learn_from(chunk: SingleAgentEpisode) -> bool:
+    """Whether the newest info of an agent leaves its rows to be learnt from.
+
+    `infos[agent]["training_enabled"] = False` keeps those of a chunk out; RLlib's name.
+    """
+    return not len(chunk) or chunk.get_infos(-1).get("training_enabled") is not False
+
+
 # Joining.
 
 

@@ -37,7 +37,7 @@ from trainer.episodes.episode_state import (
 )
 from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
 from trainer.errors import EpisodeError
-from trainer.types import AgentId, State
+from trainer.types import AgentId, ModuleId, State
 
 _ID: Final = one_of(TEXT, of_type(int))
 _STEP: Final = of_type(int)
@@ -154,6 +154,11 @@ def _as_pairs(by_agent: Mapping[AgentId, Any]) -> list[dict[str, Any]]:
 
 def _from_pairs(pairs: list[dict[str, Any]]) -> dict[AgentId, Any]:
     return {pair["agent"]: pair["value"] for pair in pairs}
+
+
+def modules_in_state(state: State) -> set[ModuleId]:
+    """The modules that act in an episode of several agents, of which this is the state."""
+    return {pair["value"] for pair in state["modules"]}
 
 
 def check_state(state: Any) -> None:

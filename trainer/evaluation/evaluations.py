@@ -24,6 +24,7 @@ from checkpoints.arguments import require_keys
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
+    TEXT,
     ShapeCheck,
     anything,
     count,
@@ -43,11 +44,12 @@ from trainer.errors import EvaluationError, TrainerError
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict, comparable
 from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
-from trainer.modules import ByModule
+from trainer.modules import ByModule, ModuleTable
+from trainer.modules.module_table import TABLE_RECORD, table_from_record, table_record
 from trainer.runner_group import EnvRunnerGroup, TicketPlay
 from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.records import CALLBACK_STATES
-from trainer.types import ModuleId, State
+from trainer.types import State
 
 # ---- subject
 #
@@ -62,11 +64,13 @@ class Subject:
         weights: what to act with.
         normalization: what is done to observations on their way to the networks, by module.
         iteration: training iterations behind them.
+        table: the modules and whom they act for, if they have changed in the run.
     """
 
     weights: Weights
     normalization: ByModule[Normalization]
     iteration: int
+    table: ModuleTable | None = None
 
     def get_state(self) -> State:
         """Plain data, from which the same evaluation can begin again."""
@@ -74,15 +78,26 @@ class Subject:
             "iteration": self.iteration,
             "weights": self.weights.to_state(state_array),
             "normalization": self.normalization.map(_normalization_state).to_state(),
+            **({} if self.table is None else {"table": table_record(self.table)}),
         }
 
     @classmethod
-    def from_state(cls, state: State, ids: Collection[ModuleId]) -> Subject:
-        """The subject of these modules that `get_state` was called on."""
+    def from_state(cls, state: State, now: Subject) -> Subject:
+        """The subject that `get_state` was called on.
+
+        Args:
+            state: the plain data.
+            now: what an evaluation that begins now would be of.
+        """
+        table, ids = None, now.weights.modules.ids
+        if "table" in state and now.table is not None:
+            table = table_from_record(state["table"], now=now.table)
+            ids = table.specs.ids
         return cls(
             Weights.from_state(state["weights"], ids),
             ByModule.from_state(state["normalization"], ids).map(_normalization_from),
             state["iteration"],
+            table,
         )
 
 
@@ -182,14 +197,19 @@ class Evaluator:
         self._is_started = False
         self._num_told_missing = 0
 
-    def start(self, training_group: EnvRunnerGroup) -> None:
+    def start(self, training_group: EnvRunnerGroup, subject: Subject) -> None:
         """Makes the runners, if they are not there yet.
+
+        Args:
+            training_group: the runners that the subject is trained with.
+            subject: what is evaluated next.
 
         Raises:
             ConfigError: what is trained by the other group cannot act in this one's env.
         """
         if self._is_started:
             return
+        self._take_table(subject)
         self.group.start()
         check_same_spaces(training_group, self.group)
         self._is_started = True
@@ -204,11 +224,16 @@ class Evaluator:
         """
         group = self.group
         group.begin_evaluation(self._stream(subject))  # first: it waits for the one under way
+        self._take_table(subject)
         group.set_weights(subject.weights)
         group.set_normalization(subject.normalization)
         if waits:
             group.start()
             group.bring_up_to_date()
+
+    def _take_table(self, subject: Subject) -> None:
+        if subject.table is not None and subject.table is not self.group.table:
+            self.group.set_table(subject.table)
 
     # ---- playing
 
@@ -402,6 +427,7 @@ class Evaluator:
             "num_left_out": self.num_left_out,
             "metrics": self._metrics.get_state(),
             "callbacks": self.group.get_callback_states(),
+            **self.group.told_modules(),
             "slots": self.group.get_task_positions(),
         }
 
@@ -417,6 +443,7 @@ class Evaluator:
                 "slots": state.get("slots", []),
                 "callbacks": state["callbacks"],
                 "is_continued": self.num_evaluations > 0,
+                **{name: state[name] for name in ("told_modules",) if name in state},
             }
         )
 
@@ -454,6 +481,7 @@ _EVALUATOR: Final = fields(
         "num_left_out": count,
         "metrics": LOGGER_STATE,
         "slots": list_of(_TASKS_OF_A_SLOT),
+        "told_modules": list_of(TEXT),
     },
 )
 
@@ -486,12 +514,19 @@ def evaluation_state(subject: Subject) -> ShapeCheck:
     in_force = subject.normalization.map(_normalization_like)
     normalization = ByModule.state_shape(in_force.__getitem__, ids)
     under_way = {"iteration": count, "weights": weights, "normalization": normalization}
+    # Of modules that there may not be any more; what does not fit is refused when it is made.
+    of_others = {
+        "iteration": count,
+        "weights": of_type(dict),
+        "normalization": of_type(dict),
+        "table": TABLE_RECORD,
+    }
     return fields(
         {"evaluator": _EVALUATOR, "last": _LAST},
         optional={
             "reported_at": one_of(count, NOTHING),
             "running_of": one_of(count, NOTHING),
-            "running": fields(under_way),
+            "running": one_of(fields(under_way), fields(of_others)),
         },
     )
 
@@ -709,9 +744,8 @@ class Evaluations:
 
     def _prepare_evaluation(self) -> tuple[Evaluator, Subject]:
         """Brings the runners up to the newest weights and tells the callbacks."""
-        evaluator = self.get_evaluator()
-        evaluator.start(self._algorithm.env_runner_group)
-        subject = self._algorithm.newest_subject()
+        evaluator, subject = self.get_evaluator(), self._algorithm.newest_subject()
+        evaluator.start(self._algorithm.env_runner_group, subject)
         is_looked_at = self._algorithm.callbacks.listens_to("on_evaluate_start")
         has_function = self._config.custom_evaluation_function is not None
         evaluator.prepare(subject, waits=is_looked_at or has_function)
@@ -725,7 +759,7 @@ class Evaluations:
         if interrupted is not None and (self._config.enable_async_evaluation or not is_due):
             # No event: it was told before the checkpoint, and what it changed is in there.
             evaluator = self.get_evaluator()
-            evaluator.start(self._algorithm.env_runner_group)
+            evaluator.start(self._algorithm.env_runner_group, interrupted)
             evaluator.prepare(interrupted, waits=False)
             self.running = evaluator.begin(interrupted, is_beside_training=True)
         if is_due:
@@ -863,8 +897,8 @@ class Evaluations:
             self.evaluator.group.abandon_play()
         last = state["last"]
         if "running" in state:
-            ids = self._algorithm.env_runner_group.module_specs.ids
-            self._interrupted = Subject.from_state(state["running"], ids)
+            now = self._algorithm.newest_subject()
+            self._interrupted = Subject.from_state(state["running"], now)
         else:  # of a release that did not keep its weights: they may be the newest ones
             is_newest = state.get("running_of") == self._iteration
             self._interrupted = self._algorithm.newest_subject() if is_newest else None

@@ -93,7 +93,7 @@ class RowBatching:
 
     def values(self, module: RLModule, columns: Columns) -> Array:
         """See `Batching.values`."""
-        return module.compute_values({OBS: np.concatenate([columns.obs, columns.last_obs])})
+        return module.compute_values({OBS: columns.observations})
 
     def num_minibatches(self, lengths: Array, num_rows: int, *, minibatch_size: int) -> int:
         """See `Batching.num_minibatches`."""

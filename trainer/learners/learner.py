@@ -22,7 +22,13 @@ from trainer.episodes.episode_columns import ACTIONS, NEW_OBS, OBS, REWARDS
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, FrozenConfigError, ModuleError
 from trainer.learners.batching import Batching, batching_for
-from trainer.learners.columns import BatchListener, Columns, TrainBatchEvent, columns_from_episodes
+from trainer.learners.columns import (
+    BatchListener,
+    Columns,
+    RowMemory,
+    TrainBatchEvent,
+    columns_from_episodes,
+)
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
 from trainer.old_names import OLD_NAMES
@@ -418,23 +424,15 @@ class EpisodeLearner(Learner, ABC):
         batching: makes batches of rows, or of whole sequences for a module with memory.
     """
 
-    def __init__(
-        self,
-        *,
-        module_spec: RLModuleSpec,
-        settings: LearnerSettings,
-        root_seed: int,
-        position: tuple[int, ...] = (),
-    ) -> None:
+    def __init__(self, **arguments: Any) -> None:
         """See `Learner`.
 
         Raises:
             ConfigError: the module has memory, and its `max_seq_len` is no number of steps.
         """
-        super().__init__(
-            module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
-        )
+        super().__init__(**arguments)
         self.batching: Batching = batching_for(self.module)
+        self._memory = RowMemory()
 
     @abstractmethod
     def learn(
@@ -483,7 +481,10 @@ class EpisodeLearner(Learner, ABC):
             EpisodeError: the episodes cannot be learnt from, or what `on_batch` made of them.
         """
         columns = columns_from_episodes(
-            episodes, encoder=self._encoder, previous=self.batching.previous
+            episodes,
+            encoder=self._encoder,
+            previous=self.batching.previous,
+            memory=self._memory,
         )
         if self.normalization.rewards is not None:
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))

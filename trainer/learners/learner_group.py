@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
+from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.learners.columns import BatchListener
 from trainer.learners.learner import EpisodeLearner, LearnerT, ReplayLearner
 from trainer.modules import ByModule
@@ -97,7 +98,8 @@ def chunks_by_module(
 
 
 def _of_agents(episode: SingleAgentEpisode | MultiAgentEpisode) -> Iterable[SingleAgentEpisode]:
-    """The chunks of its agents that have steps; an episode of one agent is its own."""
+    """The chunks of its agents that are learnt from; an episode of one agent is its own."""
     if isinstance(episode, SingleAgentEpisode):
         return (episode,)
-    return [chunk for chunk in episode.agent_episodes.values() if len(chunk)]
+    chunks = episode.agent_episodes.values()
+    return [chunk for chunk in chunks if len(chunk) and is_to_learn_from(chunk)]

@@ -450,6 +450,7 @@ _STEPS: Final = (
         f"{ENV_RUNNERS}/",
         SOMETIMES,
         num_agent_steps_carried_over="agent steps",
+        num_agent_steps_not_to_learn="agent steps",
         num_rewards_after_end="rewards",
         num_rewards_after_end_unlearnt="rewards",
         num_truncations_without_observation="agents",

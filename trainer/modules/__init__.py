@@ -5,6 +5,7 @@ from trainer.modules.actor_critic import ActorCriticModule, PolicyModule, RLModu
 from trainer.modules.by_module import ByModule, check_module_ids, component_of, module_position
 from trainer.modules.memory import StatefulRLModule
 from trainer.modules.model_config import DefaultModelConfig, plain_names
+from trainer.modules.module_table import Matchups, ModuleTable, OwnActing
 from trainer.modules.multi_rl_module import MultiRLModule, MultiRLModuleSpec, PolicySpec
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.random_module import RandomRLModule
@@ -20,8 +21,11 @@ __all__ = [
     "ActorCriticModule",
     "ByModule",
     "DefaultModelConfig",
+    "Matchups",
+    "ModuleTable",
     "MultiRLModule",
     "MultiRLModuleSpec",
+    "OwnActing",
     "PolicyModule",
     "PolicySpec",
     "QModelConfig",

@@ -178,14 +178,23 @@ class ActorCriticModule(RLModule):
             self._encoder.backward(d_pi)
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
-        """See `RLModule.compute_values`; images in parts, because their patches take much room."""
-        obs = self.checked_rows(batch)
-        if self._image is None or len(obs) <= IMAGES_AT_ONCE:
-            return super().compute_values(batch)
+        """See `RLModule.compute_values`; the policy's own layers compute nothing.
+
+        Images are read in parts, because their patches take much room.
+        """
+        if type(self).forward_train is not ActorCriticModule.forward_train:
+            return super().compute_values(batch)  # the values are those of somebody's own pass
+        if self.inference_only or self._vf is None:
+            raise self.acting_only_error()
+        obs = self.checked_rows(batch)[:, : self.obs_size]
+        self._batch_size = -1  # what `backward` needs is overwritten
+        size = max(1, len(obs)) if self._image is None else IMAGES_AT_ONCE
         values: Array = np.empty(len(obs), self.parameters.dtype)
-        for start in range(0, len(obs), IMAGES_AT_ONCE):
-            part = slice(start, start + IMAGES_AT_ONCE)
-            values[part] = super().compute_values({OBS: obs[part]})
+        for start in range(0, len(obs), size):
+            features = self._columns.of(obs[start : start + size])
+            if self._encoder is not None:
+                features = self._encoder.forward(features)
+            values[start : start + size] = self._vf.forward(features)[0]
         return values
 
     def _plan_networks(self) -> None:

@@ -101,6 +101,15 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
         return next(iter(shapes.values())) if len(shapes) == 1 else fields(shapes)
 
 
+def kept_over(
+    known: Mapping[ModuleId, ValueT],
+    ids: Collection[ModuleId],
+    make: Callable[[ModuleId], ValueT],
+) -> ByModule[ValueT]:
+    """The values of these modules: those that are known, and new ones of the others."""
+    return ByModule({id_: known[id_] if id_ in known else make(id_) for id_ in ids})
+
+
 class ModuleParts(Checkpointable):
     """One component of a checkpoint with a part of its own for each of several modules."""
 

@@ -150,13 +150,13 @@ _ARGUMENTS = (*_SPACES, "model_config", "inference_only", "action_mask_key", "dt
 """Those of every module, as they are saved."""
 
 
-def _plain(value: Any) -> Any:
+def plain_setting(value: Any) -> Any:
     """A setting with dicts and lists of the plain kind: those of a frozen config are others."""
     if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: plain_setting(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return tuple(map(_plain, value)) if type(value) is tuple else value
+        return [plain_setting(entry) for entry in value]
+    return tuple(map(plain_setting, value)) if type(value) is tuple else value
 
 
 def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[Any]:
@@ -171,6 +171,15 @@ def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[An
             "`<checkpoint>/learner/rl_module`."
         )
     return found[-1]  # a notebook's cell that was run again: the newest
+
+
+def module_class_named(name: str) -> type[RLModule]:
+    """The class of modules of that name (`package.module.Class`), among those that are there.
+
+    Raises:
+        CheckpointMismatchError: none of this name was imported.
+    """
+    return _class_named(RLModule, {"class": name}, "the checkpoint")
 
 
 def _check_arguments(record: Mapping[str, Any], path: object) -> None:
@@ -578,7 +587,7 @@ class RLModule(Checkpointable, ABC):
                 plain[name] = space_record(kwargs[name])
             except (KeyError, UnsupportedSpaceError):
                 continue  # has to be given again
-        plain["model_config"] = _plain(kwargs.get("model_config"))
+        plain["model_config"] = plain_setting(kwargs.get("model_config"))
         if "dtype" in plain:
             plain["dtype"] = np.dtype(plain["dtype"]).name
         return args, plain

@@ -41,6 +41,8 @@ from trainer.types import Array
 
 # ---- convolution
 
+_IMAGES_ACTED_ON: Final = 8
+"""Images whose patches are taken together for acting: they stay in the processor's cache."""
 PADDINGS: Final = ("same", "valid")
 """Zeros around an image so that a kernel fits at every stride-th place; or none."""
 
@@ -118,6 +120,29 @@ class ImageSpec:
         return math.prod(shape)
 
 
+class _Memory:
+    """Memory that batches of any size use one after the other; it grows, and is used again.
+
+    Fresh memory of the size of patches takes as long to write as their product to compute.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._flat: Array = np.empty(0, dtype)
+        self._taken = 0
+
+    def begin(self, count: int) -> None:
+        """Makes room for `count` numbers; what was taken before is overwritten from now on."""
+        if count > len(self._flat):
+            self._flat = np.empty(0, self._flat.dtype)  # first gives back what it has
+            self._flat = np.empty(count, self._flat.dtype)
+        self._taken = 0
+
+    def take(self, *shape: int) -> Array:
+        """An array with any numbers in it."""
+        start, self._taken = self._taken, self._taken + math.prod(shape)
+        return self._flat[start : self._taken].reshape(shape)
+
+
 @dataclass(frozen=True)
 class _Workspace:
     """The memory for batches of one size.
@@ -184,8 +209,11 @@ class ConvolutionLayer:
         self.weights: Array = parameters.block(first, last).reshape(shape)
         self.weight_gradients: Array = gradients.block(first, last).reshape(shape)
         self.zeros = spec.zeros_around(input_shape)
-        self._batch_size = -1
-        self._memory = self._workspace(0)
+        self._memory = _Memory(self.weights.dtype)
+        self._acting_memory = _Memory(self.weights.dtype)
+        self._batch_size = self._acting_size = -1
+        self._work = self._workspace(0, self._memory)
+        self._acting_work = self._workspace(0, self._acting_memory, for_acting=True)
 
     @staticmethod
     def shapes(
@@ -206,12 +234,12 @@ class ConvolutionLayer:
         """
         if len(images) != self._batch_size:
             self._batch_size = -1  # an interrupt may come before all of it is there
-            self._memory = self._workspace(len(images))
+            self._work = self._workspace(len(images), self._memory)
             self._batch_size = len(images)
-        memory = self._memory
-        self._take_patches(images, memory)
-        cache = memory.cache
-        np.matmul(memory.patches, self.weights, cache.outputs)
+        work = self._work
+        self._take_patches(images, work)
+        cache = work.cache
+        np.matmul(work.patches, self.weights, cache.outputs)
         if self.activation.needs_inputs:
             np.copyto(cache.inputs, cache.outputs)
         self.activation.forward(cache.outputs)
@@ -227,37 +255,49 @@ class ConvolutionLayer:
         Returns:
             That derivative, [B, H, W, C], in memory that the next backward pass uses again.
         """
-        memory, cache = self._memory, self._memory.cache
+        work, cache = self._work, self._work.cache
         np.copyto(cache.gradient, d_outputs.reshape(cache.gradient.shape))
         self.activation.backward(cache)
-        np.matmul(memory.patches.T, cache.gradient, self.weight_gradients)
+        np.matmul(work.patches.T, cache.gradient, self.weight_gradients)
         if not wants_inputs:
             return None
         d_patches = cache.gradient @ self.weights[:-1].T
-        return self._add_up_patches(d_patches, memory)
+        return self._add_up_patches(d_patches, work)
 
     def act(self, images: Array) -> Array:
         """The outputs [B, h, w, channels] with bits that depend on each image alone."""
-        memory = self._workspace(len(images), for_acting=True)
-        self._take_patches(images, memory)
-        if self._positions < BLOCK_ROWS or self.spec.channels == 1:
-            outputs = matmul_rows(memory.patches, self.weights)
-        else:
-            # As many products as images, each of the same shape.
-            by_image = memory.patches.reshape(len(images), self._positions, self._patch_size + 1)
-            outputs = np.matmul(by_image, self.weights)
+        outputs = np.empty((len(images) * self._positions, self.spec.channels), self.weights.dtype)
+        for start in range(0, len(images), _IMAGES_ACTED_ON):
+            part = images[start : start + _IMAGES_ACTED_ON]
+            rows = slice(start * self._positions, (start + len(part)) * self._positions)
+            self._act_on(part, outputs[rows])
         self.activation.forward(outputs)
         return outputs.reshape(len(images), *self.output_shape)
 
-    def _take_patches(self, images: Array, memory: _Workspace) -> None:
-        np.multiply(images, self.scale, memory.inside)
-        np.copyto(memory.patch_numbers, memory.windows)
+    def _act_on(self, images: Array, outputs: Array) -> None:
+        """Writes the pre-activations [B · h · w, channels] of a few images."""
+        if len(images) != self._acting_size:
+            self._acting_size = -1  # an interrupt may come before all of it is there
+            self._acting_work = self._workspace(len(images), self._acting_memory, for_acting=True)
+            self._acting_size = len(images)
+        work = self._acting_work
+        self._take_patches(images, work)
+        if self._positions < BLOCK_ROWS or self.spec.channels == 1:
+            outputs[...] = matmul_rows(work.patches, self.weights)
+        else:
+            # As many products as images, each of the same shape.
+            by_image = work.patches.reshape(len(images), self._positions, self._patch_size + 1)
+            np.matmul(by_image, self.weights, outputs.reshape(len(images), self._positions, -1))
 
-    def _add_up_patches(self, d_patches: Array, memory: _Workspace) -> Array:
+    def _take_patches(self, images: Array, work: _Workspace) -> None:
+        np.multiply(images, self.scale, work.inside)
+        np.copyto(work.patch_numbers, work.windows)
+
+    def _add_up_patches(self, d_patches: Array, work: _Workspace) -> Array:
         """Every number of an image gets the sum over the patches that it is part of (col2im)."""
         height, width, _ = self.output_shape
-        parts = d_patches.reshape(memory.windows.shape)
-        total = memory.padded
+        parts = d_patches.reshape(work.windows.shape)
+        total = work.padded
         total[...] = 0.0
         down, right = self.spec.stride
         for row in range(self.spec.kernel[0]):
@@ -265,21 +305,29 @@ class ConvolutionLayer:
                 rows = slice(row, row + down * (height - 1) + 1, down)
                 columns = slice(column, column + right * (width - 1) + 1, right)
                 total[:, rows, columns] += parts[:, :, :, row, column]
-        d_images: Array = memory.inside.copy()
+        d_images: Array = work.inside.copy()
         total[...] = 0.0  # the zeros around the images, for the next forward pass
         return d_images
 
-    def _workspace(self, batch_size: int, *, for_acting: bool = False) -> _Workspace:
-        dtype = self.weights.dtype
+    def _workspace(
+        self, batch_size: int, memory: _Memory, *, for_acting: bool = False
+    ) -> _Workspace:
         (above, below), (left, right) = self.zeros
         height, width, channels = self.input_shape
-        padded = np.zeros(
-            (batch_size, above + height + below, left + width + right, channels), dtype
-        )
+        padded_shape = (batch_size, above + height + below, left + width + right, channels)
         rows = batch_size * self._positions
-        patches = np.empty((rows, self._patch_size + 1), dtype)
+        num_caches = 0 if for_acting else 4
+        memory.begin(
+            math.prod(padded_shape)
+            + rows * (self._patch_size + 1)
+            + num_caches * rows * self.spec.channels
+        )
+        padded = memory.take(*padded_shape)
+        padded[...] = 0.0
+        patches = memory.take(rows, self._patch_size + 1)
         patches[:, -1] = 1.0
-        outputs = np.empty((0 if for_acting else rows, self.spec.channels), dtype)
+        shape = (0 if for_acting else rows, self.spec.channels)
+        outputs = memory.take(*shape)
         windows = self._windows(padded)
         return _Workspace(
             padded=padded,
@@ -289,9 +337,9 @@ class ConvolutionLayer:
             patch_numbers=patches[:, :-1].reshape(windows.shape),
             cache=ActivationCache(
                 outputs=outputs,
-                inputs=np.empty_like(outputs) if self.activation.needs_inputs else outputs,
-                gradient=np.empty_like(outputs),
-                scratch=np.empty_like(outputs),
+                inputs=memory.take(*shape) if self.activation.needs_inputs else outputs,
+                gradient=memory.take(*shape),
+                scratch=memory.take(*shape),
             ),
         )
 

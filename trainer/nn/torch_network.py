@@ -308,8 +308,7 @@ class _Graph:
         """The outputs of the last layer; views that the next forward pass leaves alone."""
         torch = self._torch
         with single_threaded_torch(torch), torch.enable_grad():
-            dtype = self._layers[0].leaves[0].dtype
-            self._inputs = aligned_copy(torch, inputs, dtype).requires_grad_()
+            self._inputs = self._layers[0].placed(torch, inputs)
             values = self._inputs.permute(self._before)
             for layer in self._layers:
                 values = layer.compute(values)
@@ -362,6 +361,10 @@ class _Dense:
         self._product = torch.addmm
         self._function = _function_of(self._activation, torch)
 
+    def placed(self, torch: Any, inputs: Array) -> Any:
+        """Inputs of the network as a tensor whose gradient can be asked for."""
+        return aligned_copy(torch, inputs, self.leaves[0].dtype).requires_grad_()
+
     def compute(self, values: Any) -> Any:
         """The layer's outputs, [B, N]."""
         kernel, bias = self.leaves
@@ -388,12 +391,18 @@ class _Convolution:
         self._channels_last = torch.channels_last
         self._function = _function_of(self._layer.activation, torch)
 
+    def placed(self, torch: Any, inputs: Array) -> Any:
+        """Images as a tensor: scaled, if this is the network's first layer."""
+        dtype, scale = self.leaves[0].dtype, self._layer.scale
+        if scale == 1.0:
+            return aligned_copy(torch, inputs, dtype)
+        # A product is in memory of Torch's own, too.
+        return torch.from_numpy(np.ascontiguousarray(inputs)).to(dtype) * scale
+
     def compute(self, values: Any) -> Any:
         """The layer's outputs, [B, channels, h, w]."""
         layer, functional = self._layer, self._functional
         kernel, bias = self.leaves
-        if layer.scale != 1.0:
-            values = values * layer.scale
         (above, below), (left, right) = layer.zeros
         if above or below or left or right:
             values = functional.pad(values, (left, right, above, below))

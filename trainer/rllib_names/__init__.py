@@ -84,7 +84,11 @@ from trainer.rllib_names.metrics import (
     TRAINING_STEP_TIMER,
     Columns,
 )
-from trainer.rllib_names.multi_agent import MultiAgentEnvNames, MultiAgentEpisodeNames
+from trainer.rllib_names.multi_agent import (
+    MultiAgentBatch,
+    MultiAgentEnvNames,
+    MultiAgentEpisodeNames,
+)
 from trainer.rllib_names.runners import (
     EnvRunnerGroupNames,
     EnvRunnerNames,
@@ -147,6 +151,7 @@ __all__ = [
     "TRAINING_STEP_TIMER",
     "Columns",
     "DefaultCallbacks",
+    "MultiAgentBatch",
     "MultiCallbacks",
     "RolloutWorker",
     "collect_episodes",

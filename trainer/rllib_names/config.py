@@ -321,9 +321,6 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "learner_class": NotOffered(_OWN_LEARNER),
         "num_learners": NotOffered(_ONE_LEARNER),
         "num_aggregator_actors_per_learner": NotOffered(_ONE_LEARNER),
-        "algorithm_config_overrides_per_module": NotOffered(
-            "Leave it out: all modules learn with the same settings."
-        ),
         "observation_fn": NotOffered("Change observations in a wrapper of the env."),
         "count_steps_by": NotOffered("Leave it out: env steps are counted."),
         "off_policy_estimation_methods": NotOffered("Learning from recorded data is not offered."),

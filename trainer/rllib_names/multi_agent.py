@@ -6,16 +6,22 @@ For code written for RLlib's old API stack, whose callbacks read `episode.agent_
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
+from checkpoints.arguments import checked_methods, integer, takes
 from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
+from trainer.connectors import SampleBatch
 from trainer.episodes import nested
 from trainer.episodes.agent_columns import AgentColumns, ColumnName
 from trainer.episodes.agent_ledger import AgentLedger
 from trainer.episodes.agent_parts import newest_common_info
 from trainer.episodes.episode_columns import STATE_IN
 from trainer.errors import EpisodeError
+from trainer.rllib_names.runners import batch_of
 from trainer.types import DEFAULT_MODULE_ID, AgentId
 
 
@@ -48,6 +54,97 @@ class EpisodeNumberText(str):
 
     def __mod__(self, other: Any) -> Any:
         return int(self) % other
+
+
+@checked_methods()
+class MultiAgentBatch:
+    """The rows of several agents, by module: RLlib's old form of a sample.
+
+    It is made by `MultiAgentEpisode.get_sample_batch()` and `concat_samples()`.
+
+    Attributes:
+        policy_batches: {module id: `SampleBatch` of its rows}; column `env_t` has the env step.
+        count: env steps.
+    """
+
+    def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
+        """Args: policy_batches, env_steps: see the class."""
+        self.policy_batches = dict(policy_batches)
+        self.count = int(env_steps)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __bool__(self) -> bool:
+        return True  # without rows it is a batch, too
+
+    def __getitem__(self, module_id: str) -> SampleBatch:
+        return self.policy_batches[module_id]
+
+    def env_steps(self) -> int:
+        """Env steps."""
+        return self.count
+
+    def agent_steps(self) -> int:
+        """Rows of all modules."""
+        return sum(map(len, self.policy_batches.values()))
+
+    def as_multi_agent(self) -> MultiAgentBatch:
+        """Itself."""
+        return self
+
+    def copy(self) -> MultiAgentBatch:
+        """Another one with copies of all columns."""
+        copies = {id_: batch.copy() for id_, batch in self.policy_batches.items()}
+        return MultiAgentBatch(copies, self.count)
+
+    @staticmethod
+    def wrap_as_needed(policy_batches: Mapping[str, SampleBatch], env_steps: int) -> Any:
+        """The only batch if there is just that of the default module; else a `MultiAgentBatch`."""
+        if list(policy_batches) == [DEFAULT_MODULE_ID]:
+            return policy_batches[DEFAULT_MODULE_ID]
+        return MultiAgentBatch(policy_batches, env_steps)
+
+    @staticmethod
+    def concat_samples(samples: Iterable[MultiAgentBatch]) -> MultiAgentBatch:
+        """The rows of several batches, one after another.
+
+        Raises:
+            EpisodeError: batches of one module do not have the same columns.
+        """
+        batches = list(samples)
+        ids = sorted({id_ for batch in batches for id_ in batch.policy_batches})
+        joined = {
+            id_: SampleBatch.concat_samples(
+                [batch[id_] for batch in batches if id_ in batch.policy_batches]
+            )
+            for id_ in ids
+        }
+        return MultiAgentBatch(joined, sum(batch.count for batch in batches))
+
+    @takes(k=integer(1))
+    def timeslices(self, k: int) -> list[MultiAgentBatch]:
+        """Parts of `k` env steps each; the last may have fewer."""
+        first = min((int(b["env_t"].min()) for b in self.policy_batches.values() if b), default=0)
+        parts = []
+        for start in range(first, first + self.count, k):
+            rows = {
+                id_: np.flatnonzero((batch["env_t"] >= start) & (batch["env_t"] < start + k))
+                for id_, batch in self.policy_batches.items()
+            }
+            batches = {
+                id_: SampleBatch({name: _rows(self[id_][name], own) for name in self[id_]})
+                for id_, own in rows.items()
+                if len(own)
+            }
+            parts.append(MultiAgentBatch(batches, min(k, first + self.count - start)))
+        return parts
+
+
+def _rows(column: Any, rows: Any) -> Any:
+    if isinstance(column, list):
+        return [column[row] for row in rows]
+    return nested.map_leaves(lambda leaf: leaf[rows], column)
 
 
 class MultiAgentEpisodeNames:
@@ -96,6 +193,20 @@ class MultiAgentEpisodeNames:
     def policy_mapping_fn(self) -> Any:
         """The mapping function that was given to the episode, or None."""
         return self.agent_to_module_mapping_fn
+
+    def get_sample_batch(self) -> MultiAgentBatch:
+        """The completed rows of this chunk by module, agents in canonical order."""
+        episode: Any = self
+        ranks = list(episode.possible_agents or episode.agent_ids)
+        chunks: dict[str, list[SampleBatch]] = {}
+        for agent, chunk in episode.agent_episodes.items():
+            if len(chunk):
+                batch = batch_of([copy.deepcopy(chunk).to_numpy()])
+                batch["env_t"] = episode.agent_t_to_env_t(agent)[:-1]
+                batch["agent_index"] = np.full(len(chunk), ranks.index(agent))
+                chunks.setdefault(self.policy_for(agent), []).append(batch)
+        joined = {id_: SampleBatch.concat_samples(chunks[id_]) for id_ in sorted(chunks)}
+        return MultiAgentBatch(joined, len(episode))
 
     def get_agents(self) -> list[AgentId]:
         """The agents in the order in which they appeared; ties in canonical order."""

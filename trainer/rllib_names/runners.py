@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from checkpoints.arguments import checked_arguments, checked_methods
 from trainer.connectors import SampleBatch
 from trainer.env_runners import SingleAgentEnvRunner
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import INFOS, NEW_OBS
+from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, EpisodeStatistics
 from trainer.runner_group import EnvRunnerGroup
 
@@ -43,6 +44,39 @@ class EnvRunnerNames:
         """A module, by default the only one; None for an id that does not exist."""
         return self.modules.only if policy_id is None else self.modules.get(policy_id)
 
+    @property
+    def policy_mapping_fn(self: _EnvRunner) -> Callable[..., Any]:
+        """Gives the module of an agent of an episode: `fn(agent_id, episode)`."""
+        return _module_for
+
+    def get_policies_to_train(self: _EnvRunner) -> set[str]:
+        """The ids of the modules that the config trains."""
+        named = self.config.policies_to_train
+        return set(self.modules) if named is None or callable(named) else set(named)
+
+    def is_policy_to_train(self: _EnvRunner, policy_id: str, batch: Any = None) -> bool:
+        """Whether a module learns from a batch."""
+        named = self.config.policies_to_train
+        if callable(named):
+            return bool(named(policy_id, batch))
+        return named is None or policy_id in named
+
+    def set_policy_mapping_fn(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: see `_refuse_change`."""
+        _refuse_change("set_policy_mapping_fn", "set_policy_mapping_fn(fn)")
+
+    def set_is_policy_to_train(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: see `_refuse_change`."""
+        _refuse_change("set_is_policy_to_train", "set_policies_to_train(ids)")
+
+    def add_policy(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: see `_refuse_change`."""
+        _refuse_change("add_policy", "add_module(module_id)")
+
+    def remove_policy(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: see `_refuse_change`."""
+        _refuse_change("remove_policy", "remove_module(module_id)")
+
     def for_policy(
         self: _EnvRunner,
         func: Callable[..., Any],
@@ -60,6 +94,28 @@ class EnvRunnerNames:
     def foreach_policy(self: _EnvRunner, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
         """Calls `func(module, module_id, **kwargs)` for every module, in the order of ids."""
         return [func(module, id_, **kwargs) for id_, module in self.modules.items()]
+
+
+def _module_for(agent_id: Any, episode: Any = None, **_: Any) -> Any:
+    """The module that acts for an agent in an episode."""
+    if episode is None:
+        raise ConfigError(
+            "policy_mapping_fn of an env runner was called without an episode; which module acts "
+            "for an agent is decided once per episode. Call policy_mapping_fn(agent_id, episode)."
+        )
+    return episode.module_for(agent_id)
+
+
+def _refuse_change(method: str, instead: str) -> NoReturn:
+    """Refuses what would be lost with the next restart of a runner.
+
+    Raises:
+        ConfigError: always; names the algorithm's call.
+    """
+    raise ConfigError(
+        f"env_runner.{method}() was called: what is changed in one runner would be lost when its "
+        f"process is replaced, and a checkpoint would not know it. Call algorithm.{instead}."
+    )
 
 
 class RolloutWorker(SingleAgentEnvRunner):

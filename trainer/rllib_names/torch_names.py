@@ -18,6 +18,8 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 OLD_ACTION_DIST_LOGITS_KEY: Final = "old_action_dist_logits"
 """What RLlib's APPO calls an output; there is no APPO here."""
+TARGET_NETWORK_ACTION_DIST_INPUTS: Final = "target_network_action_dist_inputs"
+"""What RLlib's learners call an output of `forward_target`; those here do not ask for it."""
 TensorType: TypeAlias = Any
 """What types of tensors are called."""
 

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
@@ -21,6 +21,7 @@ from checkpoints import StateError, encode
 from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.messages import SlotPosition, Weights
 from trainer.env_runners.worker_service import ApplyReply
+from trainer.envs.multi_agent_env import EnvAgents
 from trainer.errors import AlgorithmStoppedError, ConfigError, SerializationError, TaskError
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, RLModule, RLModuleSpec, TorchRLModule
@@ -38,7 +39,7 @@ from trainer.runtime.engine import Engine
 from trainer.runtime.messages import Failed, Lost
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
-from trainer.types import AgentId, State
+from trainer.types import State
 
 # ---- asking
 
@@ -67,7 +68,7 @@ class Asking:
     Attributes:
         weights: what runners act with from the next request on; None before there are any.
         module_specs: what the runners' modules are made from; complete once they were made.
-        agents: all possible agents of the envs; None for envs of one agent.
+        agents: all possible agents of the envs, and their spaces; None for envs of one agent.
         crash_files: where requests that failed are kept.
         stall_limit_s: how long a runner may go without an env step; None is for ever.
         limited_by: the setting that says so.
@@ -99,7 +100,7 @@ class Asking:
         """
         self.weights: Weights | None = None
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
-        self.agents: tuple[AgentId, ...] | None = None
+        self.agents: EnvAgents | None = None
         self.crash_files = crash_files
         self.stall_limit_s = stall_limit_s
         is_evaluation = records.spec.in_evaluation
@@ -161,6 +162,11 @@ class Asking:
         self.num_restarts += result.num_restarts
         self._records.add_losses(result.num_episodes_lost, result.num_env_steps_lost)
         self._recreated += result.recreated
+
+    def take_specs(self, specs: ByModule[RLModuleSpec]) -> None:
+        """Notes which modules runners have from the next request on."""
+        (inference_only,) = {spec.inference_only for spec in self.module_specs.values()}
+        self.module_specs = specs.map(lambda spec: replace(spec, inference_only=inference_only))
 
     def tell_recreated(self) -> None:
         """Tells which runners were replaced since this was last called."""

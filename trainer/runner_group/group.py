@@ -22,6 +22,7 @@ from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import DirectRunners
+from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
@@ -32,10 +33,11 @@ from trainer.env_runners.messages import (
     share_out,
 )
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
+from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
-from trainer.modules import ByModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runner_group.asking import Asking, EnvTasks, OfEnvs, OnMetrics, UserCalls, WithNumber
 from trainer.runner_group.crash_files import CrashFiles, replay
 from trainer.runner_group.plays import GroupSample, TicketPlay
@@ -129,6 +131,12 @@ class EnvRunnerGroup:
     @property
     def agent_ids(self) -> tuple[AgentId, ...] | None:
         """All possible agents of the envs; None for envs of one agent."""
+        agents = self._asking.agents
+        return None if agents is None else agents.ids
+
+    @property
+    def agents(self) -> EnvAgents | None:
+        """All possible agents of the envs, and their spaces; None for envs of one agent."""
         return self._asking.agents
 
     @property
@@ -316,7 +324,7 @@ class EnvRunnerGroup:
 
         The group itself is not touched.
         """
-        return replay(record, self._records.spec, self.module_specs, agents=self._asking.agents)
+        return replay(record, self._records.spec, self.module_specs, agents=self.agent_ids)
 
     # ---- the user's own code in the runners
 
@@ -546,7 +554,7 @@ class EnvRunnerGroup:
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        check_shape(state, group_state(self.module_specs, agents=self._asking.agents))
+        check_shape(state, group_state(self.module_specs, agents=self.agent_ids))
 
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request; see `SlotStates.set_state`.
@@ -568,10 +576,45 @@ class EnvRunnerGroup:
 
     # ---- what runners hold
 
+    def told_modules(self) -> State:
+        """The modules that callbacks were told of; see `SlotStates.told_modules`."""
+        return self._states.told_modules()
+
     def set_weights(self, weights: Weights) -> None:
         """Gives every runner new weights, with the next thing it is asked."""
         self._calls.finish()  # calls to come would have those that these began with
         self._asking.weights = weights
+
+    def finish_user_calls(self) -> None:
+        """Waits for calls of users' functions that nobody waits for.
+
+        Raises:
+            Exception: what such a function raised.
+        """
+        self._calls.finish()
+
+    @property
+    def table(self) -> ModuleTable:
+        """Which modules there are, and for whom they act, from the next request on."""
+        return self._records.spec.table
+
+    def set_table(self, table: ModuleTable) -> None:
+        """Changes the modules of all runners, with the next thing they are asked.
+
+        Running episodes that a module is missing for are given up, and counted as lost.
+
+        Args:
+            table: the modules; spaces that are None are those of the agents.
+        """
+        self.finish_user_calls()  # those to come would have the modules that these began with
+        spec, agents, specs = self._records.spec, self.agents, table.specs
+        if agents is not None:
+            mapping = policy_mapping(table, agents, root_seed=spec.root_seed, role=spec.role)
+            specs = completed_specs(table, mapping, agents, env_name=self.env_name)
+        for place in self._records:
+            place.take_table(table)
+            self._records.add_losses(*place.give_up_episodes_without_module())
+        self._asking.take_specs(specs)
 
     def has_weights(self, weights: Weights) -> bool:
         """Whether runners have the same numbers, or get them with the next thing they are asked."""

@@ -15,6 +15,7 @@ from callbacks.chain import CHAIN_STATE
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
+    TEXT,
     ShapeCheck,
     anything,
     count,
@@ -41,10 +42,11 @@ from trainer.envs.tasks import TaskInForce, same_task
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import is_number
 from trainer.episodes.episode_state import EPISODE_STATE
+from trainer.episodes.multi_agent_state import modules_in_state
 from trainer.errors import EpisodeError, RunnerLostError
-from trainer.modules import ByModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runtime.messages import describe_failure, warn_of_close
-from trainer.types import AgentId, Array, State
+from trainer.types import AgentId, Array, ModuleId, State
 
 # ---- records
 #
@@ -66,6 +68,9 @@ class RunnerPlace:
         runner: the runner itself if it lives in this process; None before it is made, and for
             remote ones.
         weights: what was last sent to the live runner; None if nothing was.
+        sent_table: the modules that were last sent to the live runner; None if none were.
+        told_modules: ids of the modules that the callbacks know of, as of `callbacks`; None before
+            the first runner was made.
         normalization: what is in force for observations and rewards; None if nothing ever was.
         sent_normalization: what was last sent to the live runner.
         evaluation: evaluation runners: the stream of randomness of what they play on their own.
@@ -96,6 +101,8 @@ class RunnerPlace:
     callbacks: State | None = None
     runner: PlayingEnvRunner | None = None
     weights: Weights | None = None
+    sent_table: ModuleTable | None = None
+    told_modules: frozenset[ModuleId] | None = None
     normalization: ByModule[Normalization] | None = None
     sent_normalization: ByModule[Normalization] | None = None
     evaluation: int = 0
@@ -141,12 +148,23 @@ class RunnerPlace:
         """
         if self.num_starts == 0 or self.is_busy:
             return False
-        is_current = self.weights is weights and self.sent_normalization is self.normalization
+        is_current = (
+            self.weights is weights
+            and self.sent_normalization is self.normalization
+            and self.sent_table is self.spec.table
+        )
         return self.runner is None or self.is_ahead or not is_current
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
-        sync = Sync(weights, self.positions, self.callbacks, self.normalization, self.evaluation)
+        sync = Sync(
+            weights,
+            self.positions,
+            self.callbacks,
+            self.normalization,
+            self.evaluation,
+            new_modules=self._new_modules(),
+        )
         bootstrap = RunnerBootstrap(
             self.spec,
             sync,
@@ -155,10 +173,27 @@ class RunnerPlace:
         )
         self.num_starts += 1
         self.weights = weights
+        self.sent_table = self.spec.table
         self.sent_normalization = self.normalization
         self.is_ahead = False
         self.untold_tasks = {}
         return bootstrap
+
+    def _new_modules(self) -> tuple[ModuleId, ...]:
+        told = self.told_modules
+        return (
+            () if told is None else tuple(id_ for id_ in self.spec.table.specs if id_ not in told)
+        )
+
+    def take_table(self, table: ModuleTable) -> None:
+        """Says which modules there are, and for whom they act, from the next request on."""
+        self.spec = replace(self.spec, table=table)
+        if self.told_modules is not None:
+            self.told_modules &= {*table.specs}
+
+    def forget_sent(self) -> None:
+        """Lets the next request bring everything along that belongs to modules."""
+        self.weights = self.sent_normalization = self.sent_table = None
 
     def sync(self, weights: Weights | None) -> Sync:
         """What the live runner lacks.
@@ -166,6 +201,9 @@ class RunnerPlace:
         After this it is up to date, and ahead of the committed position once it plays.
         """
         # By identity: weights can be replaced by others of the same version (set_weights, restore).
+        table = self.spec.table if self.sent_table is not self.spec.table else None
+        if table is not None:
+            self.forget_sent()
         sync = Sync(
             weights if weights is not self.weights else None,
             self.positions if self.is_ahead else None,
@@ -173,8 +211,11 @@ class RunnerPlace:
             self.normalization if self.normalization is not self.sent_normalization else None,
             self.evaluation,
             self._tasks_to_tell(),
+            table,
+            self._new_modules(),
         )
         self.weights = weights
+        self.sent_table = self.spec.table
         self.sent_normalization = self.normalization
         self.is_ahead = True
         return sync
@@ -254,6 +295,8 @@ class RunnerPlace:
         What it tells counts only from the first one in a place: later ones repeat it.
         """
         self.had_runner = True
+        if self.told_modules is None:
+            self.told_modules = frozenset(report.module_specs)
         self.silent_wrappers = report.silent_wrappers
         self._tell_no_env_state(logging.INFO, report.why_no_env_state)
         if self.callbacks is None:
@@ -278,6 +321,8 @@ class RunnerPlace:
         for index, task in untold.items():  # set while the runner was at work
             self.set_task(index, task)
         self.callbacks = callbacks
+        if self.sent_table is not None:
+            self.told_modules = frozenset(self.sent_table.specs)
         self.is_ahead = False
 
     def commit_reply(self, reply: SampleReply) -> None:
@@ -288,6 +333,12 @@ class RunnerPlace:
                 f"{self.name} acted with weights of version {reply.weights_version}, but was sent "
                 f"version {sent}. Its answer was not taken. Leave `weights_version` of runners "
                 "alone; if nobody changed it, this is a mistake of ours."
+            )
+        table = self.sent_table
+        if table is not None and reply.table_version != table.version:
+            raise RuntimeError(
+                f"{self.name} acted with modules of version {reply.table_version}, but was sent "
+                f"version {table.version}. Its answer was not taken. This is a mistake of ours."
             )
         for text in reply.restarts.texts:
             _LOGGER.warning("%s: %s", self.name.capitalize(), text)
@@ -330,6 +381,29 @@ class RunnerPlace:
         self.positions = tuple(position.restarted(skip) for position in self.positions)
         self.is_ahead = True
         return len(running), sum(position.num_steps for position in running)
+
+    def give_up_episodes_without_module(self) -> tuple[int, int]:
+        """Abandons the running episodes of which an agent has a module that is no longer there.
+
+        Returns:
+            the number of episodes lost, and of their env steps.
+        """
+        there = {*self.spec.table.specs}
+        before = self.positions
+        self.positions = tuple(
+            position if there >= _modules_of(position) else position.restarted()
+            for position in before
+        )
+        pairs = zip(before, self.positions, strict=True)
+        lost = [position for position, after in pairs if after is not position]
+        self.is_ahead = self.is_ahead or bool(lost)
+        return len(lost), sum(position.num_steps for position in lost)
+
+
+def _modules_of(position: SlotPosition) -> set[ModuleId]:
+    """The modules that act in the running episode of several agents; none if there is none."""
+    episode = position.episode
+    return set() if episode is None or "modules" not in episode else modules_in_state(episode)
 
 
 class RunnerRecords:
@@ -484,7 +558,7 @@ def group_state(
             "callbacks": CALLBACK_STATES,
             "is_continued": FLAG,
         },
-        optional={"lost": list_of(count, length=2)},
+        optional={"lost": list_of(count, length=2), "told_modules": list_of(TEXT)},
     )
 
 
@@ -703,7 +777,21 @@ class SlotStates:
             "callbacks": self.get_callback_states(),
             "is_continued": any(place.is_continued for place in records),
             **({"lost": lost} if any(lost) else {}),
+            **self.told_modules(),
         }
+
+    def told_modules(self) -> State:
+        """The modules that callbacks were told of, where they have changed in the run."""
+        told = [place.told_modules for place in self._records if place.told_modules is not None]
+        if not self._records.spec.table.version or not told:
+            return {}
+        return {"told_modules": sorted(frozenset.intersection(*told))}
+
+    def set_told_modules(self, state: State) -> None:
+        """Takes back what `told_modules` gave; without it, callbacks know of all modules."""
+        there = frozenset(self._records.spec.table.specs)
+        for place in self._records:
+            place.told_modules = frozenset(state.get("told_modules", there))
 
     def ways_back(self) -> list[str | None]:
         """How each slot's running episode would be put back; None where none runs."""
@@ -733,6 +821,7 @@ class SlotStates:
         """
         records = self._records
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
+        self.set_told_modules(state)
         self._warn_of_dropped_callbacks(state["callbacks"])
         records.num_episodes_lost, records.num_env_steps_lost = state.get("lost", (0, 0))
         self._give_up_without_slot(positions[records.num_slots :])

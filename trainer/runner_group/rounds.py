@@ -502,7 +502,7 @@ class RequestRound(Round):
             )
         except BaseException:
             # The arguments could not be pickled: the weights beside them have not arrived either.
-            place.weights = place.sent_normalization = None
+            place.forget_sent()
             raise
         if self._is_told_to_end:
             self._pool[index].tell_to_end()
@@ -769,7 +769,7 @@ class LocalRound(Round):
             return self._sample(place, runner, sync, *ask.arguments)
         except BaseException:
             # It may not have arrived, or not as a whole.
-            place.weights = place.sent_normalization = None
+            place.forget_sent()
             raise
 
     def _sample(

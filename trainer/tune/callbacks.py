@@ -15,11 +15,13 @@ from typing import Any, Final
 
 from callbacks import CallbackError
 from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
+from checkpoints import decode, encode
 from trainer.errors import TuneError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial
 
 _LOGGER = logging.getLogger(__name__)
+_STATES_FILE: Final = "callbacks.msgpack"
 
 
 class TrialView:
@@ -161,6 +163,13 @@ class Callback:
 
     def on_experiment_end(self, *_: Any, **info: Any) -> None:
         """All trials are over, or the experiment was ended: `trials`."""
+
+    def get_state(self) -> dict[str, Any]:
+        """What a restored experiment needs to go on: plain data, kept after every step."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what `get_state` gave, after `setup`, when the experiment is restored."""
 
 
 class LoggerCallback(Callback):
@@ -304,6 +313,11 @@ class CallbackCaller:
                     "tune.Callback. (Callbacks of an algorithm belong into its config: "
                     "config.callbacks(MyCallbacks).)"
                 )
+        self._states = {
+            f"{index}-{type(callback).__name__}": callback
+            for index, callback in enumerate(callbacks)
+            if _written(callback, "get_state") is not None
+        }
         self._methods = {
             name: [
                 (method, _accepted(method))
@@ -312,6 +326,41 @@ class CallbackCaller:
             ]
             for name in ("setup", *self._EVENTS)
         }
+
+    def save(self, folder: Path) -> None:
+        """Writes the states of callbacks that have one; after each step that did something.
+
+        Raises:
+            CallbackError: `get_state` raised; chained as the cause.
+            StateError: a state is no plain data; names the place.
+        """
+        if self._states:
+            states = {
+                name: self._guarded(callback, "get_state")
+                for name, callback in self._states.items()
+            }
+            temporary = folder / f".{_STATES_FILE}.tmp"
+            temporary.write_bytes(encode(states, name="callbacks"))
+            temporary.replace(folder / _STATES_FILE)
+
+    def load(self, folder: Path) -> None:
+        """Gives the callbacks their states back; new ones, and those of other classes, have none.
+
+        Raises:
+            CallbackError: `set_state` raised; chained as the cause.
+        """
+        file = folder / _STATES_FILE
+        states = decode(file.read_bytes()) if self._states and file.exists() else {}
+        for name in self._states.keys() & states.keys():
+            self._guarded(self._states[name], "set_state", states[name])
+
+    def _guarded(self, callback: Any, name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(callback, name)(*arguments)
+        except Exception as error:
+            raise CallbackError(
+                f"{type(callback).__name__}.{name}", name, original=error
+            ) from error
 
     def listens_to(self, name: str) -> bool:
         """Whether anybody is told of it."""

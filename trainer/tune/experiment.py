@@ -10,18 +10,18 @@ Nothing is done that is not in the journal.
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
-from trainer.runtime.signals import OrderlyEnd
+from trainer.runtime.signals import CutShort, OrderlyEnd
 from trainer.tune.callbacks import CallbackCaller, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.controller import Controller, ExperimentPlan
@@ -56,7 +56,12 @@ from trainer.tune.lanes import (
 )
 from trainer.tune.output import Progress
 from trainer.tune.trainables import TrainableSpec
-from trainer.tune.trial_files import SavedCheckpoint, checkpoint_folder_name, write_json
+from trainer.tune.trial_files import (
+    SavedCheckpoint,
+    checkpoint_folder_name,
+    read_json,
+    write_json,
+)
 from trainer.tune.trial_records import ProcessSettings, TrialRecords
 
 _LOGGER = logging.getLogger(__name__)
@@ -64,7 +69,7 @@ _LOGGER = logging.getLogger(__name__)
 EXPERIMENT_FILE: Final = "experiment.json"
 _LOOK_EVERY_S: Final = 0.2
 _SYNC_EVERY_S: Final = 1.0
-_FINISHING_S: Final = 1.5
+_FINISHING_S: Final = 1.0
 _TELL_AWAITED_AFTER_S: Final = 30.0
 _ANY_RUN_AHEAD: Final = 64
 
@@ -129,6 +134,7 @@ class Experiment:
         self._errors: dict[int, BaseException | None] = {}
         self._first_error: BaseException | None = None
         self._is_writing = True
+        self._is_restored = False
         self._read_rows: dict[int, list[dict[str, Any]]] = {}
         self.rows_differ = False
 
@@ -150,6 +156,7 @@ class Experiment:
             elapsed_s: seconds that it ran before.
         """
         self._journal = journal
+        self._is_restored = True
         self._elapsed_before_s = elapsed_s
         step = self._replayed(entries)
         self.records.read(entries, may_change=True)
@@ -230,13 +237,28 @@ class Experiment:
         reason = ""
         with OrderlyEnd(on_asked=self._tell_asked) as end:
             try:
-                self._make_states_again(self._lanes)
-                reason = self._drive(self._lanes, end)
+                self._set_up_callbacks()
+                with end.limited(_FINISHING_S) if self._processes.in_process else nullcontext():
+                    self._make_states_again(self._lanes, end)
+                    reason = self._drive(self._lanes, end)
+            except CutShort:
+                raise self._ended_in_order() from None
             finally:
                 self._finish()
         if self._first_error is not None and self._loop.raises_first_error:
             raise self._first_error
         return reason
+
+    def _set_up_callbacks(self) -> None:
+        num_samples = self.controller.num_samples
+        self._callbacks.call(
+            "setup",
+            stop=self._plan.stop,
+            num_samples=num_samples,
+            total_num_samples=self.controller.num_trials_expected or num_samples,
+        )
+        if self._is_restored:
+            self._callbacks.load(self.folder)
 
     def _drive(self, lanes: Lanes, end: OrderlyEnd) -> str:
         self._set_run_ahead(lanes)
@@ -340,6 +362,7 @@ class Experiment:
                 reason = self._carry_out(action, lanes) or reason
             if step.actions:
                 self._tell_all("on_step_end")
+                self._callbacks.save(self.folder)
         return reason
 
     def _write(self, step: Step) -> None:
@@ -552,7 +575,7 @@ class Experiment:
 
     # ---- after a restore
 
-    def _make_states_again(self, lanes: Lanes) -> None:
+    def _make_states_again(self, lanes: Lanes, end: OrderlyEnd) -> None:
         """Commits what decisions asked for and a kill prevented, of trials that hold no lane."""
         for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.trial):
             if self._adopt(ref):
@@ -568,14 +591,16 @@ class Experiment:
                     ref.row_number,
                 )
                 continue
-            self._make_state_again(ref, lanes)
+            self._make_state_again(ref, lanes, end)
 
-    def _make_state_again(self, ref: CheckpointRef, lanes: Lanes) -> None:
+    def _make_state_again(self, ref: CheckpointRef, lanes: Lanes, end: OrderlyEnd) -> None:
         """Before anything else runs, so that the first lane is free."""
         lane = lanes[0]
         order = self._save_order(ref.trial, ref.row_number)
         lane.begin(self.controller.start_for(ref), saves=[order], then_end=True)
         while True:
+            if end.was_asked:
+                self._end_in_order(lanes)
             lane.pump()
             if lane.is_free:
                 return
@@ -617,7 +642,10 @@ class Experiment:
             lanes.wait(min(_LOOK_EVERY_S, max(0.0, until - time.monotonic())))
             for happening in lanes.happenings():
                 self._take(happening, lanes)
-        raise KeyboardInterrupt(
+        raise self._ended_in_order()
+
+    def _ended_in_order(self) -> KeyboardInterrupt:
+        return KeyboardInterrupt(
             f"The experiment was ended in order. Go on with tune.Tuner.restore({str(self.folder)!r}"
             ", trainable).fit()"
         )
@@ -680,9 +708,16 @@ class Experiment:
 
     def _tell_progress(self) -> None:
         self._progress.show(self.controller, elapsed_s=self.elapsed_s)
-        awaited = self.controller.awaited
+        self._progress.tell_silent(self._at_work(), after_s=_TELL_AWAITED_AFTER_S)
+
+    def _at_work(self) -> dict[int, int]:
+        """The trials whose next rows are awaited, with their numbers: that of the turn, or all."""
+        trials, awaited = self.controller.trials, self.controller.awaited
         if awaited is not None:
-            self._progress.awaits(awaited, after_s=_TELL_AWAITED_AFTER_S)
+            return {awaited[0]: awaited[1]}
+        lanes = [] if self._lanes is None else self._lanes.lanes
+        busy = [lane.trial for lane in lanes if lane.has_asked and lane.trial is not None]
+        return {number: trials[number].num_rows + 1 for number in busy}
 
 
 def is_for_repairs(entry: Entry) -> bool:
@@ -704,8 +739,4 @@ def update_experiment_file(folder: Path, facts: Mapping[str, Any]) -> None:
 
 def read_experiment_file(folder: Path) -> dict[str, Any]:
     """What `experiment.json` says; empty if it is not there or damaged."""
-    try:
-        found = json.loads((folder / EXPERIMENT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_json(folder / EXPERIMENT_FILE)

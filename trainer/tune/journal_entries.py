@@ -36,14 +36,21 @@ class Entry:
     def to_plain(self) -> dict[str, Any]:
         """The entry as plain data, its kind under "event"; defaults are left out."""
         plain: dict[str, Any] = {"event": self.kind}
-        for each in dataclasses.fields(self):
-            value = getattr(self, each.name)
-            default = each.default
-            if each.default_factory is not dataclasses.MISSING:
-                default = each.default_factory()
+        for name, default in _DEFAULTS[self.kind].items():
+            value = getattr(self, name)
             if default is dataclasses.MISSING or value != default:
-                plain[each.name] = value
+                plain[name] = value
         return plain
+
+
+def _defaults(kind: type[Entry]) -> Mapping[str, Any]:
+    """The fields of a kind of entries with their defaults, or `MISSING`."""
+    return {
+        each.name: each.default
+        if each.default_factory is dataclasses.MISSING
+        else each.default_factory()
+        for each in dataclasses.fields(kind)
+    }
 
 
 @dataclass(frozen=True)
@@ -197,6 +204,12 @@ _KINDS: Mapping[str, type[Entry]] = {
 }
 
 
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    name: _defaults(kind) for name, kind in _KINDS.items()
+}
+"""Of each kind; worked out once, because journals are long."""
+
+
 def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
     """Reads what `Entry.to_plain()` gave.
 
@@ -211,9 +224,8 @@ def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
             f"The journal has an event {name!r}, which this version does not know; expected one "
             f"of {', '.join(_KINDS)}. It was written by a newer version: restore with that one."
         )
-    known = {each.name for each in dataclasses.fields(kind)}
     try:
-        if unknown := set(fields) - known:
+        if unknown := fields.keys() - _DEFAULTS[kind.kind].keys():
             raise TypeError(f"unknown fields {sorted(unknown)}")
         entry = kind(**fields)
     except TypeError as error:
@@ -221,9 +233,5 @@ def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
             f"The journal has an event {name!r} that cannot be read: {error}. It is damaged or was "
             "written by another version; restore with the version that wrote it."
         ) from error
-    tuples = {
-        each.name: tuple(getattr(entry, each.name))
-        for each in dataclasses.fields(kind)
-        if isinstance(getattr(entry, each.name), list)
-    }
+    tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return dataclasses.replace(entry, **tuples) if tuples else entry

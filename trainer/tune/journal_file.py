@@ -154,6 +154,12 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
     return entries, size
 
 
+def read_first_entry(path: Path) -> dict[str, Any] | None:
+    """The first entry of a journal; None if it is not whole."""
+    with path.open("rb") as file:
+        return _entry_of(file.readline())
+
+
 def _entry_of(line: bytes) -> dict[str, Any] | None:
     """The entry of a whole line; None if it is not as it was written."""
     found = _LINE.fullmatch(line)

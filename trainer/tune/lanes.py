@@ -733,8 +733,8 @@ class Lanes:
         lane.answered(lane.place.take())
 
     def stop(self) -> None:
-        """Ends all processes. Idempotent."""
-        for lane in self.lanes:
-            lane.kill()
+        """Lets trials that rest clean up, all at once, and ends the others. Idempotent."""
         if self._pool is not None:
             self._pool.stop(grace_s=_CLOSE_GRACE_S)
+        for lane in self.lanes:
+            lane.kill()

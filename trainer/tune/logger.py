@@ -6,5 +6,20 @@ from trainer.tune.callbacks import (
     LoggerCallback,
     TBXLoggerCallback,
 )
+from trainer.tune.service_loggers import (
+    MLflowLoggerCallback,
+    ServiceLogger,
+    TrackioLoggerCallback,
+    WandbLoggerCallback,
+)
 
-__all__ = ["CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"]
+__all__ = [
+    "CSVLoggerCallback",
+    "JsonLoggerCallback",
+    "LoggerCallback",
+    "MLflowLoggerCallback",
+    "ServiceLogger",
+    "TBXLoggerCallback",
+    "TrackioLoggerCallback",
+    "WandbLoggerCallback",
+]

@@ -20,7 +20,7 @@ import numpy as np
 from callbacks.ready_made.progress import LineOutput
 from trainer.tune.controller import Controller
 from trainer.tune.events import Trial, TrialStatus
-from trainer.tune.rows import MISSING, Mode, number_at, score_at, value_at
+from trainer.tune.rows import MISSING, Mode, number_at, ranking_key, score_at, value_at
 
 _LOGGER = logging.getLogger(__name__)
 _REDRAW_S: Final = 0.5
@@ -150,8 +150,9 @@ class ProgressReporter:
         return f"{text}\n… {more} more trials" if more else text
 
     def _chosen(self, trials: Sequence[Trial], number: int) -> list[Trial]:
-        if self.sort_by_metric and self.metric and self.mode:
-            ranked = sorted(trials, key=lambda trial: _rank(trial, self.metric, self.mode))
+        metric, mode = self.metric, self.mode
+        if self.sort_by_metric and metric and mode:
+            ranked = sorted(trials, key=lambda trial: _rank(trial, metric, mode))
         else:
             ranked = sorted(trials, key=lambda trial: (trial.status.is_over, -trial.number))
         return ranked[: max(1, number)]
@@ -187,11 +188,8 @@ def _cell(trial: Trial, path: str) -> str:
     return "" if value is MISSING else shown_value(value)
 
 
-def _rank(trial: Trial, metric: str | None, mode: Mode | None) -> tuple[bool, float, int]:
-    score = math.nan
-    if metric is not None and mode is not None:
-        score = score_at(trial.last_row or {}, metric, mode)
-    return math.isnan(score), -score if not math.isnan(score) else 0.0, trial.number
+def _rank(trial: Trial, metric: str, mode: Mode) -> tuple[bool, float, int]:
+    return ranking_key(score_at(trial.last_row or {}, metric, mode), trial.number)
 
 
 # ---- where it goes
@@ -217,7 +215,8 @@ class Progress:
         self._num_told = 0
         self._changed = True
         self._shown_at = -math.inf
-        self._awaited: tuple[tuple[int, int], float] | None = None
+        self._last_row_at: dict[int, float] = {}
+        self._told_at: dict[int, float] = {}
         self._has_begun = False
 
     def say(self, text: str) -> None:
@@ -228,7 +227,7 @@ class Progress:
     def row(self, controller: Controller, number: int) -> None:
         """A row counts."""
         self._changed = True
-        self._awaited = None
+        self._last_row_at[number] = time.monotonic()
         if self._verbose >= 2:
             trial = controller.trials[number]
             metric = self._reporter.metric
@@ -238,6 +237,7 @@ class Progress:
     def ended(self, controller: Controller, number: int) -> None:
         """A trial is over."""
         self._changed = True
+        self._last_row_at.pop(number, None)
         if not self._is_line_by_line:
             return
         trial = controller.trials[number]
@@ -320,17 +320,22 @@ class Progress:
             return ""
         return f"best {best.trial_id}: {_cell(best, metric)}"
 
-    def awaits(self, awaited: tuple[int, int], *, after_s: float) -> None:
-        """Says which report everything waits for, if it has for long."""
+    def tell_silent(self, running: Mapping[int, int], *, after_s: float) -> None:
+        """Says which trials have been at a row for long, and again after as long.
+
+        Args:
+            running: trials that are at work, with the numbers of the rows that they make.
+            after_s: how long that is.
+        """
         now = time.monotonic()
-        if self._awaited is None or self._awaited[0] != awaited:
-            self._awaited = awaited, now
-            return
-        seconds = now - self._awaited[1]
-        if seconds >= after_s:
-            number, row = awaited
-            self.say(f"waiting for report {row} of trial {number:05d}, {seconds:.0f} s")
-            self._awaited = awaited, now
+        for number in self._last_row_at.keys() - running.keys():
+            del self._last_row_at[number]
+        for number, row in running.items():
+            began_at = self._last_row_at.setdefault(number, now)
+            told_at = self._told_at.get(number, began_at)
+            if now - max(began_at, told_at) >= after_s:
+                self._told_at[number] = now
+                self.say(f"waiting for report {row} of trial {number:05d}, {now - began_at:.0f} s")
 
     def end(self, controller: Controller, *, elapsed_s: float = 0.0) -> None:
         """Draws what there is at the end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.result_files import leaves
+from trainer.config.settings import nearest
 from trainer.errors import TrialError, TuneError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
@@ -302,8 +302,8 @@ class ResultGrid(Sequence[Result]):
             keys |= {path for path, _ in leaves(last)}
             if value_at(last, metric) is not MISSING:
                 have.append(f"{result.number:05d}")
-        near = difflib.get_close_matches(metric, keys, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        near = nearest(metric, keys)
+        hint = f" Did you mean {near!r}?" if near else ""
         what = (
             f"Trials {', '.join(have[:10])} have it, but no finite number."
             if have

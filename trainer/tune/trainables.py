@@ -7,7 +7,6 @@ trials of it in their processes.
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 import math
 import time
@@ -21,6 +20,7 @@ import numpy as np
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
+from trainer.config.settings import nearest
 from trainer.errors import ConfigError, TuneError
 from trainer.tune.checkpoint import read_data, write_data
 from trainer.tune.session import refuse_old_checkpoints
@@ -522,10 +522,10 @@ def _named(name: str) -> TrainableSpec:
         return replace(resolve_trainable(_REGISTERED[name]), name=name)
     if is_registered(name):
         return resolve_trainable(algorithm_class(name))
-    near = difflib.get_close_matches(name, _REGISTERED, n=1)
+    near = nearest(name, _REGISTERED)
     if near:
         raise TuneError(
-            f"There is no trainable {name!r}. Did you mean {near[0]!r}? Registered are: "
+            f"There is no trainable {name!r}. Did you mean {near!r}? Registered are: "
             f"{', '.join(sorted(_REGISTERED))}."
         )
     try:

@@ -219,11 +219,7 @@ class TrialFiles:
 
     def read_facts(self) -> dict[str, Any]:
         """What `trial.json` says; empty if it is not there or damaged: it decides nothing."""
-        try:
-            found = json.loads((self.path / TRIAL_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return read_json(self.path / TRIAL_FILE)
 
     def write_error(self, text: str) -> None:
         """Writes `error.txt`."""
@@ -247,6 +243,15 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(entry)}" for key, entry in plain.items())
     temporary.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     temporary.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote; empty if the file is not there or damaged: it decides nothing."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_trial_facts(folder: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime as dt
+import functools
 import logging
 import shutil
 from collections.abc import Callable
@@ -37,7 +38,12 @@ from trainer.tune.experiment import (
     update_experiment_file,
 )
 from trainer.tune.journal_entries import AmendEntry, DecideEntry, Entry, entry_from_plain
-from trainer.tune.journal_file import JOURNAL_FILE, JournalFile, read_journal
+from trainer.tune.journal_file import (
+    JOURNAL_FILE,
+    JournalFile,
+    read_first_entry,
+    read_journal,
+)
 from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import CLIReporter, Progress, ProgressReporter
 from trainer.tune.results import ResultGrid, result_of
@@ -343,8 +349,7 @@ def read_header(folder: Path) -> dict[str, Any]:
         above = [path for path in folder.parents if (path / JOURNAL_FILE).is_file()]
         hint = f" Give the experiment's folder, {above[0]}." if above else ""
         raise TuneError(f"{folder} holds no experiment: there is no {JOURNAL_FILE} in it.{hint}")
-    entries, _ = read_journal(folder / JOURNAL_FILE)
-    header = entries[0] if entries else None
+    header = read_first_entry(folder / JOURNAL_FILE)
     check_header(header, str(folder))
     assert header is not None  # noqa: S101 - checked
     return header
@@ -462,8 +467,10 @@ class _Setup:
             num_samples: that the experiment was begun with.
         """
         tuning, saving = self.tune_config, self.checkpoint_config
-        scheduler = _own(_chosen_scheduler(tuning.scheduler))
-        searcher = _own(_chosen_searcher(tuning.search_alg))
+        given = tuning.scheduler
+        scheduler = _own(_chosen("scheduler", given, TrialScheduler, create_scheduler))
+        given = tuning.search_alg
+        searcher = _own(_chosen("search_alg", given, Searcher, create_searcher))
         at_end = saving.checkpoint_at_end
         budget: Any = tuning.time_budget_s
         return ExperimentPlan(
@@ -613,23 +620,13 @@ class _Setup:
         )
 
 
-def _chosen_scheduler(given: Any) -> Any:
+def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> Any:
     if given is None:
-        return FIFOScheduler()
+        return FIFOScheduler() if kind is TrialScheduler else BasicVariantGenerator()
     if isinstance(given, str):
-        return create_scheduler(given)
-    if not isinstance(given, TrialScheduler):
-        raise TuneError(f"scheduler={given!r:.80}: expected a TrialScheduler, or its name.")
-    return given
-
-
-def _chosen_searcher(given: Any) -> Any:
-    if given is None:
-        return BasicVariantGenerator()
-    if isinstance(given, str):
-        return create_searcher(given)
-    if not isinstance(given, Searcher):
-        raise TuneError(f"search_alg={given!r:.80}: expected a Searcher, or its name.")
+        return create(given)
+    if not isinstance(given, kind):
+        raise TuneError(f"{name}={given!r:.80}: expected a {kind.__name__}, or its name.")
     return given
 
 
@@ -765,9 +762,13 @@ class _Restored:
 
     def _last_stop(self) -> Any:
         """The criteria of the newest restore that changed them, else of the start."""
+        return self._criteria[-1] if self._criteria else self.header["stop"]
+
+    @functools.cached_property
+    def _criteria(self) -> list[Any]:
+        """The stop criteria that restores brought, in order; damage is told when it is read."""
         entries, _ = read_journal(self.folder / JOURNAL_FILE)
-        found = [entry["stop"] for entry in entries if entry.get("event") == _CRITERIA]
-        return found[-1] if found else self.header["stop"]
+        return [entry["stop"] for entry in entries if entry.get("event") == _CRITERIA]
 
     def criteria_entry(self, setup: _Setup) -> dict[str, Any]:
         """The journal's line of new stop criteria."""

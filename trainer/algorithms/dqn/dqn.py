@@ -29,6 +29,7 @@ from gymnasium import spaces
 from checkpoints.arguments import checked_methods
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
+from trainer.config.algorithm_config import given_module_specs
 from trainer.config.settings import (
     Problem,
     assignment,
@@ -47,6 +48,7 @@ from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate, TargetNetwork
 from trainer.modules import DefaultModelConfig, QModule, RLModule, RLModuleSpec
 from trainer.modules.model_config import refuse_memory
+from trainer.modules.random_module import RandomRLModule
 from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
 
@@ -357,8 +359,12 @@ def networks_have_no_memory(config: DQNConfig) -> Iterator[Problem]:
 
 def own_networks_have_no_atoms(config: DQNConfig) -> Iterator[Problem]:
     """Distributional learning needs the ready-made network, or one that is derived from it."""
-    own = config.rl_module_spec.module_class if config.rl_module_spec is not None else None
-    if config.num_atoms > 1 and own is not None and not issubclass(own, QModule):
+    if config.num_atoms == 1:
+        return
+    for spec in given_module_specs(config).values():
+        own = spec.module_class
+        if own is None or issubclass(own, QModule | RandomRLModule):
+            continue
         yield Problem(
             assignment("num_atoms", config.num_atoms),
             f"the module class {own.__name__} gives one value per action, no distribution.",
@@ -497,7 +503,7 @@ class DQN(OffPolicyAlgorithm):
     def make_learner(self, module_id: ModuleId | None = None) -> DQNLearner:
         """The learner with the settings of `DQNConfig.training()`."""
         check_actions(self.learner_arguments(module_id)["module_spec"])
-        settings = DQNSettings.from_config(self.config)
+        settings = DQNSettings.from_config(self.config_for(module_id))
         return DQNLearner(settings=settings, **self.learner_arguments(module_id))
 
 

@@ -267,7 +267,7 @@ class PG(OnPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> PGLearner:
         """The learner with the settings of `PGConfig.training()`."""
-        settings = PGSettings.from_config(self.config)
+        settings = PGSettings.from_config(self.config_for(module_id))
         return PGLearner(settings=settings, **self.learner_arguments(module_id))
 
     def make_postprocessing(self) -> ReturnPostprocessing:

@@ -334,8 +334,8 @@ class PPOLearner(EpisodeLearner):
 
     def estimate_advantages(self, columns: Columns) -> tuple[Array, AdvantageEstimate]:
         """Values float64 [B] of all steps, and the advantages that follow or callbacks gave."""
-        num_rows = len(columns.obs)
-        values = np.zeros(num_rows + len(columns.last_obs))
+        num_rows = len(columns.rewards)
+        values = np.zeros(len(columns.observations))
         if self.settings.use_critic:
             values[:] = self.batching.values(self.module, columns)
         chunks = Chunks(
@@ -613,7 +613,7 @@ class PPO(OnPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> PPOLearner:
         """The learner with the settings of `PPOConfig.training()`."""
-        settings = PPOSettings.from_config(self.config)
+        settings = PPOSettings.from_config(self.config_for(module_id))
         return PPOLearner(settings=settings, **self.learner_arguments(module_id))
 
     def make_postprocessing(self) -> AdvantagePostprocessing:

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from checkpoints.arguments import checked_methods
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
+from trainer.config.algorithm_config import given_module_specs
 from trainer.config.settings import (
     Check,
     Problem,
@@ -35,11 +36,12 @@ from trainer.errors import ConfigError
 from trainer.learners import BatchListener, ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
 from trainer.learners.learner import schedule_problems
 from trainer.modules import RLModule, RLModuleSpec, SACModelConfig, SACModule, TorchSACModule
+from trainer.modules.random_module import RandomRLModule
 from trainer.modules.sac_module import LOG_ALPHA, Critics
 from trainer.modules.torch_critics import TorchCritics
 from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaussian
 from trainer.replay import ReplayBuffer
-from trainer.types import Array, ModuleId, State
+from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
 
 # ---- learner
 #
@@ -562,24 +564,26 @@ _NO_LR: Final = Check(
 
 def networks_can_be_made(config: SACConfig) -> Iterator[Problem]:
     """The settings of policy and critics fit the ready-made networks."""
-    spec = config.rl_module_spec
-    if spec is not None and spec.module_class is not None:
-        return
-    given = (spec.model_config if spec is not None else None) or config.model_config
-    try:
-        shape = SACModelConfig.from_setting({**given, **config.settings_of_module()})
-        shape.layers("policy", 1)
-        shape.layers("q", 1)
-    except ConfigError as error:
-        names = ("model_config", "policy_model_config", "q_model_config")
-        yield Problem("The networks of SAC", str(error), "Correct it.", names)
+    for module_id, spec in given_module_specs(config).items():
+        if spec.module_class is not None:
+            continue
+        given = spec.model_config or config.model_config
+        try:
+            shape = SACModelConfig.from_setting({**given, **config.settings_of_module()})
+            shape.layers("policy", 1)
+            shape.layers("q", 1)
+        except ConfigError as error:
+            names = ("model_config", "policy_model_config", "q_model_config")
+            of = "" if module_id == DEFAULT_MODULE_ID else f" (module {module_id!r})"
+            yield Problem(f"The networks of SAC{of}", str(error), "Correct it.", names)
 
 
 def own_networks_are_sac_modules(config: SACConfig) -> Iterator[Problem]:
     """SAC needs critics, which a module class of the user's own must have."""
-    spec = config.rl_module_spec
-    own = None if spec is None else spec.module_class
-    if own is not None and not issubclass(own, SACModule | TorchSACModule):
+    for spec in given_module_specs(config).values():
+        own = spec.module_class
+        if own is None or issubclass(own, SACModule | TorchSACModule | RandomRLModule):
+            continue
         yield Problem(
             assignment("rl_module_spec", own.__name__),
             "SAC learns a policy and critics, and this module class is not derived from SACModule "
@@ -719,5 +723,6 @@ class SAC(OffPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> SACLearner:
         """The learner with the settings of `SACConfig.training()`."""
-        settings = SACSettings.from_config(self.config, lr=self.config.critic_lr)
+        config = self.config_for(module_id)
+        settings = SACSettings.from_config(config, lr=config.critic_lr)
         return SACLearner(settings=settings, **self.learner_arguments(module_id))

@@ -1,0 +1,668 @@
+"""Modules that are added, removed and mapped anew in mid-run: what changes, and what stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from callbacks import CallbackError
+from checkpoints import CheckpointMismatchError, decode, encode, read_manifest
+from tests import league
+from tests.league import config, off_policy_config, outcome, trained
+from tests.multi_agent_gaps import Gaps
+from trainer import Algorithm, PPOConfig
+from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
+from trainer.modules import Matchups, RLModule, RLModuleSpec
+from trainer.testing.processes import wait_until
+
+PROJECT = Path(__file__).parents[2]
+ITERATIONS = 5
+
+
+def different(found: dict[str, str], expected: dict[str, str], *, but: Any = ()) -> list[str]:
+    assert found.keys() == expected.keys()
+    return [name for name in found if name not in but and found[name] != expected[name]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, str]:
+    return trained(config(0, 6), ITERATIONS)
+
+
+@pytest.fixture
+def algo() -> Iterator[Algorithm]:
+    with config(0, 2).callbacks(None).build_algo() as built:
+        yield built
+
+
+def everything(algo: Algorithm) -> bytes:
+    return encode(algo.get_state(not_components="config"))
+
+
+# ---- a league, exactly
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("num_env_runners", [1, 2, 3])
+def test_a_league_is_the_same_however_envs_are_spread(
+    undisturbed: dict[str, str], num_env_runners: int
+) -> None:
+    found = trained(config(num_env_runners, 6 // num_env_runners), ITERATIONS)
+    # Callbacks of runners are as many as there are runners.
+    assert different(found, undisturbed, but=["env_runners"]) == []
+
+
+@pytest.mark.parametrize("iteration", range(1, ITERATIONS))
+def test_a_league_that_is_restored_goes_on_with_the_same_bytes(
+    undisturbed: dict[str, str], tmp_path: Path, iteration: int
+) -> None:
+    with config(0, 6).build_algo() as algo:
+        for _ in range(iteration):
+            algo.train()
+        algo.save_to_path(tmp_path / "c")
+    again = config(0, 6).build_algo()
+    again.restore_from_path(tmp_path / "c")
+    for algo in (again, Algorithm.from_checkpoint(tmp_path / "c", allow_code=True)):
+        with algo:
+            results = [algo.train() for _ in range(ITERATIONS - iteration)]
+            assert different(outcome(algo, results), undisturbed) == []
+
+
+@pytest.mark.process
+def test_a_league_whose_runners_are_killed_is_repaired(tmp_path: Path) -> None:
+    (tmp_path / "kills").write_text("17 33 70 71 120")
+    found = trained(config(1, 2, kills=str(tmp_path / "kills")), ITERATIONS)
+    assert int((tmp_path / "kills.count").read_text()) > 121
+    assert different(found, trained(config(1, 2), ITERATIONS)) == []
+
+
+def test_a_league_whose_sub_envs_fail_is_repaired(tmp_path: Path) -> None:
+    (tmp_path / "breaks").write_text("5 41 42 83 90 121")
+    made = config(0, 2, breaks=str(tmp_path / "breaks"))
+    made.fault_tolerance(restart_failed_sub_environments=True)
+    found = trained(made, ITERATIONS)
+    expected = trained(config(0, 2), ITERATIONS)
+    assert different(found, expected) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("hash_seed", ["1", "77"])
+def test_hash_seeds_and_orders_of_dicts_change_nothing(
+    tmp_path: Path, hash_seed: str, undisturbed: dict[str, str]
+) -> None:
+    program = (
+        "import json, sys; from tests.league import config, trained;"
+        f"print(json.dumps(trained(config(0, 6, shuffles=True), {ITERATIONS})))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(PROJECT)}
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert different(json.loads(run.stdout.splitlines()[-1]), undisturbed) == []
+
+
+def killed_league(
+    folder: Path, *, seed: int, num_kills: int, num_env_runners: int, iterations: int
+) -> dict[str, str]:
+    """What a league comes to whose main process is killed at random moments."""
+    draw, moments = random.Random(seed), 0
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-m", "tests.league", str(num_env_runners), str(iterations)]
+    while not (folder / "outcome.json").exists():
+        with subprocess.Popen(command, cwd=folder, env=environment) as run:
+            if moments < num_kills:
+                _wait_for_files(run, folder, draw.randrange(1, 40))
+                run.kill()
+                moments += 1
+        assert moments < num_kills or run.returncode == 0
+    found: dict[str, str] = json.loads((folder / "outcome.json").read_text())
+    return found
+
+
+def _wait_for_files(run: subprocess.Popen[bytes], folder: Path, num_changes: int) -> None:
+    """Until the folder has looked different so many times since now, or the run is over."""
+    seen: set[frozenset[str]] = set()
+
+    def has_changed() -> bool:
+        seen.add(frozenset(folder.iterdir()))
+        return run.poll() is not None or len(seen) > num_changes
+
+    assert wait_until(has_changed, within_s=60.0)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("num_kills", "num_env_runners", "iterations"),
+    [(1, 0, 3), pytest.param(100, 1, 400, marks=pytest.mark.slow)],
+)
+def test_a_league_whose_main_process_is_killed_goes_on_with_the_same_bytes(
+    tmp_path: Path, num_kills: int, num_env_runners: int, iterations: int
+) -> None:
+    for name in ("killed", "alone"):
+        (tmp_path / name).mkdir()
+    found = killed_league(
+        tmp_path / "killed",
+        seed=8,
+        num_kills=num_kills,
+        num_env_runners=num_env_runners,
+        iterations=iterations,
+    )
+    league.go_on(num_env_runners, iterations, tmp_path / "alone")
+    assert found == json.loads((tmp_path / "alone" / "outcome.json").read_text())
+
+
+def test_a_league_with_replay_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+    undisturbed = trained(off_policy_config(), ITERATIONS)
+    with off_policy_config().build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+        algo.save_to_path(tmp_path / "c")
+        assert set(algo.replay_buffers) == set(algo.module_ids)
+    with off_policy_config().build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        results = [algo.train() for _ in range(ITERATIONS - 3)]
+        assert different(outcome(algo, results), undisturbed) == []
+
+
+# ---- negative controls: what is forgotten is seen
+
+FORGOTTEN = {
+    "version": lambda modules: modules.update(version=modules["version"] + 1),
+    "mapping": lambda modules: modules.update(
+        mapping={"agents": [[3, "main"], ["a", "main"], ["late", "main"]]}
+    ),
+    "trained": lambda modules: modules.update(trained=None),
+    "updates of removed modules": lambda modules: modules["updates_of_removed"].update(again=5),
+}
+
+
+@pytest.fixture(scope="module")
+def remembered() -> dict[str, str]:
+    return _restored_in_the_middle(lambda _: None)
+
+
+@pytest.mark.parametrize("part", FORGOTTEN)
+def test_a_part_of_the_table_that_is_forgotten_shows(remembered: dict[str, str], part: str) -> None:
+    assert different(_restored_in_the_middle(FORGOTTEN[part]), remembered) != []
+
+
+def _restored_in_the_middle(forget: Any) -> dict[str, str]:
+    """What a run comes to that gets its own state back, after something was forgotten."""
+    with config(0, 2).callbacks(None).build_algo() as algo:
+        algo.add_module("old", copy_of="main", new_agent_to_module_mapping_fn=_MATCHUPS)
+        algo.add_module("again", copy_of="main", new_should_module_be_updated=["main", "again"])
+        algo.train()
+        algo.remove_module("again")
+        state = decode(encode(algo.get_state(not_components="config")))
+        forget(state["modules"])
+        algo.set_state(state)
+        learns = [id_ for id_ in algo.module_ids if algo.is_trained(id_)]
+        algo.add_module("again", copy_of="main")
+        algo.set_policies_to_train([*learns, "again"])
+        return outcome(algo, [algo.train() for _ in range(2)])
+
+
+_MATCHUPS = Matchups(
+    [{"a": "main", 3: "old", "late": "first"}, {"a": "old", 3: "main", "late": "main"}]
+)
+
+
+def test_what_callbacks_of_runners_were_told_is_part_of_the_state(tmp_path: Path) -> None:
+    """A module added after the last request: callbacks hear of it once, also after a restore."""
+    made = config(0, 2)
+    with made.build_algo() as algo:
+        algo.train(), algo.train()  # the second one adds a module
+        state = decode(encode(algo.get_state(not_components="config")))
+        assert state["env_runners"]["told_modules"] == ["first", "main"]
+        algo.train()
+        expected = outcome(algo, [])
+        (told,) = [one.told for one in algo.env_runner.callbacks.objects]
+        assert told == ["first", "main", "old_1"]
+    for forgets in (False, True):
+        with made.build_algo() as algo:
+            if forgets:
+                del state["env_runners"]["told_modules"]
+            algo.set_state(state)
+            algo.train()
+            assert bool(different(outcome(algo, []), expected)) is forgets
+
+
+# ---- what changes, and what stays
+
+
+def test_a_copy_stays_as_it_was_while_its_original_learns(algo: Algorithm) -> None:
+    algo.train()
+    before = algo.get_weights()["main"]
+    moments = encode(algo.normalizations["main"].get_state()["observations"])
+    spec = algo.add_module("old", copy_of="main", new_agent_to_module_mapping_fn=_MATCHUPS)
+    assert spec.observation_space == spaces.Box(-1.0, 1.0, (3,), np.float32)
+    for name, array in algo.get_weights()["old"].items():
+        np.testing.assert_array_equal(array, before[name])
+    assert encode(algo.normalizations["old"].get_state()["observations"]) == moments
+    frozen = encode(algo.learners["old"].get_state())
+    for _ in range(3):
+        result = algo.train()
+    assert encode(algo.learners["old"].get_state()) == frozen
+    assert result["learners"]["old"] == {}
+    assert encode(algo.get_weights()["main"]) != encode(before)
+    assert algo.counters.num_module_steps_sampled["old"] > 0
+
+
+def test_running_episodes_go_on_with_the_modules_that_they_began_with(algo: Algorithm) -> None:
+    algo.train()
+    runner: Any = algo.env_runner
+    algo.add_module(
+        "old", copy_of="main", new_agent_to_module_mapping_fn=dict.fromkeys(["a", 3, "late"], "old")
+    )
+    running = _modules_of_slots(algo)
+    assert any(running)
+    assert all("old" not in modules for modules in running)
+    algo.train()
+    assert runner is algo.env_runner
+    assert {"old"} in _modules_of_slots(algo)
+
+
+def _modules_of_slots(algo: Algorithm) -> list[set[str]]:
+    return [
+        {pair["value"] for pair in slot["episode"]["modules"]} if slot["episode"] else set()
+        for slot in _slots(algo)
+    ]
+
+
+def _slots(algo: Algorithm) -> list[Any]:
+    slots: list[Any] = algo.env_runner_group.get_state()["slots"]
+    return slots
+
+
+def test_a_removed_module_takes_exactly_its_episodes_along(algo: Algorithm) -> None:
+    algo.add_module("old", copy_of="main", new_agent_to_module_mapping_fn=_MATCHUPS)
+    algo.train()
+    before = _modules_of_slots(algo)
+    algo.remove_module(
+        "first", new_agent_to_module_mapping_fn={"a": "main", 3: "old", "late": "old"}
+    )
+    with_it = ["first" in modules for modules in before]
+    assert _modules_of_slots(algo) == [
+        set() if is_lost else modules for modules, is_lost in zip(before, with_it, strict=True)
+    ]
+    assert True in with_it
+    num_lost = sum(with_it)
+    assert algo.env_runner_group.get_state().get("lost", [0])[0] == num_lost
+    algo.train()
+    assert algo.counters.num_episodes_lost == num_lost
+
+
+def test_a_module_of_a_removed_ones_id_goes_on_counting(algo: Algorithm) -> None:
+    algo.set_policies_to_train(None)
+    algo.train()
+    steps = algo.counters.num_module_steps_sampled["first"]
+    updates = algo.learners["first"].num_updates
+    assert steps > 0
+    assert updates > 0
+    algo.add_module("other", copy_of="main")
+    algo.remove_module(
+        "first", new_agent_to_module_mapping_fn=dict.fromkeys(("a", 3, "late"), "main")
+    )
+    assert algo.counters.num_module_steps_sampled["first"] == steps
+    algo.add_module("first", copy_of="main")
+    assert algo.learners["first"].num_updates == updates
+
+
+def test_adding_a_module_leaves_all_others_as_they_are() -> None:
+    weights = []
+    for is_added in (False, True):
+        with config(0, 2).callbacks(None).build_algo() as algo:
+            algo.train()
+            if is_added:
+                algo.add_module("b")
+            algo.train()
+            weights.append(encode(algo.learners["main"].get_state()))
+    assert weights[0] == weights[1]
+
+
+def test_what_a_failed_iteration_added_is_gone(undisturbed: dict[str, str]) -> None:
+    fails = [True]
+
+    class Fails(league.League):
+        def on_train_result(self, **arguments: Any) -> None:
+            super().on_train_result(**arguments)
+            if fails and self.num_added:
+                fails.clear()
+                raise ValueError("on purpose")
+
+    with config(0, 6).callbacks(Fails).build_algo() as algo:
+        results = [algo.train()]
+        before = everything(algo)
+        with pytest.raises(CallbackError, match="on purpose"):
+            algo.train()
+        assert everything(algo) == before
+        assert algo.module_ids == ("first", "main")
+        results += [algo.train() for _ in range(ITERATIONS - 1)]
+        found = outcome(algo, results)
+    # The state of callbacks names their class.
+    assert different(found, undisturbed, but=["env_runners", "callbacks"]) == []
+
+
+def test_evaluation_keeps_a_mapping_of_its_own() -> None:
+    alone = dict.fromkeys(("a", 3, "late"), "first")
+    made = config(0, 2).callbacks(None)
+    made.evaluation(
+        evaluation_interval=1,
+        evaluation_duration=2,
+        evaluation_config={"policy_mapping_fn": alone},
+    )
+    with made.build_algo() as algo:
+        algo.train()
+        algo.add_module("old", copy_of="main", new_agent_to_module_mapping_fn=_MATCHUPS)
+        evaluated = algo.train()["evaluation"]["env_runners"]
+        assert set(evaluated["module_episode_return_mean"]) == {"first"}
+        algo.set_policy_mapping_fn(dict.fromkeys(("a", 3, "late"), "old"), for_evaluation=True)
+        evaluated = algo.train()["evaluation"]["env_runners"]
+        assert set(evaluated["module_episode_return_mean"]) == {"old"}
+        algo.set_policy_mapping_fn(None, for_evaluation=True)
+        evaluated = algo.train()["evaluation"]["env_runners"]
+        assert set(evaluated["module_episode_return_mean"]) <= {"first", "main", "old"}
+
+
+@pytest.mark.process
+def test_a_league_that_evaluates_beside_training_goes_on_with_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    def made() -> PPOConfig:
+        changed = config(1, 2)
+        changed.evaluation(
+            evaluation_interval=1,
+            evaluation_duration=3,
+            evaluation_num_env_runners=1,
+            evaluation_parallel_to_training=True,
+        )
+        return changed
+
+    undisturbed = trained(made(), 4)
+    with made().build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+        algo.save_to_path(tmp_path / "c")
+    with made().build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        assert different(outcome(algo, [algo.train()]), undisturbed) == []
+
+
+def test_a_function_says_which_modules_learn(algo: Algorithm) -> None:
+    asked = []
+
+    def learns(module_id: str, batch: Any) -> bool:
+        asked.append((module_id, batch is None))
+        return module_id == "first"
+
+    algo.set_policies_to_train(learns)
+    before = {id_: encode(one.get_state()) for id_, one in algo.learners.items()}
+    algo.train()
+    assert asked == [("first", False), ("main", False)]
+    assert encode(algo.learners["main"].get_state()) == before["main"]
+    assert encode(algo.learners["first"].get_state()) != before["first"]
+    algo.set_policies_to_train(lambda module_id, batch: 1 / 0)
+    state = everything(algo)
+    with pytest.raises(ConfigError, match=r"raised for module 'first'.*ZeroDivisionError"):
+        algo.train()
+    assert everything(algo) == state
+
+
+def test_a_saved_module_is_loaded_under_another_id(algo: Algorithm, tmp_path: Path) -> None:
+    algo.train()
+    algo.save_to_path(tmp_path / "c")
+    saved = encode(algo.get_weights()["main"])
+    algo.train()
+    algo.add_module("loaded", load_from=tmp_path / "c" / "learner" / "main" / "rl_module")
+    assert encode(algo.get_weights()["loaded"]) == saved
+    algo.add_module("given", module_state=algo.get_weights()["loaded"])
+    assert encode(algo.get_weights()["given"]) == saved
+
+
+def test_checkpoints_say_which_modules_there_are(algo: Algorithm, tmp_path: Path) -> None:
+    algo.add_module("old", copy_of="main", config_overrides={"lr": 0.5})
+    algo.save_to_path(tmp_path / "c")
+    names = read_manifest(tmp_path / "c").components
+    assert {"modules", "learner/old/rl_module", "connectors/old"} <= {*names}
+    module = RLModule.from_checkpoint(tmp_path / "c" / "learner" / "old" / "rl_module")
+    assert encode(module.get_state()) == encode(algo.get_weights()["old"])
+    with config(0, 2).callbacks(None).build_algo() as other:
+        first = everything(other)
+        other.save_to_path(tmp_path / "first")
+        other.restore_from_path(tmp_path / "c")
+        assert other.module_ids == ("first", "main", "old")
+        assert other.learners["old"].settings.lr == 0.5
+        assert everything(other) == everything(algo)
+        other.restore_from_path(tmp_path / "first")
+        assert everything(other) == first
+        with pytest.raises(CheckpointMismatchError):
+            other.restore_from_path(tmp_path / "c", component="learner/older")
+
+
+def test_a_checkpoint_whose_modules_cannot_act_changes_nothing(
+    algo: Algorithm, tmp_path: Path
+) -> None:
+    class Others(Gaps):
+        def __init__(self, env_config: Any) -> None:
+            super().__init__(env_config)
+            self.action_space = spaces.Discrete(2)
+
+    algo.add_module("old", copy_of="main")
+    algo.save_to_path(tmp_path / "c")
+    with config(0, 2).callbacks(None).environment(Others).build_algo() as other:
+        other.train()
+        before = everything(other)
+        with pytest.raises(CheckpointMismatchError, match=r"cannot act here.*Discrete"):
+            other.restore_from_path(tmp_path / "c")
+        assert everything(other) == before
+        assert other.module_ids == ("first", "main")
+
+
+# ---- settings of single modules
+
+
+def test_modules_have_settings_of_their_own() -> None:
+    made = config(0, 2).callbacks(None)
+    made.multi_agent(
+        policies_to_train=None,
+        algorithm_config_overrides_per_module={
+            "first": {"lr": 0.25, "gamma": 0.5, "clip_param": 0.1},
+            "main": PPOConfig.overrides(num_epochs=1, model_config={"fcnet_hiddens": [5]}),
+        },
+    )
+    with made.build_algo() as algo:
+        settings = {id_: learner.settings for id_, learner in algo.learners.items()}
+        assert (settings["first"].lr, settings["first"].gamma) == (0.25, 0.5)
+        assert (settings["main"].clip_param, settings["main"].num_epochs) == (0.3, 1)
+        assert settings["first"].num_epochs == 2
+        sizes = [one.module.num_parameters for one in algo.learners.values()]
+        assert sizes[0] > sizes[1]
+        learners = algo.train()["learners"]
+        assert learners["first"]["default_optimizer_learning_rate"] == 0.25
+        assert algo.config.get_config_for_module("first").gamma == 0.5
+
+
+def test_a_module_explores_in_its_own_way() -> None:
+    made = off_policy_config(0, 2).callbacks(None)
+    own = {"first": {"explore": False}, "main": {"epsilon": 1.0}}
+    made.multi_agent(algorithm_config_overrides_per_module=own)
+    with made.build_algo() as algo:
+        runner: Any = algo.env_runner
+        sources = runner._player.actions.sources
+        assert sources["main"].exploring.strategy.epsilon(0) == 1.0
+        assert runner._player.actions._greedy == {"first"}
+        algo.train()
+
+
+def test_all_that_is_wrong_with_settings_of_modules_is_told_at_once() -> None:
+    made = config(0, 2)
+    made.multi_agent(
+        algorithm_config_overrides_per_module={
+            "first": {"gamma": 2.0, "train_batch_size": 4, "lrr": 1.0},
+            "mian": {"lr": 1.0},
+        }
+    )
+    with pytest.raises(ConfigError) as raised:
+        made.validate()
+    text = str(raised.value)
+    for part in ("module 'first': `gamma=2.0`", "of the whole run", "lrr", "did you mean 'main'"):
+        assert part in text
+
+
+# ---- errors: one each, and nothing is changed
+
+
+class Unsendable:
+    """A mapping that cannot travel."""
+
+    def __call__(self, agent_id: Any, episode: Any) -> str:
+        return "main"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("it stays at home")
+
+
+_OTHER = RLModuleSpec(
+    observation_space=spaces.Box(-1.0, 1.0, (7,), np.float32), action_space=spaces.Discrete(3)
+)
+WRONG: dict[str, tuple[Any, str]] = {
+    "an id that there is": (lambda a: a.add_module("main"), "there is a module of this id"),
+    "an id that cannot be": (lambda a: a.add_module("a/b"), "'a/b' has '/' in it"),
+    "a copy of nothing": (lambda a: a.add_module("b", copy_of="mian"), "did you mean 'main'"),
+    "two networks": (lambda a: a.add_module("b", _OTHER, copy_of="main"), "more than once"),
+    "not all processes": (lambda a: a.add_module("b", add_to_learners=False), "all processes"),
+    "other spaces": (
+        lambda a: a.add_module("b", _OTHER, new_agent_to_module_mapping_fn=_to("b")),
+        "has observation_space=.*7",
+    ),
+    "a mapping to nothing": (
+        lambda a: a.add_module("b", copy_of="main", new_agent_to_module_mapping_fn=_to("bb")),
+        "the module 'bb'",
+    ),
+    "a mapping that draws": (
+        lambda a: a.set_policy_mapping_fn(_Counting()),
+        "gives different answers",
+    ),
+    "no mapping": (lambda a: a.set_policy_mapping_fn(None), "nothing says which agent"),
+    "an unknown one learns": (
+        lambda a: a.add_module("b", copy_of="main", new_should_module_be_updated=["c"]),
+        "there is no module 'c'",
+    ),
+    "an unknown one is to learn": (lambda a: a.set_policies_to_train(["mian"]), "'mian'"),
+    "no ids": (lambda a: a.set_policies_to_train(3), "expected ids of modules"),
+    "a setting of the run": (
+        lambda a: a.add_module("b", config_overrides={"num_env_runners": 3}),
+        "of the whole run",
+    ),
+    "removed twice": (lambda a: a.remove_module("b"), "there is no module 'b'"),
+    "removed while in use": (lambda a: a.remove_module("first"), "not removed.*'first'"),
+    "weights that do not fit": (
+        lambda a: a.add_module("b", module_state={"w": np.zeros(3)}),
+        "",
+    ),
+}
+
+
+def _to(module_id: str) -> dict[Any, str]:
+    return dict.fromkeys(("a", 3, "late"), module_id)
+
+
+class _Counting:
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, agent_id: Any, episode: Any) -> str:
+        self._count += 1
+        return ("main", "first")[self._count % 2]
+
+
+@pytest.fixture(scope="module")
+def wronged() -> Iterator[tuple[Algorithm, bytes]]:
+    with config(0, 2).callbacks(None).build_algo() as built:
+        built.train()
+        yield built, everything(built)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_change_that_cannot_be_changes_nothing(
+    wronged: tuple[Algorithm, bytes], what: str
+) -> None:
+    algo, before = wronged
+    change, problem = WRONG[what]
+    with pytest.raises((ConfigError, ModuleError), match=f"(?s){problem}"):
+        change(algo)
+    assert everything(algo) == before
+    assert algo.module_ids == ("first", "main")
+
+
+def test_the_only_module_stays() -> None:
+    made = PPOConfig().environment(Gaps).env_runners(num_env_runners=0)
+    made.training(train_batch_size=20, minibatch_size=10, num_epochs=1)
+    with made.build_algo() as algo:
+        with pytest.raises(ConfigError, match="the only module"):
+            algo.remove_module("default_policy")
+        algo.add_module("b", new_agent_to_module_mapping_fn=_to("b"))
+        algo.remove_module("default_policy")
+        assert algo.get_module() is algo.learners["b"].module
+        assert algo.train()["env_runners"]["num_module_steps_sampled"]["b"] > 0
+
+
+def test_a_single_agent_keeps_its_module() -> None:
+    made = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    made.training(train_batch_size=20, minibatch_size=10, num_epochs=1)
+    with made.build_algo() as algo, pytest.raises(ConfigError, match="has a single agent"):
+        algo.add_module("b")
+
+
+@pytest.mark.parametrize("event", ["on_learn_on_batch", "on_sample_end"])
+def test_modules_do_not_change_while_somebody_works_with_them(event: str) -> None:
+    built: list[Algorithm] = []
+
+    def add(**_: Any) -> None:
+        built[0].add_module("b", copy_of="main")
+
+    with config(0, 2).callbacks(None, **{event: add}).build_algo() as algo:
+        built.append(algo)
+        with pytest.raises(CallbackError) as raised:
+            algo.train()
+        assert isinstance(raised.value.__cause__, TrainerError)
+        assert "while env runners play or modules learn" in str(raised.value.__cause__)
+        assert algo.module_ids == ("first", "main")
+
+
+@pytest.mark.process
+def test_a_mapping_that_cannot_travel_is_refused_at_once() -> None:
+    with config(1, 2).callbacks(None).build_algo() as algo:
+        with pytest.raises(SerializationError, match="it stays at home"):
+            algo.set_policy_mapping_fn(Unsendable())
+        algo.train()
+
+
+# ---- match-ups
+
+
+def test_match_ups_are_drawn_as_often_as_they_weigh() -> None:
+    class Episode:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+    matchups = Matchups([(3, {0: "main", 1: "old"}), (1, {0: "old", 1: "main"})])
+    drawn = [(matchups(0, Episode(n)), matchups(1, Episode(n))) for n in range(4000)]
+    assert {*drawn} == {("main", "old"), ("old", "main")}
+    assert drawn.count(("main", "old")) / 4000 == pytest.approx(0.75, abs=0.03)
+    other = Matchups(matchups.pairings, seed=1)
+    assert [other(0, Episode(n)) for n in range(40)] != [one for one, _ in drawn[:40]]
+    for wrong in ([], [{}], [(0, {0: "a"})], [{0: "a"}, {1: "a"}], [3], [("x", {0: "a"})]):
+        with pytest.raises(ConfigError, match="Matchups got"):
+            Matchups(wrong)

@@ -1,0 +1,168 @@
+"""Connector pieces with several agents: each agent has pieces of its own; exact as without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from checkpoints import encode
+from tests.integration.test_multi_agent_training import gaps, outcome
+from trainer import (
+    ConnectorV2,
+    FlattenObservations,
+    MultiAgentEnvRunner,
+    PPOConfig,
+    SingleAgentObservationPreprocessor,
+)
+from trainer.connectors.pieces import FrameStacking, MeanStdFilter
+from trainer.errors import ConfigError
+
+
+class Counted(SingleAgentObservationPreprocessor):
+    """Puts behind an observation how many steps its agent made, and what it earned last.
+
+    It also counts observations over episodes, which is its state.
+    """
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.seen = 0
+
+    def recompute_output_observation_space(self, observations: Any, actions: Any) -> Any:
+        del observations, actions
+        return spaces.Box(-1e6, 1e6, (6,), np.float32)
+
+    def preprocess(self, observation: Any, episode: Any) -> Any:
+        self.seen += 1
+        earned = episode.get_rewards(-1) if len(episode) else 0.0
+        numbers = [len(episode), earned, self.seen]
+        return np.concatenate([observation, numbers]).astype(np.float32)
+
+    def get_state(self, *_: Any, **__: Any) -> Any:
+        return {"seen": self.seen}
+
+    def set_state(self, state: Any) -> None:
+        self.seen = state["seen"]
+
+
+class Turned(ConnectorV2):
+    """Gives the env another action than the module chose."""
+
+    def __call__(self, *, batch: Any, **_: Any) -> Any:
+        batch["actions_for_env"] = [(2 - action) for action in batch["actions"]]
+        return batch
+
+
+def counting(*arguments: Any, **env_config: Any) -> PPOConfig:
+    return gaps(*arguments, **env_config).env_runners(
+        env_to_module_connector=lambda *_: Counted(), module_to_env_connector=lambda *_: Turned()
+    )
+
+
+def test_each_agent_has_pieces_that_see_its_own_episode() -> None:
+    runner = MultiAgentEnvRunner(config=counting(0, 1))
+    episodes = runner.sample(num_episodes=3)
+    plain = MultiAgentEnvRunner(config=gaps(0, 1))
+    assert plain.agents.observation_spaces["a"].shape == (3,)
+    assert runner.agents.observation_spaces["a"].shape == (6,)
+    plain.stop()
+    runner.stop()
+    seen = dict.fromkeys((3, "a", "late"), 0)
+    for episode in episodes:
+        for agent, own in episode.agent_episodes.items():
+            observations, rewards = own.get_observations(), own.get_rewards()
+            if len(own) and (observations[-1] == observations[-2]).all():
+                # It ended unseen: the last one stands there once more.
+                observations, rewards = observations[:-1], rewards[:-1]
+            rows = np.arange(len(observations))
+            np.testing.assert_array_equal(observations[:, 3], rows)
+            np.testing.assert_allclose(observations[1:, 4], rewards, rtol=1e-6)
+            np.testing.assert_array_equal(observations[:, 5], seen[agent] + rows + 1)
+            seen[agent] += len(rows)
+
+
+def test_the_env_gets_the_changed_actions() -> None:
+    class Told(ConnectorV2):
+        told: list[Any] = []  # noqa: RUF012
+
+        def __call__(self, *, batch: Any, **_: Any) -> Any:
+            self.told.append(int(batch["actions"][0]))
+            batch["actions_for_env"] = [0]
+            return batch
+
+    config = gaps(0, 1).env_runners(module_to_env_connector=lambda *_: Told())
+    runner = MultiAgentEnvRunner(config=config)
+    (episode,) = runner.sample(num_episodes=1)
+    env: Any = runner.env.envs[0]
+    assert env.unwrapped._total == 0
+    runner.stop()
+    steps = episode.get_actions(return_list=True)
+    assert Told.told == [int(action) for actions in steps for action in actions.values()]
+    assert any(Told.told)
+
+
+def test_runs_with_pieces_are_exact(tmp_path: Path) -> None:
+    alone = outcome(counting(0, 2), 3)
+    assert outcome(counting(2, 1), 3) == alone
+    assert outcome(counting(0, 2, shuffles=True), 3) == alone
+    assert outcome(gaps(0, 2), 3) != alone
+    faults = tmp_path / "faults"
+    faults.write_text("17 30 41")
+    failing = counting(0, 2, breaks=str(faults))
+    failing.fault_tolerance(restart_failed_sub_environments=True)
+    assert outcome(failing, 3) == alone
+    with counting(0, 2).build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+    with counting(0, 2).build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        for _ in range(2):
+            algo.train()
+        state = algo.get_state(not_components=["config"])
+    assert alone.startswith(encode([state["learner"], state["connectors"], state["counters"]]))
+
+
+def test_a_killed_runner_makes_no_difference(tmp_path: Path) -> None:
+    faults = tmp_path / "kills"
+    faults.write_text("17 33")
+    assert outcome(counting(1, 2, kills=str(faults)), 2) == outcome(counting(0, 2), 2)
+
+
+def test_evaluation_begins_every_episode_alike() -> None:
+    config = counting(0, 2).evaluation(evaluation_interval=1, evaluation_duration=2)
+    with config.build_algo() as algo:
+        algo.train()
+        before = algo.evaluate()["env_runners"]["episode_return_mean"]
+        assert algo.evaluate()["env_runners"]["num_episodes"] == 2
+        assert np.isfinite(before)
+
+
+def test_ready_made_pieces() -> None:
+    stacking = gaps(0, 1).env_runners(
+        env_to_module_connector=lambda *_: [FlattenObservations(), FrameStacking(num_frames=2)]
+    )
+    runner = MultiAgentEnvRunner(config=stacking)
+    (episode,) = runner.sample(num_episodes=1)
+    runner.stop()
+    own = episode.agent_episodes["a"].get_observations()
+    np.testing.assert_array_equal(own[0][:3], np.zeros(3))
+    np.testing.assert_array_equal(own[1:, :3], own[:-1, 3:])
+    filtered = gaps(0, 2).env_runners(
+        observation_filter="NoFilter",
+        env_to_module_connector=lambda *_: MeanStdFilter(multi_agent=True),
+    )
+    with filtered.build_algo() as algo:
+        algo.train()
+        assert all(one.has_state for one in algo.normalizations.values())
+
+
+def test_what_pieces_cannot_do_is_refused() -> None:
+    wrong = gaps(0, 1).env_runners(env_to_module_connector=lambda *_: "x")
+    with pytest.raises(ConfigError, match="expected a ConnectorV2"):
+        wrong.build_algo()
+    with counting(0, 1).build_algo() as algo, pytest.raises(ConfigError, match="connector"):
+        algo.compute_actions({"a": np.zeros(3, np.float32)})

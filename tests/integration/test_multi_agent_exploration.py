@@ -1,0 +1,157 @@
+"""Exploring with several agents: each agent's draws are its own; rewards for novelty by module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import encode
+from tests.integration.test_multi_agent_training import Gaps, gaps, outcome
+from trainer import DQNConfig, MultiAgentEnvRunner, PPOConfig, SACConfig
+from trainer.testing.multi_agent_envs import MultiAgentCartPole, MultiAgentPendulum
+
+NOVELTY: dict[str, Any] = {
+    "Curiosity": {
+        "type": "Curiosity",
+        "feature_dim": 4,
+        "feature_net_config": {"fcnet_hiddens": [4]},
+        "inverse_net_hiddens": [4],
+        "forward_net_hiddens": [4],
+        "sub_exploration": {"type": "StochasticSampling"},
+    },
+    "RE3": {
+        "type": "RE3",
+        "embeds_dim": 4,
+        "encoder_net_config": {"fcnet_hiddens": [4]},
+        "sub_exploration": {"type": "StochasticSampling"},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", list(NOVELTY))
+def test_rewards_for_novelty_are_learnt_by_every_module_and_survive_a_restore(
+    kind: str, tmp_path: Path
+) -> None:
+    def config(num_env_runners: int = 0) -> PPOConfig:
+        made = gaps(num_env_runners, 2 - num_env_runners // 2)
+        return made.env_runners(exploration_config=NOVELTY[kind])
+
+    novel = outcome(config(), 3)
+    assert outcome(config(2), 3) == novel
+    assert outcome(gaps(0, 2), 3) != novel
+    with config().build_algo() as algo:
+        result = algo.train()
+        paid = result["env_runners"]["hist_stats"]["episode_reward"]
+        algo.save_to_path(tmp_path / "c")
+        states = [one.get_state() for one in algo.explorations.values()]
+        assert encode(states[0]) != encode(states[1])
+    with gaps(0, 2).build_algo() as algo:
+        assert algo.train()["env_runners"]["hist_stats"]["episode_reward"] == paid
+    with config().build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        for _ in range(2):
+            algo.train()
+        state = algo.get_state(not_components=["config"])
+    assert novel.startswith(encode([state["learner"], state["connectors"], state["counters"]]))
+
+
+class Third(Gaps):
+    """The same game with a third agent that nobody ever sees."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__(env_config)
+        self.possible_agents = [*self.possible_agents, "third"]
+
+
+def actions_of(env: Any, agent: Any, **settings: Any) -> list[Any]:
+    config = gaps(0, 1).environment(env).env_runners(**settings)
+    config.multi_agent(policies={"default_policy"}, policy_mapping_fn=None)
+    runner = MultiAgentEnvRunner(config=config.debugging(seed=5))
+    episodes = runner.sample(num_episodes=3)
+    runner.stop()
+    return [
+        one.agent_episodes[agent].get_actions().tolist()
+        for one in episodes
+        if agent in one.agent_episodes
+    ]
+
+
+def test_what_an_agent_draws_does_not_depend_on_who_else_is_possible() -> None:
+    greedy = {"exploration_config": {"type": "EpsilonGreedy", "initial_epsilon": 0.5}}
+    for settings in ({}, greedy):
+        plain = actions_of(Gaps, "a", **settings)
+        assert actions_of(Third, "a", **settings) == plain
+        assert len(plain) == 3
+
+
+@pytest.mark.parametrize("type_", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])
+def test_noise_of_an_agent_survives_cuts_and_restores(type_: str, tmp_path: Path) -> None:
+    def config() -> SACConfig:
+        made = SACConfig().environment(MultiAgentPendulum, env_config={"num_agents": 2})
+        made.env_runners(exploration_config={"type": type_, "random_timesteps": 0})
+        made.training(train_batch_size=8, num_steps_sampled_before_learning_starts=10)
+        made.rl_module(model_config={"fcnet_hiddens": [4]})
+        return made.reporting(min_sample_timesteps_per_iteration=10).debugging(seed=3)
+
+    def learnt(algo: Any, iterations: int) -> bytes:
+        for _ in range(iterations):
+            algo.train()
+        return encode(algo.get_state(["learner", "replay_buffer"]))
+
+    with config().build_algo() as algo:
+        undisturbed = learnt(algo, 3)
+    with config().build_algo() as algo:
+        learnt(algo, 1)
+        algo.save_to_path(tmp_path / "c")
+    with config().build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        assert learnt(algo, 2) == undisturbed
+
+
+def test_noise_on_weights_is_each_agents_own() -> None:
+    config = DQNConfig().environment(MultiAgentCartPole, env_config={"num_agents": 2})
+    config.env_runners(num_env_runners=0, exploration_config={"type": "ParameterNoise"})
+    config.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=3)
+    with config.build_algo() as algo:
+        runner: Any = algo.env_runner
+        (episode,) = runner.sample(num_timesteps=8)
+    first, second = (
+        one.get_extra_model_outputs("action_dist_inputs") for one in episode.agent_episodes.values()
+    )
+    shortest = min(len(first), len(second))
+    assert (first[:shortest] != second[:shortest]).any()
+
+
+def test_uniform_actions_change_nothing_that_comes_later() -> None:
+    def played(*kinds: bool) -> list[Any]:
+        runner: Any = MultiAgentEnvRunner(config=gaps(0, 1))
+        episodes = []
+        for is_random in kinds:
+            episodes.append(runner.sample(num_episodes=2, random_actions=is_random))
+        runner.stop()
+        return [
+            [(a, one.get_actions().tolist()) for e in some for a, one in e.agent_episodes.items()]
+            for some in episodes
+        ]
+
+    usual, random = played(False, False), played(True, False)
+    assert usual[1] == random[1]
+    assert usual[0] != random[0]
+    assert played(True, False) == random
+    counts = np.bincount([a for _, own in played(*[True] * 20)[0] for a in own], minlength=3)
+    assert (counts > 0).all()
+
+
+def test_a_row_that_was_begun_at_random_is_completed_by_a_module() -> None:
+    runner: Any = MultiAgentEnvRunner(config=gaps(0, 2))
+    for is_random in (False, True, False, True, True, False):
+        for episode in runner.sample(num_timesteps=6, random_actions=is_random):
+            episode.validate()
+            for one in episode.agent_episodes.values():
+                columns = one.extra_model_outputs
+                assert {len(column) for column in columns.values()} <= {len(one)}
+    runner.stop()

@@ -1,0 +1,308 @@
+"""A policy in a file, ONNX or NumPy, acts as `compute_single_action(obs, explore=False)` does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from checkpoints import CheckpointWriteError
+from checkpoints import policy as policy_loader
+from checkpoints.policy import PolicyFileError, load_policy
+from tests.command_line import run
+from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig, export_onnx, export_policy
+from trainer.errors import ModuleError, UnsupportedSpaceError
+from trainer.testing.envs import CountdownEnv
+from trainer.types import Array
+
+
+class BoxesEnv(gym.Env[Array, Array]):
+    """Observations [2, 2]; one action dimension has no bounds, one has only one."""
+
+    observation_space = gym.spaces.Box(-3.0, 9.0, (2, 2), np.float64)
+    action_space = gym.spaces.Box(
+        np.array([-2.0, -np.inf, 0.0]), np.array([6.0, np.inf, np.inf]), dtype=np.float64
+    )
+
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 0.0, True, False, {}
+
+
+class StartsAtThree(CountdownEnv):
+    """Its first action is called 3."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        self.action_space = gym.spaces.Discrete(2, start=3)
+
+    def step(self, action: Any) -> Any:
+        return super().step(action - 3)
+
+
+class SpaceEnv(gym.Env[Any, Any]):
+    """Shows any space; a mask always lets an action be possible."""
+
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, config: Any) -> None:
+        self.observation_space = config["space"]
+
+    def observed(self) -> Any:
+        observation = self.observation_space.sample()
+        if isinstance(observation, dict) and not observation["action_mask"].any():
+            observation["action_mask"][1] = 1
+        return observation
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.observed(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observed(), 0.0, True, False, {}
+
+
+LAYERS = {"fcnet_hiddens": [6, 5], "head_fcnet_hiddens": [4]}
+CONVOLUTIONS = {"conv_filters": [[4, [3, 2], 2], [5, 3, [1, 2]]], "fcnet_hiddens": [6]}
+IMAGE = gym.spaces.Box(0, 255, (12, 11, 3), np.uint8)
+CHANNELS_FIRST = gym.spaces.Box(0, 255, (3, 12, 11), np.uint8)
+MASKED = gym.spaces.Dict(
+    observations=gym.spaces.Box(-2.0, 2.0, (4,), np.float32), action_mask=gym.spaces.MultiBinary(3)
+)
+MASKED_IMAGE = gym.spaces.Dict(observations=IMAGE, action_mask=gym.spaces.MultiBinary(3))
+CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "PPO, swish": (PPOConfig, "CartPole-v1", {"model": {**LAYERS, "fcnet_activation": "swish"}}),
+    "PPO, shared layers, elu, normalised": (
+        PPOConfig,
+        BoxesEnv,
+        {
+            "model": {**LAYERS, "vf_share_layers": True, "fcnet_activation": "elu"},
+            "observation_filter": "MeanStdFilter",
+        },
+    ),
+    "PPO, free deviations, not scaled": (
+        PPOConfig,
+        BoxesEnv,
+        {"model": {**LAYERS, "free_log_std": True}, "normalize_actions": False},
+    ),
+    "PG, sigmoid, start": (
+        PGConfig,
+        StartsAtThree,
+        {"model": {**LAYERS, "fcnet_activation": "sigmoid"}},
+    ),
+    "DQN, dueling": (DQNConfig, "CartPole-v1", {"model": LAYERS}),
+    "DQN, atoms, no dueling": (
+        DQNConfig,
+        "CartPole-v1",
+        {"model": LAYERS, "num_atoms": 5, "dueling": False},
+    ),
+    "SAC, box": (SACConfig, "Pendulum-v1", {"model": {**LAYERS, "fcnet_activation": "tanh"}}),
+    "SAC, discrete": (SACConfig, "CartPole-v1", {"model": LAYERS}),
+    "PPO, images": (PPOConfig, SpaceEnv, {"env_config": {"space": IMAGE}, "model": CONVOLUTIONS}),
+    "PPO, images, channels first": (
+        PPOConfig,
+        SpaceEnv,
+        {
+            "env_config": {"space": CHANNELS_FIRST},
+            "model": {**CONVOLUTIONS, "vf_share_layers": False},
+        },
+    ),
+    "DQN, images": (DQNConfig, SpaceEnv, {"env_config": {"space": IMAGE}, "model": CONVOLUTIONS}),
+    "PPO, masks, normalised": (
+        PPOConfig,
+        SpaceEnv,
+        {"env_config": {"space": MASKED}, "model": LAYERS, "observation_filter": "MeanStdFilter"},
+    ),
+    "DQN, masks": (DQNConfig, SpaceEnv, {"env_config": {"space": MASKED}, "model": LAYERS}),
+    "PPO, images, masks": (
+        PPOConfig,
+        SpaceEnv,
+        {"env_config": {"space": MASKED_IMAGE}, "model": CONVOLUTIONS},
+    ),
+}
+
+
+def built(config_class: Any, env: Any, settings: dict[str, Any]) -> Algorithm:
+    config = config_class().environment(env).env_runners(num_env_runners=0).debugging(seed=3)
+    if config_class in (PPOConfig, PGConfig):
+        config.training(train_batch_size=20)
+    if config_class is PPOConfig:
+        config.training(minibatch_size=20, num_epochs=1)
+    algo: Algorithm = config.update_from_dict(settings).build_algo()
+    return algo
+
+
+def by_reference(algo: Algorithm, folder: Path, inputs: dict[str, Array]) -> Any:
+    onnx: Any = pytest.importorskip("onnx")
+    reference: Any = pytest.importorskip("onnx.reference")
+    file = export_onnx(algo, folder / "policy.onnx")
+    return reference.ReferenceEvaluator(onnx.load(file)).run(None, inputs)
+
+
+def by_runtime(algo: Algorithm, folder: Path, inputs: dict[str, Array]) -> Any:
+    pytest.importorskip("onnx")
+    runtime: Any = pytest.importorskip("onnxruntime")
+    file = export_onnx(algo, folder / "policy.onnx")
+    return runtime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+def by_numpy(algo: Algorithm, folder: Path, inputs: dict[str, Array]) -> Any:
+    outputs = load_policy(export_policy(algo, folder / "policy.npz")).run(inputs)
+    return outputs["action_dist_inputs"], outputs["action"]
+
+
+@pytest.mark.parametrize("evaluate", [by_reference, by_runtime, by_numpy])
+@pytest.mark.parametrize("name", CASES)
+def test_the_file_acts_like_the_algorithm(name: str, evaluate: Any, tmp_path: Path) -> None:
+    with built(*CASES[name]) as algo:
+        if "observation_filter" in CASES[name][2]:
+            algo.train()
+        module = algo.learner.module
+        obs = _observations(module.observation_space)
+        wanted = _different_actions(algo, obs)
+        given = evaluate(algo, tmp_path, inputs_of(obs))
+        for row, action, values, expected in zip(obs, given[1], given[0], wanted, strict=True):
+            _, _, outputs = algo.compute_single_action(row, explore=False, full_fetch=True)
+            np.testing.assert_allclose(values, outputs["action_dist_inputs"], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
+            assert action.dtype == module.action_space.dtype
+
+
+def _observations(space: Any) -> list[Any]:
+    space.seed(5)
+    found = [space.sample() for _ in range(9)]
+    if not isinstance(space, gym.spaces.Dict):
+        return [row if row.dtype == np.uint8 else row.clip(-4, 4) for row in found]
+    for row in found:
+        row["action_mask"][1] |= not row["action_mask"].any()
+    return found
+
+
+def inputs_of(obs: list[Any]) -> dict[str, Array]:
+    """The batch that a file is given."""
+    if not isinstance(obs[0], dict):
+        return {"obs": np.stack(obs).astype(np.float32)}
+    names = {"obs": "observations", "action_mask": "action_mask"}
+    return {
+        name: np.stack([row[key] for row in obs]).astype(np.float32) for name, key in names.items()
+    }
+
+
+def test_the_loader_needs_numpy_alone_and_acts_on_single_observations(tmp_path: Path) -> None:
+    source = Path(policy_loader.__file__)
+    shutil.copy(source, tmp_path / "loader.py")
+    with built(*CASES["PPO, masks, normalised"]) as algo:
+        algo.train()
+        obs = _observations(algo.learner.module.observation_space)
+        wanted = _different_actions(algo, obs)
+        export_policy(algo, tmp_path / "policy.npz")
+        checkpoint = algo.save_to_path(tmp_path / "checkpoint")
+    np.savez(tmp_path / "obs.npz", **inputs_of(obs))
+    program = (
+        "import sys, numpy as np\n"
+        "from loader import load_policy\n"
+        "policy, data = load_policy('policy.npz'), np.load('obs.npz')\n"
+        "print([policy.predict(*row) for row in zip(data['obs'], data['action_mask'])])\n"
+        "assert not {'trainer', 'checkpoints', 'gymnasium'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str([int(action) for action in wanted])
+    run("export", checkpoint, "again.npz", "--policy", "--env", "CartPole-v1", folder=tmp_path,
+        code=1)  # fmt: skip
+    with built(*CASES["DQN, dueling"]) as algo:
+        checkpoint = algo.save_to_path(tmp_path / "dqn")
+        export_policy(algo, tmp_path / "dqn.npz")
+    run("export", checkpoint, "again.npz", "--policy", folder=tmp_path)
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "dqn.npz").read_bytes()
+
+
+def test_what_does_not_fit_a_policy_file_is_told(tmp_path: Path) -> None:
+    with built(*CASES["PPO, masks, normalised"]) as algo:
+        file = export_policy(algo, tmp_path / "policy.npz")
+    policy = load_policy(file)
+    for arguments, text in (
+        (([0.0] * 4,), "takes .'action_mask', 'obs'."),
+        (([0.0] * 3, [1, 1, 1]), r"shape \(1, 3\)"),
+        ((["a"] * 4, [1, 1, 1]), "expected numbers"),
+    ):
+        with pytest.raises(PolicyFileError, match=text):
+            policy.predict(*arguments)
+    whole = file.read_bytes()
+    with np.load(file) as arrays:
+        contents = dict(arrays)
+    described = json.loads(bytes(contents["policy"]))
+    spoilt = [
+        {**described, "format": 2},
+        {**described, "nodes": [{**described["nodes"][0], "operator": "__import__"}]},
+        {**described, "nodes": described["nodes"][1:]},
+        [],
+    ]
+    for description in spoilt:
+        text_ = np.frombuffer(json.dumps(description).encode(), np.uint8)
+        np.savez(file, **{**contents, "policy": text_})
+        with pytest.raises(PolicyFileError):
+            load_policy(file)
+    for cut in (0, 10, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(PolicyFileError, match="is no policy file, or damaged"):
+            load_policy(file)
+    with pytest.raises(FileNotFoundError):
+        load_policy(tmp_path / "nothing.npz")
+
+
+def _different_actions(algo: Algorithm, obs: list[Array]) -> list[Any]:
+    """Gives the algorithm weights with which it does not do the same everywhere."""
+    parameters = algo.learner.module.parameters
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        parameters.flat[:] = rng.normal(scale=0.7, size=parameters.flat.size)
+        actions = [algo.compute_single_action(row, explore=False) for row in obs]
+        if len(np.unique(actions, axis=0)) > 1:
+            return actions
+    raise AssertionError("these networks give one action, whatever they see")
+
+
+def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
+    two = gym.spaces.Dict(image=IMAGE, speed=gym.spaces.Box(-1.0, 1.0, (2,)))
+    for space, error, text in (
+        (two, ModuleError, "images beside other numbers"),
+        (gym.spaces.Discrete(4), UnsupportedSpaceError, "observations of a Box"),
+    ):
+        settings = {"env_config": {"space": space}, "model": {"fcnet_hiddens": [4]}}
+        with built(PPOConfig, SpaceEnv, settings) as algo:
+            for export, name in ((export_onnx, "policy.onnx"), (export_policy, "policy.npz")):
+                if export is export_onnx:
+                    pytest.importorskip("onnx")
+                with pytest.raises(error, match=text):
+                    export(algo, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_exists_is_replaced_only_if_told_so(tmp_path: Path) -> None:
+    onnx: Any = pytest.importorskip("onnx")
+    file = tmp_path / "policy.onnx"
+    file.write_text("mine")
+    with built(*CASES["DQN, dueling"]) as algo:
+        with pytest.raises(CheckpointWriteError, match="overwrite"):
+            export_onnx(algo, file)
+        assert file.read_text() == "mine"
+        export_onnx(algo, file, overwrite=True)
+        checkpoint = algo.save_to_path(tmp_path / "checkpoint")
+    props = {entry.key: entry.value for entry in onnx.load(file).metadata_props}
+    assert props["algorithm"] == "DQN"
+    run("export", checkpoint, "again.onnx", folder=tmp_path)
+    assert (tmp_path / "again.onnx").read_bytes() == file.read_bytes()

@@ -1,0 +1,161 @@
+"""A self-play league that is killed and goes on: its config, its callback, and a run of it.
+
+    python -m tests.league RUNNERS ITERATIONS        in a folder with checkpoints, or an empty one
+
+The learner `main` plays against frozen copies of itself in an env with gaps, late agents and early
+ends. A callback keeps what `main` won against each; it adds copies, removes the weakest, and says
+by these numbers who meets whom how often. `outcome` is everything that a run came to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from callbacks import PeriodicCheckpoint, RLlibCallback
+from checkpoints import encode, latest_checkpoint
+from tests.multi_agent_gaps import Gaps
+from trainer import Algorithm, DQNConfig, PPOConfig
+from trainer.config import AlgorithmConfig
+from trainer.metrics import comparable
+from trainer.modules import Matchups
+
+MOST: Final = 3
+"""Opponents in the league."""
+
+
+class League(RLlibCallback):
+    """Adds opponents, removes the weakest one, and weighs them by what `main` won against each."""
+
+    def __init__(self) -> None:
+        self.opponents = ["first"]
+        self.won: dict[str, list[float]] = {}
+        self.num_added = 0
+        self.told: list[str] = []
+
+    def on_create_policy(self, *, policy_id: str, **_: Any) -> None:
+        self.told.append(policy_id)
+
+    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
+        paid = episode.get_agent_returns()
+        others = sorted({episode.module_for(agent) for agent in paid} - {"main"})
+        won = sum(paid[agent] for agent in paid if episode.module_for(agent) == "main")
+        # Sums are exact, in whatever order runners answer; windows are not.
+        for name, value in (("won", won), ("met", 1)):
+            metrics_logger.log_value((name, *others), value, reduce="sum", clear_on_reduce=True)
+        metrics_logger.log_value("told", len(self.told), reduce="max")
+
+    def on_train_result(self, *, algorithm: Algorithm, result: Any, **_: Any) -> None:
+        shown = result["env_runners"]
+        for opponent, won in shown.get("won", {}).items():
+            if shown["met"][opponent]:
+                self.won.setdefault(opponent, []).append(won / shown["met"][opponent])
+        if algorithm.training_iteration % 2:
+            return
+        self.num_added += 1
+        new = f"old_{self.num_added}"
+        self.opponents.append(new)
+        algorithm.add_module(new, copy_of="main", new_agent_to_module_mapping_fn=self.matchups())
+        if len(self.opponents) > MOST:
+            weakest = max(self.opponents[:-1], key=lambda one: (self._mean(one), one))
+            self.opponents.remove(weakest)
+            algorithm.remove_module(weakest, new_agent_to_module_mapping_fn=self.matchups())
+
+    def _mean(self, opponent: str) -> float:
+        won = self.won.get(opponent, [0.0])
+        return sum(won) / len(won)
+
+    def matchups(self) -> Matchups:
+        pairings: list[Any] = []
+        for opponent in self.opponents:
+            weight = 1.0 + max(0.0, self._mean(opponent))
+            pairings.append((weight, {"a": "main", 3: opponent, "late": opponent}))
+            pairings.append((weight, {"a": opponent, 3: "main", "late": "main"}))
+        return Matchups(pairings)
+
+
+def config(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOConfig:
+    made = PPOConfig().training(train_batch_size=40, minibatch_size=16, num_epochs=2)
+    return _with_league(made, num_env_runners, num_envs, env_config)
+
+
+def off_policy_config(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> DQNConfig:
+    made = DQNConfig().training(train_batch_size=8, num_steps_sampled_before_learning_starts=20)
+    made.training(replay_buffer_config={"capacity": 60}, target_network_update_freq=20)
+    made.reporting(min_sample_timesteps_per_iteration=40)
+    return _with_league(made, num_env_runners, num_envs, env_config)
+
+
+def _with_league(
+    made: Any, num_env_runners: int, num_envs: int, env_config: Mapping[str, Any]
+) -> Any:
+    return (
+        made.environment(Gaps, env_config=env_config)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=num_envs,
+            observation_filter="MeanStdFilter",
+        )
+        .multi_agent(
+            policies={"main", "first"},
+            policy_mapping_fn={"a": "main", 3: "first", "late": "first"},
+            policies_to_train=["main"],
+        )
+        .callbacks(League)
+        .rl_module(model_config={"fcnet_hiddens": [8]})
+        .debugging(seed=3)
+    )
+
+
+def outcome(algo: Algorithm, results: list[Any]) -> dict[str, str]:
+    """Digests of all that a run knows, and of its newest result, by name."""
+    state = algo.get_state(not_components="config")
+    found = {name: _digest(part) for name, part in state.items()}
+    found["slots"] = _digest(state["env_runners"]["slots"])
+    if results:
+        shown = comparable(results[-1])
+        shown = {name: shown[name] for name in ("env_runners", "learners")}
+        found["result"] = _digest(_text_keys(shown))
+    return found
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(encode(value)).hexdigest()[:16]
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _text_keys(part) for key, part in value.items()}
+    return value
+
+
+def trained(made: AlgorithmConfig, iterations: int) -> dict[str, str]:
+    """What a run without any disturbance comes to."""
+    with made.build_algo() as algo:
+        return outcome(algo, [algo.train() for _ in range(iterations)])
+
+
+def go_on(num_env_runners: int, iterations: int, folder: Path) -> None:
+    """Trains from the newest checkpoint, or from the beginning; writes what came of it."""
+    num_envs = 2 if num_env_runners < 2 else 1
+    made = config(num_env_runners, num_envs)
+    made.callbacks([League, lambda: PeriodicCheckpoint(folder, every=1, keep_last=2)])
+    with made.build_algo() as algo:
+        newest = latest_checkpoint(folder)
+        if newest is not None:
+            algo.restore_from_path(newest)
+        while algo.training_iteration < iterations:
+            algo.train()
+        found = outcome(algo, [])
+    found.pop("callbacks")  # of the saving callback, which knows when it saved
+    unfinished = folder / "outcome.unfinished"
+    unfinished.write_text(json.dumps(found))
+    unfinished.replace(folder / "outcome.json")
+
+
+if __name__ == "__main__":
+    go_on(int(sys.argv[1]), int(sys.argv[2]), Path.cwd())

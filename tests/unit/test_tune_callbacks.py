@@ -1,0 +1,199 @@
+"""Callbacks of experiments: what they are told, their states, and loggers that talk to services."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import tune
+from trainer.testing import wait_until
+from trainer.tune import service_loggers
+from trainer.tune.logger import (
+    MLflowLoggerCallback,
+    TrackioLoggerCallback,
+    WandbLoggerCallback,
+)
+
+
+def reports(config: Any) -> None:
+    for step in range(3):
+        tune.report({"loss": config["x"] + step, "name": "text", "inner": {"n": step}})
+
+
+def run(folder: Path, *callbacks: Any, num_samples: int = 2) -> tune.ResultGrid:
+    """An experiment, begun or gone on with and extended."""
+    tune_config = tune.TuneConfig(num_samples=num_samples, in_process=True, seed=0)
+    run_config = tune.RunConfig(storage_path=folder, name="x", verbose=0, callbacks=list(callbacks))
+    space = {"x": tune.choice([1, 2])}
+    if tune.Tuner.can_restore(folder / "x"):
+        restored: tune.Tuner = tune.Tuner.restore(
+            folder / "x", reports, param_space=space, tune_config=tune_config,
+            run_config=run_config,
+        )  # fmt: skip
+        return restored.fit()
+    return tune.Tuner(
+        reports, param_space=space, tune_config=tune_config, run_config=run_config
+    ).fit()
+
+
+class Counting(tune.Callback):
+    """Has a state, and notes the order in which it is given things."""
+
+    def __init__(self) -> None:
+        self.count, self.told = 0, []  # type: ignore[var-annotated]
+
+    def setup(self, num_samples: int, total_num_samples: int, **info: Any) -> None:
+        self.told.append(("setup", num_samples, total_num_samples))
+
+    def on_trial_result(self, **info: Any) -> None:
+        self.count += 1
+
+    def get_state(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.told.append(("state", state["count"]))
+        self.count = state["count"]
+
+
+def test_states_of_callbacks_go_on_with_a_restored_experiment(tmp_path: Path) -> None:
+    first, second = Counting(), Counting()
+    run(tmp_path, first)
+    assert (first.count, first.told) == (6, [("setup", 2, 2)])
+    run(tmp_path, second, num_samples=3)
+    assert second.told[-1] == ("state", 6)
+    assert second.count == 9
+
+
+def test_a_callback_without_a_state_costs_no_file(tmp_path: Path) -> None:
+    run(tmp_path, tune.Callback())
+    assert not (tmp_path / "x" / "callbacks.msgpack").exists()
+
+
+# ---- services
+
+
+class Service(types.ModuleType):
+    """Stands for wandb or trackio: notes what it is told."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.inits: list[dict[str, Any]] = []
+        self.rows: list[tuple[str, dict[str, float], int]] = []
+        self.ends: list[Any] = []
+
+    def init(self, **given: Any) -> Any:
+        self.inits.append(given)
+        run_id = given.get("id", given["name"])
+        return types.SimpleNamespace(
+            log=lambda row, step: self.rows.append((run_id, row, step)),
+            finish=lambda **how: self.ends.append((run_id, how)),
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "logger", "end"),
+    [("wandb", WandbLoggerCallback, {"exit_code": 0}), ("trackio", TrackioLoggerCallback, {})],
+)
+def test_every_trial_is_a_run_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, logger: Any, end: Any
+) -> None:
+    service = Service(name)
+    monkeypatch.setitem(sys.modules, name, service)
+    grid = run(tmp_path, logger(project="p"))
+    assert [given["config"] for given in service.inits] == [dict(r.params) for r in grid]
+    assert [given["group"] for given in service.inits] == ["x", "x"]
+    rows = [(run_id, row["loss"], row["inner/n"], step) for run_id, row, step in service.rows]
+    x = [result.params["x"] for result in grid]
+    assert rows == [
+        (f"x-{n:05d}", x[n] + step, step, step + 1) for n in range(2) for step in range(3)
+    ]
+    assert all("name" not in row for _, row, _ in service.rows)
+    assert service.ends == [("x-00000", end), ("x-00001", end)]
+
+
+def test_mlflow_goes_on_with_the_run_of_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+    known: list[str] = []
+
+    class Client:
+        def __init__(self, uri: Any) -> None:
+            calls.append(("uri", uri))
+
+        def get_experiment_by_name(self, name: str) -> Any:
+            return types.SimpleNamespace(experiment_id="7")
+
+        def search_runs(self, experiments: Any, query: str) -> Any:
+            found = [each for each in known if each in query]
+            return [types.SimpleNamespace(info=types.SimpleNamespace(run_id=i)) for i in found]
+
+        def create_run(self, experiment: str, tags: Any, run_name: str) -> Any:
+            known.append(tags["local_trainer_run"])
+            return types.SimpleNamespace(info=types.SimpleNamespace(run_id=known[-1]))
+
+        def log_param(self, *given: Any) -> None:
+            calls.append(("param", *given))
+
+        def log_metric(self, run_id: str, key: str, value: float, step: int) -> None:
+            if key == "loss":
+                calls.append(("metric", run_id, step))
+
+        def set_terminated(self, *given: Any) -> None:
+            calls.append(("end", *given))
+
+    service = types.ModuleType("mlflow")
+    service.MlflowClient = Client  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", service)
+    known.append("x-00000")
+    run(tmp_path, MLflowLoggerCallback("file:x"))
+    assert known == ["x-00000", "x-00001"]
+    assert [call for call in calls if call[0] == "end"] == [
+        ("end", "x-00000", "FINISHED"), ("end", "x-00001", "FINISHED"),
+    ]  # fmt: skip
+    assert calls.count(("metric", "x-00001", 2)) == 1
+    assert [call[1] for call in calls if call[0] == "param"] == ["x-00001"]
+
+
+def test_a_service_that_hangs_or_fails_delays_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hanging, failing, release = Service("wandb"), Service("trackio"), threading.Event()
+    begun = threading.Event()
+
+    def hang(**given: Any) -> Any:
+        begun.set()
+        release.wait(30)
+
+    hanging.init = hang  # type: ignore[method-assign]
+    failing.init = lambda **given: 1 / 0  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "wandb", hanging)
+    monkeypatch.setitem(sys.modules, "trackio", failing)
+    monkeypatch.setattr(service_loggers, "_MOST_WAITING", 3)
+    monkeypatch.setattr(service_loggers, "_LAST_WORDS_S", 0.05)
+    loggers = [WandbLoggerCallback(), TrackioLoggerCallback()]
+    with caplog.at_level(logging.WARNING, "trainer.tune.service_loggers"):
+        grid = run(tmp_path, *loggers)
+        assert wait_until(lambda: caplog.text.count("Rows are dropped") == 2)
+    release.set()
+    assert begun.is_set()
+    assert [len(result.rows()) for result in grid] == [3, 3]
+    assert "has not answered" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_missing_package_is_told_when_the_logger_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, logger in (
+        ("wandb", WandbLoggerCallback), ("trackio", TrackioLoggerCallback),
+        ("mlflow", MLflowLoggerCallback),
+    ):  # fmt: skip
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ImportError, match=rf"local-trainer\[{name}\]"):
+            logger()

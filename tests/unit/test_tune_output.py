@@ -1,0 +1,61 @@
+"""What people see of an experiment: few lines where nobody looks, and who is waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import tune
+from trainer.tune.output import CLIReporter, Progress
+
+
+class Lines:
+    """Takes lines instead of a terminal."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def write(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def train(config: Any) -> None:
+    for step in range(3):
+        tune.report({"loss": config["x"] + step})
+
+
+@pytest.mark.parametrize(("verbose", "num_lines"), [(0, 0), (1, 34), (2, 34 + 16 * 3)])
+def test_where_nobody_looks_an_experiment_prints_two_lines_per_trial(
+    verbose: int, num_lines: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune.Tuner(
+        train,
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            num_samples=16, seed=0, in_process=True, metric="loss", mode="min"
+        ),
+        run_config=tune.RunConfig(storage_path=tmp_path, verbose=verbose),
+    ).fit()
+    assert len(capsys.readouterr().out.splitlines()) == num_lines
+
+
+def test_a_trial_that_is_long_at_a_row_is_named_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, lines = [100.0], Lines()
+    monkeypatch.setattr("trainer.tune.output.time.monotonic", lambda: now[0])
+    progress = Progress(1, CLIReporter(), title="", output=lines)
+
+    def look(running: dict[int, int], *, at: float) -> list[str]:
+        now[0], lines.texts = at, []
+        progress.tell_silent(running, after_s=30)
+        return lines.texts
+
+    assert look({0: 1, 1: 4}, at=100) == []
+    assert look({0: 1, 1: 5}, at=129) == []
+    assert look({0: 1}, at=131) == ["waiting for report 1 of trial 00000, 31 s"]
+    assert look({0: 1, 1: 5}, at=140) == []
+    assert look({0: 1, 1: 5}, at=162) == ["waiting for report 1 of trial 00000, 62 s"]
+    assert look({1: 5}, at=171) == ["waiting for report 5 of trial 00001, 31 s"]

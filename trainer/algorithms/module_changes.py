@@ -1,0 +1,600 @@
+"""Which modules a run has, and how that changes while it is trained.
+
+There is one value, `RunModules`, in the main process. A change makes another one: it is judged as a
+whole (ids, spaces, the mapping's answers), then the parts that belong to modules are made or
+dropped, then the runners are told with their next request. Whatever fails on the way leaves
+everything as it was. Within a training iteration it is a part of that: undone if the iteration is.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from callbacks import PackingError
+from callbacks.packing import pack_object
+from checkpoints import CheckpointMismatchError, check_shape, encode
+from checkpoints.component_paths import nearest
+from checkpoints.state_shapes import (
+    NOTHING,
+    TEXT,
+    anything,
+    count,
+    dict_of,
+    fields,
+    list_of,
+    one_of,
+)
+from trainer.config import AlgorithmConfig
+from trainer.config.algorithm_config import module_spec, own_acting
+from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
+from trainer.envs.multi_agent_env import EnvAgents
+from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
+from trainer.learners import Learner
+from trainer.modules import (
+    ByModule,
+    ModuleTable,
+    OwnActing,
+    RandomRLModule,
+    RLModule,
+    RLModuleSpec,
+)
+from trainer.modules.by_module import why_no_module_id
+from trainer.modules.module_table import (
+    MAPPING_RECORD,
+    SPEC_RECORD,
+    mapping_from_record,
+    mapping_record,
+    spec_from_record,
+    spec_record,
+)
+from trainer.modules.multi_rl_module import spec_of
+from trainer.runner_group import EnvRunnerGroup
+from trainer.runtime.signals import signals_deferred
+from trainer.runtime.threads import single_threaded_blas
+from trainer.seeding import Role
+from trainer.types import ModuleId, State
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+MODULES: Final = "modules"
+"""The component of a checkpoint that says which modules there are."""
+
+_STATE: Final = fields(
+    {
+        "version": count,
+        "modules": dict_of(
+            fields(
+                {"spec": one_of(SPEC_RECORD, NOTHING), "settings": dict_of(anything)},
+            )
+        ),
+        "mapping": MAPPING_RECORD,
+        "evaluation_mapping": MAPPING_RECORD,
+        "trained": one_of(list_of(TEXT), TEXT, NOTHING),
+        "updates_of_removed": dict_of(count),
+    }
+)
+_FUNCTION: Final = "a function"
+
+
+@dataclass(frozen=True)
+class RunModules:
+    """The modules of a run at some moment.
+
+    Attributes:
+        table: of training, with the spaces of all modules.
+        evaluation_mapping: of evaluation; None if it has that of training.
+        trained: what learns: ids, a function `f(module_id, batch)`, or None for all.
+        settings: by module id: settings that are different for this module.
+        updates_of_removed: how many updates the modules made that are gone. One that is added again
+            under such an id goes on counting, so that no random numbers are drawn twice.
+    """
+
+    table: ModuleTable
+    evaluation_mapping: Any = None
+    trained: Any = None
+    settings: Mapping[ModuleId, Mapping[str, Any]] = field(default_factory=dict)
+    updates_of_removed: Mapping[ModuleId, int] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> tuple[ModuleId, ...]:
+        """The modules, in canonical order."""
+        return self.table.specs.ids
+
+    @property
+    def mapping_in_evaluation(self) -> Any:
+        """What says in evaluation which module acts for an agent."""
+        return self.table.mapping if self.evaluation_mapping is None else self.evaluation_mapping
+
+    def changed(self, specs: Mapping[ModuleId, RLModuleSpec] | None = None) -> RunModules:
+        """The next version, with these modules; None for the same."""
+        table = self.table
+        given = table.specs if specs is None else ByModule(specs)
+        return replace(self, table=replace(table, specs=given, version=table.version + 1))
+
+    def mapped_by(self, mapping: Any) -> RunModules:
+        """The same with another mapping in training; None keeps it."""
+        return (
+            self if mapping is None else replace(self, table=replace(self.table, mapping=mapping))
+        )
+
+    def with_trained(self, trained: Any) -> RunModules:
+        """The same where other modules learn; None keeps those that do."""
+        if trained is None or callable(trained):
+            return self if trained is None else replace(self, trained=trained)
+        ids = [trained] if isinstance(trained, str) else trained
+        if not isinstance(ids, Collection) or not all(isinstance(id_, str) for id_ in ids):
+            raise ConfigError(
+                f"policies_to_train={trained!r:.200}: expected ids of modules, or a function "
+                "f(module_id, batch) that says whether a module learns."
+            )
+        unknown = sorted({*ids} - {*self.ids})
+        if unknown:
+            raise ConfigError(
+                f"policies_to_train={sorted(ids)!r}: there is no module "
+                f"{', '.join(map(repr, unknown))}{nearest(unknown[0], list(self.ids))}. Name some "
+                f"of {', '.join(map(repr, self.ids))}."
+            )
+        return replace(self, trained=tuple(sorted(ids)))
+
+    def should_learn(self, module_id: ModuleId, batch: Any = None) -> bool:
+        """Whether a module is to learn from a batch.
+
+        Raises:
+            ConfigError: a function of the user raised, or answered something else.
+        """
+        if issubclass(self.table.specs[module_id].module_class or object, RandomRLModule):
+            return False
+        if self.trained is None or not callable(self.trained):
+            return self.trained is None or module_id in self.trained
+        name = getattr(self.trained, "__qualname__", repr(self.trained))
+        try:
+            answer = self.trained(module_id, batch)
+        except Exception as error:
+            raise ConfigError(
+                f"policies_to_train is the function {name}, which raised for module {module_id!r}: "
+                f"{type(error).__name__}: {error}. It is called as f(module_id, batch) and returns "
+                "whether the module learns."
+            ) from error
+        if not isinstance(answer, bool):
+            raise ConfigError(
+                f"policies_to_train is the function {name}, which returned {answer!r:.80} for "
+                f"module {module_id!r}; expected True or False."
+            )
+        return answer
+
+
+@dataclass(frozen=True)
+class NewModule:
+    """What a module that is added begins with: at most one of the first three says its network.
+
+    Attributes:
+        spec: of the network.
+        copy_of: the id of the module that it is a copy of, as that is now.
+        load_from: the path of a module that was saved.
+        state: arrays by name, instead of first weights.
+        settings: that are different for this module.
+        copies_optimizer: with `copy_of`: take all over that its learner remembers.
+    """
+
+    spec: RLModuleSpec | None = None
+    copy_of: ModuleId | None = None
+    load_from: Any = None
+    state: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    copies_optimizer: bool = False
+
+    @property
+    def loaded(self) -> RLModule | None:
+        """The module that was saved; None if there is none."""
+        return None if self.load_from is None else RLModule.from_checkpoint(self.load_from)
+
+
+class _Algorithm(Protocol):
+    """What changes of modules need of the algorithm."""
+
+    @property
+    def config(self) -> AlgorithmConfig: ...
+    @property
+    def root_seed(self) -> int: ...
+    @property
+    def learners(self) -> Mapping[ModuleId, Learner]: ...
+    @property
+    def normalizations(self) -> Mapping[ModuleId, Any]: ...
+    @property
+    def env_runner_group(self) -> EnvRunnerGroup: ...
+    def refuse_module_changes(self, what: str) -> None: ...
+    def parts_by_module(self) -> dict[str, Any]: ...
+    def put_parts_back(self, parts: Mapping[str, Any]) -> None: ...
+    def make_parts_by_module(self) -> None: ...
+    def send_modules(self) -> None: ...
+
+
+Undo = Callable[[], None]
+
+
+class ModuleChanges:
+    """Changes the modules of one algorithm, all or nothing.
+
+    Attributes:
+        now: the modules that there are.
+        first: those that the config asked for.
+    """
+
+    def __init__(self, algorithm: _Algorithm, first: RunModules) -> None:
+        """Begins with the modules of the config."""
+        self.first = self.now = first
+        self._algorithm = algorithm
+        self._has_changed = False
+        self._recorded: tuple[RunModules, State] | None = None
+        self._evaluated: tuple[RunModules, ModuleTable] | None = None
+
+    # ---- what users ask for
+
+    def add(self, module_id: ModuleId, new: NewModule, *, mapping: Any, trained: Any) -> None:
+        """Adds a module; see `Algorithm.add_module`."""
+        algorithm, now = self._algorithm, self.now
+        algorithm.refuse_module_changes("add_module")
+        self._refuse_id(module_id)
+        settings = algorithm.config.checked_settings_of_module(module_id, new.settings)
+        loaded = new.loaded
+        spec = self._spec(module_id, new, loaded, settings)
+        changed = now.changed({**now.table.specs, module_id: spec}).mapped_by(mapping)
+        if settings:
+            changed = replace(changed, settings={**now.settings, module_id: settings})
+        changed = self._judged(changed.with_trained(trained))
+        if spec_record(changed.table.specs[module_id]) is None:
+            raise ConfigError(
+                f"add_module({module_id!r}): its model_config or one of its spaces is no plain "
+                "data, so no checkpoint could hold the module. Give plain settings, and spaces "
+                "that gymnasium has."
+            )
+        self._take(changed, lambda: self._begin(module_id, new, loaded))
+
+    def remove(self, module_id: ModuleId, *, mapping: Any, trained: Any) -> None:
+        """Removes a module; see `Algorithm.remove_module`."""
+        algorithm, now = self._algorithm, self.now
+        algorithm.refuse_module_changes("remove_module")
+        self._known(module_id, "remove_module")
+        specs = {id_: spec for id_, spec in now.table.specs.items() if id_ != module_id}
+        if not specs:
+            raise ConfigError(
+                f"remove_module({module_id!r}): it is the only module, and something has to act. "
+                "Add another one first."
+            )
+        updates = {**now.updates_of_removed, module_id: algorithm.learners[module_id].num_updates}
+        changed = replace(now.changed(specs).mapped_by(mapping), updates_of_removed=updates)
+        kept = {id_: own for id_, own in now.settings.items() if id_ != module_id}
+        changed = replace(changed, settings=kept)
+        if isinstance(changed.trained, tuple):
+            changed = replace(changed, trained=tuple(i for i in changed.trained if i != module_id))
+        try:
+            changed = self._judged(changed.with_trained(trained))
+        except ConfigError as error:
+            raise ConfigError(
+                f"Module {module_id!r} was not removed: {error} Give remove_module() a mapping of "
+                "agents that does without it: new_agent_to_module_mapping_fn=…"
+            ) from error
+        self._take(changed, lambda: None)
+
+    def set_mapping(self, mapping: Any, *, for_evaluation: bool) -> None:
+        """Gives agents other modules; see `Algorithm.set_policy_mapping_fn`."""
+        self._algorithm.refuse_module_changes("set_policy_mapping_fn")
+        changed = self.now.changed()
+        if for_evaluation:
+            changed = replace(changed, evaluation_mapping=mapping)
+        else:
+            changed = replace(changed, table=replace(changed.table, mapping=mapping))
+        self._take(self._judged(changed), lambda: None)
+
+    def set_trained(self, trained: Any) -> None:
+        """Lets other modules learn; see `Algorithm.set_policies_to_train`."""
+        self._algorithm.refuse_module_changes("set_policies_to_train")
+        changed = replace(self.now.changed(), trained=None)
+        self._take(changed.with_trained(trained), lambda: None)
+
+    def _refuse_id(self, module_id: ModuleId) -> None:
+        why = why_no_module_id(module_id)
+        if why is not None:
+            raise ConfigError(f"add_module(): {why}. Give a short text as id.")
+        if module_id in self.now.ids:
+            raise ConfigError(
+                f"add_module({module_id!r}): there is a module of this id; there are "
+                f"{', '.join(map(repr, self.now.ids))}. Give another id, or remove it first."
+            )
+
+    def _known(self, module_id: ModuleId, what: str) -> None:
+        if module_id not in self.now.ids:
+            raise ConfigError(
+                f"{what}: there is no module {module_id!r}"
+                f"{nearest(str(module_id), list(self.now.ids))}. There are "
+                f"{', '.join(map(repr, self.now.ids))}. Name one of these."
+            )
+
+    def _spec(
+        self,
+        module_id: ModuleId,
+        new: NewModule,
+        loaded: RLModule | None,
+        settings: Mapping[str, Any],
+    ) -> RLModuleSpec:
+        given = {"module_spec": new.spec, "copy_of": new.copy_of, "load_from": new.load_from}
+        said = [name for name, value in given.items() if value is not None]
+        if len(said) > 1:
+            raise ConfigError(
+                f"add_module({module_id!r}) was given {' and '.join(said)}, which say its network "
+                "more than once. Give one of them."
+            )
+        if new.copy_of is not None:
+            self._known(new.copy_of, f"add_module({module_id!r}, copy_of={new.copy_of!r})")
+            return self.now.table.specs[new.copy_of]
+        if loaded is not None:
+            return replace(spec_of(loaded), inference_only=False)
+        default = module_spec(self._algorithm.config.with_settings(settings), module_id, None)
+        if new.spec is None:
+            return default
+        if new.spec.module_class is not None:
+            key = new.spec.action_mask_key or default.action_mask_key
+            return replace(new.spec, action_mask_key=key)
+        return replace(
+            default,
+            observation_space=new.spec.observation_space,
+            action_space=new.spec.action_space,
+            model_config=new.spec.model_config or default.model_config,
+        )
+
+    def _begin(self, module_id: ModuleId, new: NewModule, loaded: RLModule | None) -> None:
+        """Gives a module that was just made what it begins with."""
+        algorithm = self._algorithm
+        learner = algorithm.learners[module_id]
+        if new.copy_of is not None:
+            source = algorithm.learners[new.copy_of]
+            if new.copies_optimizer:
+                learner.set_state(source.get_state())
+            else:
+                learner.set_weights(source.get_weights())
+            moments = algorithm.normalizations[new.copy_of].get_state()
+            algorithm.normalizations[module_id].set_state({**moments, "running": {}})
+        elif loaded is not None:
+            learner.set_weights(loaded.get_state())
+        if new.state is not None:
+            learner.set_weights(dict(new.state))
+        learner.num_updates = self.now.updates_of_removed.get(module_id, 0)
+
+    # ---- judging
+
+    def _agents(self) -> EnvAgents:
+        agents = self._algorithm.env_runner_group.agents
+        if agents is None:
+            raise ConfigError(
+                f"The env {self._algorithm.env_runner_group.env_name!r} has a single agent, which "
+                "one module acts for. Modules can be changed with a MultiAgentEnv."
+            )
+        return agents
+
+    def _judged(self, modules: RunModules) -> RunModules:
+        """The same with the spaces of all modules.
+
+        Raises:
+            ConfigError: a mapping names other modules, or spaces do not fit.
+            SerializationError: a mapping cannot be sent to the runners.
+        """
+        agents, group = self._agents(), self._algorithm.env_runner_group
+        seed, name, table = self._algorithm.root_seed, group.env_name, modules.table
+        mapping = policy_mapping(table, agents, root_seed=seed, role=Role.TRAINING)
+        specs = completed_specs(table, mapping, agents, env_name=name)
+        other = replace(table, specs=specs, mapping=modules.mapping_in_evaluation)
+        mapping = policy_mapping(other, agents, root_seed=seed, role=Role.EVALUATION)
+        completed_specs(other, mapping, agents, env_name=name)
+        if group.num_remote_env_runners():
+            for given in (modules.table.mapping, modules.evaluation_mapping):
+                _check_travels(given)
+        acting = self._acting(modules, self._algorithm.config)
+        return replace(modules, table=replace(table, specs=specs, acting=acting))
+
+    @staticmethod
+    def _acting(modules: RunModules, config: AlgorithmConfig) -> dict[ModuleId, OwnActing]:
+        return {
+            id_: own_acting(config, modules.settings[id_])
+            for id_ in modules.ids
+            if id_ in modules.settings
+        }
+
+    def in_evaluation(self) -> ModuleTable | None:
+        """The modules as evaluation runners take them; None for those of the config.
+
+        Spaces of modules that act follow from the envs of evaluation, whose bounds may differ.
+        """
+        if not self._has_changed:
+            return None
+        if self._evaluated is None or self._evaluated[0] is not self.now:
+            self._evaluated = (self.now, self._table_in_evaluation())
+        return self._evaluated[1]  # the same object, which is sent once
+
+    def _table_in_evaluation(self) -> ModuleTable:
+        now = self.now
+        table = replace(now.table, mapping=now.mapping_in_evaluation)
+        mapping = policy_mapping(
+            table, self._agents(), root_seed=self._algorithm.root_seed, role=Role.EVALUATION
+        )
+        acting = {id_ for id_, agents in mapping.served_by().items() if agents}
+        specs = {
+            id_: replace(spec, observation_space=None, action_space=None) if id_ in acting else spec
+            for id_, spec in table.specs.items()
+        }
+        config = self._algorithm.config.get_evaluation_config_object()
+        return replace(table, specs=ByModule(specs), acting=self._acting(now, config))
+
+    # ---- carrying out
+
+    def _take(self, changed: RunModules, begin: Callable[[], None]) -> None:
+        """Makes what the modules need, then tells the runners.
+
+        Args:
+            changed: the modules to come.
+            begin: called when their parts are there.
+        """
+        algorithm = self._algorithm
+        algorithm.env_runner_group.finish_user_calls()
+        put_back = self.noting()
+        try:
+            with single_threaded_blas():
+                self.now = changed
+                algorithm.make_parts_by_module()
+                begin()
+        except BaseException:
+            with signals_deferred():
+                put_back()
+            raise
+        with signals_deferred():
+            self._has_changed = True
+            algorithm.env_runner_group.set_table(changed.table)
+            algorithm.send_modules()
+
+    def noting(self) -> Undo:
+        """What puts the modules back to those of now; where runners stand is put back apart."""
+        algorithm, now = self._algorithm, self.now
+        group, parts = algorithm.env_runner_group, algorithm.parts_by_module()
+        table = group.table
+
+        def put_back() -> None:
+            if self.now is now:
+                return
+            self.now = now
+            algorithm.put_parts_back(parts)
+            if group.table is not table:
+                group.set_table(table)
+
+        return put_back
+
+    # ---- state
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a checkpoint says which modules there are: not if there is, and was, just one."""
+        return self.now.table.version > 0 or len(self.now.ids) > 1
+
+    def get_state(self) -> State:
+        """Which modules there are, and for whom they act: plain data."""
+        if self._recorded is None or self._recorded[0] is not self.now:
+            self._recorded = (self.now, self._record())
+        return copy.deepcopy(self._recorded[1])
+
+    def _record(self) -> State:
+        now = self.now
+        trained: Any = _FUNCTION if callable(now.trained) else now.trained
+        return {
+            "version": now.table.version,
+            "modules": {
+                id_: {"spec": spec_record(spec), "settings": self._added_settings(id_)}
+                for id_, spec in now.table.specs.items()
+            },
+            "mapping": mapping_record(now.table.mapping),
+            "evaluation_mapping": mapping_record(now.evaluation_mapping),
+            "trained": list(trained) if isinstance(trained, tuple) else trained,
+            "updates_of_removed": dict(now.updates_of_removed),
+        }
+
+    def _added_settings(self, module_id: ModuleId) -> State:
+        """The settings of a module that was added; those of the others are in the config."""
+        if module_id in self.first.ids:
+            return {}
+        return copy.deepcopy(dict(self.now.settings.get(module_id, {})))
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        check_shape(state, _STATE)
+
+    def set_state(self, state: State) -> None:
+        """Nothing is left to do: `adopt` came first, for other parts follow from the modules."""
+        if encode(state) != encode(self.get_state()):
+            raise CheckpointMismatchError("The modules of the state are not those that there are.")
+
+    def adopt(self, state: State | None) -> Undo:
+        """Makes the modules of a state; what they have learnt is restored afterwards.
+
+        Args:
+            state: what `get_state` gave; None stands for the modules of the config.
+
+        Returns:
+            what undoes it, where the runners stand included.
+
+        Raises:
+            CheckpointMismatchError: they cannot be made, or act for these agents; nothing was
+                changed.
+        """
+        if state is None and self.now is self.first:
+            return lambda: None
+        if state is not None:
+            self.check_state(state)
+            if encode(state) == encode(self.get_state()):
+                return lambda: None
+        try:
+            wanted = self.first if state is None else self._judged(self._from_state(state))
+        except (ConfigError, ModuleError, SerializationError) as error:
+            raise CheckpointMismatchError(
+                f"The modules of the checkpoint cannot act here: {error} Nothing was changed."
+            ) from error
+        put_back, group = self.noting(), self._algorithm.env_runner_group
+        positions = group.get_state()
+
+        def undo() -> None:
+            put_back()
+            group.set_state(positions)
+
+        self._take(wanted, lambda: None)
+        return undo
+
+    def _from_state(self, state: State) -> RunModules:
+        specs, now = {}, self.now
+        known = {**self.first.table.specs, **now.table.specs}
+        for id_, module in state["modules"].items():
+            if module["spec"] is None and id_ not in known:
+                raise ConfigError(
+                    f"module {id_!r} has spaces or settings that are no plain data. Name it in "
+                    "multi_agent(policies=…)."
+                )
+            # The script's own, where it is the same: it may hold code.
+            is_same = id_ in known and (
+                module["spec"] is None or encode(module["spec"]) == encode(spec_record(known[id_]))
+            )
+            specs[id_] = known[id_] if is_same else spec_from_record(module["spec"])
+        settings = {id_: one["settings"] for id_, one in state["modules"].items()}
+        table = ModuleTable(
+            ByModule(specs),
+            mapping_from_record(state["mapping"], code=now.table.mapping),
+            version=state["version"],
+        )
+        trained = state["trained"]
+        return RunModules(
+            table,
+            mapping_from_record(state["evaluation_mapping"], code=now.evaluation_mapping),
+            now.trained if trained == _FUNCTION else _ids_or_none(trained),
+            {id_: own for id_, own in {**settings, **self.first.settings}.items() if own},
+            state["updates_of_removed"],
+        )
+
+
+def _ids_or_none(trained: Any) -> Any:
+    return None if trained is None else tuple(trained)
+
+
+def _check_travels(mapping: Any) -> None:
+    try:
+        pack_object(mapping, name="policy_mapping_fn")
+    except PackingError as error:
+        raise SerializationError(
+            f"The env runners are processes of their own, and {error} Nothing was changed."
+        ) from error
+
+
+def refused_now(what: str) -> TrainerError:
+    """The error for a change while runners play or modules learn."""
+    return TrainerError(
+        f"{what}() was called while env runners play or modules learn. Call it between two calls "
+        "of train(), or in one of the callbacks on_algorithm_init, on_evaluate_end, "
+        "on_train_result and on_checkpoint_loaded."
+    )

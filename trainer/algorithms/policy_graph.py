@@ -1,0 +1,425 @@
+"""What a policy computes when it acts, as data: operators from an observation to an action.
+
+It is written down elsewhere (`policy_export`): as an ONNX model, or as a policy file for NumPy. The
+operators are those of ONNX; ready-made networks need few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from gymnasium import spaces
+
+from trainer.config import AlgorithmConfig
+from trainer.connectors import ObservationNormalizer
+from trainer.errors import ModuleError, UnsupportedSpaceError
+from trainer.modules import RLModule
+from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
+from trainer.modules.model_config import DefaultModelConfig, image_of
+from trainer.modules.q_module import QModelConfig, QModule
+from trainer.modules.sac_module import SACModelConfig, SACModule
+from trainer.modules.spaces import INVALID
+from trainer.modules.torch_module import TorchRLModule
+from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
+from trainer.nn.convolution import ImageSpec
+from trainer.types import Array
+
+# ---- acting networks
+#
+# The layers of ready-made modules that acting runs through.
+
+
+@dataclass(frozen=True)
+class ActingLayer:
+    """y = f(x · kernel + bias).
+
+    Attributes:
+        kernel: float32 [K, N].
+        bias: float32 [N].
+        activation: name of f in `trainer.nn.layers.ACTIVATIONS`.
+    """
+
+    kernel: Array
+    bias: Array
+    activation: str
+
+
+@dataclass(frozen=True)
+class ActingNetwork:
+    """Convolutions, if it reads an image, and then dense layers.
+
+    Attributes:
+        name: in the names of its tensors.
+        image: the convolutions; None for none.
+        layers: the dense layers.
+    """
+
+    name: str
+    image: ImageSpec | None
+    layers: list[ActingLayer]
+
+
+def acting_networks(module: RLModule) -> dict[str, ActingNetwork]:
+    """The networks that acting runs through, by name.
+
+    "encoder" comes first, if there is one; what it gives is read by the others: "pi", or "af" and
+    "vf" of a `QModule`. The arrays are the module's own.
+
+    Raises:
+        ModuleError: the module is not ready-made, or reads images beside other numbers.
+    """
+    activations = _activations(module)
+    if activations is None:
+        why = "is a class of your own, whose computations only you know"
+        if isinstance(module, TorchRLModule):
+            why = "is written in Torch (`torch.onnx.export` writes its layers)"
+        if module.is_stateful():
+            why = "has memory, whose states would be inputs and outputs of the model"
+        raise _not_written(module, why)
+    tensors = module.parameters.views
+    image = _image_of(module)
+    first = next(iter(activations))
+    return {
+        name: ActingNetwork(
+            name,
+            image if name == first else None,
+            [
+                ActingLayer(tensors[f"{name}/{i}/kernel"], tensors[f"{name}/{i}/bias"], activation)
+                for i, activation in enumerate(names)
+            ],
+        )
+        for name, names in activations.items()
+    }
+
+
+def _not_written(module: RLModule, why: str) -> ModuleError:
+    return ModuleError(
+        f"The {type(module).__name__} {why}, so it cannot be written down. Possible are ready-made "
+        "networks in NumPy that read numbers or one image; for others, take the weights "
+        "(`checkpoints.load_weights`) and compute them yourself."
+    )
+
+
+def _image_of(module: RLModule) -> ImageSpec | None:
+    """The convolutions of a ready-made module; None for none."""
+    if not any("/conv/" in name for name in module.parameters.views):
+        return None
+    kind = QModelConfig if type(module) is QModule else DefaultModelConfig
+    image = image_of(module, kind.from_setting(module.model_config))
+    if not isinstance(image, ImageSpec):
+        raise _not_written(module, "reads images beside other numbers, or several")
+    return image
+
+
+def _activations(module: RLModule) -> dict[str, list[str]] | None:
+    """The activations of every network; None for a class that is not ready-made."""
+    if type(module) is SACModule:
+        policy = SACModelConfig.from_setting(module.model_config).layers("policy", 1)
+        return {"pi": [layer.activation for layer in policy]}
+    if type(module) is QModule:
+        config = QModelConfig.from_setting(module.model_config)
+        hidden, head = _hidden_and_head(config)
+        streams = ["af", "vf"] if config.dueling else ["af"]
+        return {"encoder": hidden, **dict.fromkeys(streams, head)}
+    if type(module) in (ActorCriticModule, PolicyModule):
+        settings = DefaultModelConfig.from_setting(module.model_config)
+        hidden, head = _hidden_and_head(settings)
+        if settings.vf_share_layers:
+            return {"encoder": hidden, "pi": head}
+        return {"pi": [*hidden, *head]}
+    return None
+
+
+def _hidden_and_head(config: DefaultModelConfig) -> tuple[list[str], list[str]]:
+    hidden = [config.fcnet_activation or "linear"] * len(config.fcnet_hiddens)
+    head = [config.head_fcnet_activation or "linear"] * len(config.head_fcnet_hiddens)
+    return hidden, [*head, "linear"]
+
+
+# ---- graph
+
+_ACTIVATIONS: Final = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "elu": "Elu"}
+
+
+@dataclass(frozen=True)
+class PolicyNode:
+    """One operator of ONNX, opset 17, with one output.
+
+    Attributes:
+        operator: its name there.
+        inputs: names of values.
+        output: the name of the value that it gives.
+        attributes: its attributes; number types as names of NumPy's.
+    """
+
+    operator: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PolicyValue:
+    """An input or output of a graph.
+
+    Attributes:
+        name: of the value.
+        shape: without the batch dimension in front.
+        dtype: name of its number type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class PolicyGraph:
+    """A graph that grows: each method adds nodes and returns the name of what they give.
+
+    Attributes:
+        nodes: in an order in which they can be computed.
+        constants: arrays by name.
+        inputs: what is given.
+        outputs: what is asked for.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[PolicyNode] = []
+        self.constants: dict[str, Array] = {}
+        self.inputs: list[PolicyValue] = []
+        self.outputs: list[PolicyValue] = []
+
+    def input(self, name: str, shape: tuple[int, ...], dtype: Any) -> str:
+        """An input [batch, *shape]."""
+        self.inputs.append(PolicyValue(name, shape, np.dtype(dtype).name))
+        return name
+
+    def output(self, value: str, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+        """Declares a value as output [batch, *shape] of that name."""
+        self.nodes.append(PolicyNode("Identity", (value,), name))
+        self.outputs.append(PolicyValue(name, shape, np.dtype(dtype).name))
+
+    def constant(self, array: Any, dtype: Any = np.float32) -> str:
+        """A constant array."""
+        name = f"constant_{len(self.constants)}"
+        # A copy: weights are overwritten by the next update. (Not ascontiguousarray, which gives a
+        # number a dimension.)
+        self.constants[name] = np.array(array, dtype, order="C")
+        return name
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """A node of that operator."""
+        output = f"{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append(PolicyNode(operator, inputs, output, attributes))
+        return output
+
+    def cast(self, value: str, dtype: Any) -> str:
+        """The value as another number type."""
+        return self.add("Cast", value, to=np.dtype(dtype).name)
+
+    def reshaped(self, value: str, *shape: int) -> str:
+        """The value as [batch, *shape]."""
+        return self.add("Reshape", value, self.constant([-1, *shape], np.int64))
+
+    def network(self, value: str, network: ActingNetwork, tensors: Mapping[str, Array]) -> str:
+        """The outputs [batch, N] of a network."""
+        if network.image is not None:
+            value = self._convolved(value, network.image, tensors, network.name)
+        for layer in network.layers:
+            kernel, bias = self.constant(layer.kernel), self.constant(layer.bias)
+            value = self.activated(self.add("Gemm", value, kernel, bias), layer.activation)
+        return value
+
+    def activated(self, value: str, activation: str) -> str:
+        """The value after an activation by its name in `trainer.nn.layers.ACTIVATIONS`."""
+        if activation in ("swish", "silu"):
+            return self.add("Mul", value, self.add("Sigmoid", value))
+        return value if activation == "linear" else self.add(_ACTIVATIONS[activation], value)
+
+    def clipped(self, value: str, low: Array, high: Array, dtype: Any) -> str:
+        """The value within bounds."""
+        below = self.add("Min", value, self.constant(high, dtype))
+        return self.add("Max", below, self.constant(low, dtype))
+
+    def _convolved(
+        self, value: str, image: ImageSpec, tensors: Mapping[str, Array], name: str
+    ) -> str:
+        """The features [batch, F] of flat images, through the convolutions of a network."""
+        height, width, channels = image.shape
+        if image.channels_first:
+            value = self.reshaped(value, channels, height, width)
+        else:
+            value = self.add("Transpose", self.reshaped(value, *image.shape), perm=[0, 3, 1, 2])
+        if image.scale != 1.0:
+            value = self.add("Mul", value, self.constant(image.scale))
+        shape = image.shape
+        for index, spec in enumerate(image.convolutions):
+            kernel, bias = (tensors[f"{name}/conv/{index}/{part}"] for part in ("kernel", "bias"))
+            (top, bottom), (left, right) = spec.zeros_around(shape)
+            value = self.add(
+                "Conv",
+                value,
+                self.constant(kernel.transpose(3, 2, 0, 1)),
+                self.constant(bias),
+                strides=list(spec.stride),
+                pads=[top, left, bottom, right],
+            )
+            value = self.activated(value, spec.activation)
+            shape = spec.output_shape(shape)
+        return self.reshaped(self.add("Transpose", value, perm=[0, 2, 3, 1]), image.num_features)
+
+
+# ---- policy
+
+
+def graph_of_policy(
+    module: RLModule, config: AlgorithmConfig, normalizer: ObservationNormalizer | None
+) -> PolicyGraph:
+    """From an observation to the action of `compute_single_action(obs, explore=False)`.
+
+    Inputs: "obs", float32 [batch, *shape of the observations], and "action_mask", float32 [batch,
+    actions], if they have one. Outputs: "action_dist_inputs", float32 [batch, K] (logits; Q values
+    for DQN; means, and log standard deviations behind them), and "action", the most likely action
+    of each row as the env takes it.
+
+    Args:
+        module: the network.
+        config: says what is done to actions.
+        normalizer: of the observations, if they are normalised.
+
+    Raises:
+        ModuleError: the network is a class of the user's own, or has several images.
+        UnsupportedSpaceError: observations are no Box, or actions neither Discrete nor a Box of
+            floats.
+    """
+    networks = acting_networks(module)
+    observed = _observed_box(module)
+    graph = PolicyGraph()
+    shape = observed.shape or ()
+    obs = graph.reshaped(graph.input("obs", shape, np.float32), module.obs_size)
+    mask = None
+    if module.action_masks is not None:
+        mask = graph.input("action_mask", (module.action_masks.width,), np.float32)
+    if normalizer is not None:
+        obs = _normalized(graph, obs, normalizer, module.obs_size)
+    inputs = _distribution_inputs(graph, obs, module, networks)
+    if mask is not None:
+        inputs = _masked(graph, inputs, mask)
+    graph.output(inputs, "action_dist_inputs", (module.action_distribution.num_inputs,), np.float32)
+    action, dtype = _action(graph, inputs, module, config)
+    graph.output(action, "action", module.action_space.shape or (), dtype)
+    return graph
+
+
+def _observed_box(module: RLModule) -> spaces.Box:
+    """The space of what the network sees, without a mask."""
+    seen = module.seen_space
+    if isinstance(seen, spaces.Dict) and len(seen.spaces) == 1:
+        seen = next(iter(seen.spaces.values()))
+    if not isinstance(seen, spaces.Box):
+        raise UnsupportedSpaceError(
+            f"A policy that is written down takes observations of a Box, with an action mask or "
+            f"without; this env has {module.observation_space}, which is encoded before the "
+            "network reads it. Wrap the env so that it gives one array of numbers, or export the "
+            "weights and encode observations yourself."
+        )
+    if type(module.action_distribution) not in (Categorical, DiagGaussian, SquashedGaussian):
+        raise UnsupportedSpaceError(
+            "A policy that is written down gives actions of Discrete spaces and of a Box of "
+            f"floats; this env has {module.action_space}. Export the weights instead (an .npz "
+            "file)."
+        )
+    return seen
+
+
+def _normalized(graph: PolicyGraph, obs: str, normalizer: ObservationNormalizer, size: int) -> str:
+    """See `ObservationNormalizer`: in float64 until the end, as there. A mask stands behind."""
+    mean, factors, limits = (
+        array[:size] for array in (normalizer.mean, normalizer.factors, normalizer.limits)
+    )
+    numbers = graph.cast(obs, np.float64)
+    numbers = graph.add("Sub", numbers, graph.constant(mean, np.float64))
+    numbers = graph.add("Mul", numbers, graph.constant(factors, np.float64))
+    return graph.cast(graph.clipped(numbers, -limits, limits, np.float64), np.float32)
+
+
+def _distribution_inputs(
+    graph: PolicyGraph, obs: str, module: RLModule, networks: Mapping[str, ActingNetwork]
+) -> str:
+    tensors = module.parameters.views
+    features = obs
+    if "encoder" in networks:
+        features = graph.network(obs, networks["encoder"], tensors)
+    if isinstance(module, QModule):
+        advantages = graph.network(features, networks["af"], tensors)
+        values = None
+        if "vf" in networks:
+            values = graph.network(features, networks["vf"], tensors)
+        return _q_values(graph, advantages, values, module)
+    outputs = graph.network(features, networks["pi"], tensors)
+    log_std = tensors.get("pi/log_std")
+    if log_std is None:
+        return outputs
+    zeros = graph.add("Mul", outputs, graph.constant(0.0))  # a row for each row of the batch
+    return graph.add("Concat", outputs, graph.add("Add", zeros, graph.constant(log_std)), axis=1)
+
+
+def _masked(graph: PolicyGraph, inputs: str, mask: str) -> str:
+    """See `ActionMasks.effective`: where no action is possible, all are."""
+    possible = graph.cast(mask, np.bool_)
+    some = graph.cast(
+        graph.add("ReduceMax", graph.add("Abs", mask), axes=[1], keepdims=1), np.bool_
+    )
+    allowed = graph.add("Or", possible, graph.add("Not", some))
+    return graph.add("Where", allowed, inputs, graph.constant(INVALID))
+
+
+def _q_values(graph: PolicyGraph, advantages: str, values: str | None, module: QModule) -> str:
+    """See `QModule.forward_acting`."""
+    num_atoms = len(module.atoms)
+    by_action = graph.reshaped(advantages, module.num_actions, num_atoms)
+    if values is not None:
+        mean = graph.add("ReduceMean", by_action, axes=[1], keepdims=1)
+        by_action = graph.add("Sub", by_action, mean)
+        by_action = graph.add("Add", by_action, graph.reshaped(values, 1, num_atoms))
+    if num_atoms == 1:
+        return graph.reshaped(by_action, module.num_actions)
+    weighted = graph.add(
+        "Mul", graph.add("Softmax", by_action, axis=2), graph.constant(module.atoms)
+    )
+    return graph.add("ReduceSum", weighted, graph.constant([2], np.int64), keepdims=0)
+
+
+def _action(
+    graph: PolicyGraph, inputs: str, module: RLModule, config: AlgorithmConfig
+) -> tuple[str, Any]:
+    """The most likely action as the env takes it, and its number type; see `ActionDecoder`."""
+    space = module.action_space
+    if isinstance(space, spaces.Discrete):
+        number = graph.add("ArgMax", inputs, axis=1, keepdims=0)
+        return graph.add("Add", number, graph.constant(int(space.start), np.int64)), np.int64
+    return _box_action(graph, inputs, module, config), space.dtype
+
+
+def _box_action(graph: PolicyGraph, inputs: str, module: RLModule, config: AlgorithmConfig) -> str:
+    """The means of a Box of floats, squashed, scaled and clipped."""
+    space: Any = module.action_space
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    bounds = [graph.constant([number], np.int64) for number in (0, low.size, 1)]  # of dimension 1
+    action = graph.add("Slice", inputs, *bounds)
+    if isinstance(module.action_distribution, SquashedGaussian):
+        action = graph.add("Tanh", action)
+    if config.normalize_actions:
+        half_range = 0.5 * high - 0.5 * low
+        is_bounded = np.isfinite(half_range)
+        factors, middles = np.ones_like(low), np.zeros_like(low)
+        factors[is_bounded] = half_range[is_bounded]
+        middles[is_bounded] = low[is_bounded] + half_range[is_bounded]
+        action = graph.add("Mul", action, graph.constant(factors))
+        action = graph.add("Add", action, graph.constant(middles))
+    if config.normalize_actions or config.clip_actions:
+        action = graph.clipped(action, low, high, np.float32)
+    return graph.cast(graph.reshaped(action, *space.shape), space.dtype)

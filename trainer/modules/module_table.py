@@ -1,0 +1,273 @@
+"""The modules of a run, as one value that every process is told, and as plain data.
+
+A change of it is a new value: runners get it with their next request, and a runner that is made
+anew is made from it. There is no second way to add a module to a runner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checkpoints import StateError, encode
+from checkpoints.state_shapes import (
+    NOTHING,
+    TEXT,
+    ShapeCheck,
+    anything,
+    count,
+    dict_of,
+    fields,
+    list_of,
+    number,
+    of_type,
+    one_of,
+)
+from trainer.agent_ids import canonical_order
+from trainer.errors import ConfigError, UnsupportedSpaceError
+from trainer.exploration import ExplorationSpec
+from trainer.modules.actor_critic import ActorCriticModule, RLModuleSpec
+from trainer.modules.by_module import ByModule
+from trainer.modules.model_config import DefaultModelConfig
+from trainer.modules.rl_module import (
+    module_class_named,
+    plain_setting,
+    space_from_record,
+    space_record,
+)
+from trainer.seeding import Role, position_rng
+from trainer.types import AgentId, ModuleId, State
+
+
+@dataclass(frozen=True)
+class OwnActing:
+    """How a module acts, where that is different from the others.
+
+    Attributes:
+        exploration: its strategy; None is that of the run.
+        is_greedy: it never explores.
+    """
+
+    exploration: ExplorationSpec | None = None
+    is_greedy: bool = False
+
+
+@dataclass(frozen=True)
+class ModuleTable:
+    """Which modules there are, and which of them acts for which agent.
+
+    Attributes:
+        specs: make the networks; spaces that are None are those of the agents.
+        mapping: `policy_mapping_fn` as it was given; None gives all agents to the only module.
+        acting: by module id: how those act that do so in a way of their own.
+        version: how often the table was changed in this run.
+    """
+
+    specs: ByModule[RLModuleSpec]
+    mapping: Any = None
+    acting: Mapping[ModuleId, OwnActing] = field(default_factory=dict)
+    version: int = 0
+
+
+# ---- match-ups
+
+
+class Matchups:
+    """A `policy_mapping_fn` as plain data: which modules may meet, and how often they do.
+
+        Matchups([{"white": "main", "black": "old"}, {"white": "old", "black": "main"}])
+        Matchups([(3, {"white": "main", "black": "old"}), (1, {"white": "main", "black": "main"})])
+
+    One of the pairings is drawn for each episode; the draw follows from the seed and the number of
+    the episode. Unlike a function it is part of checkpoints.
+
+    Attributes:
+        pairings: (weight, {agent: module id}) of each, in the order given.
+        seed: other seeds draw other pairings.
+    """
+
+    def __init__(self, pairings: Sequence[Any], *, seed: int = 0) -> None:
+        """Takes pairings, each {agent: module id} or (weight, {agent: module id}).
+
+        Raises:
+            ConfigError: there are none, one says nothing of an agent that others name, or a weight
+                is not above 0.
+        """
+        weighted = [one if isinstance(one, tuple | list) else (1, one) for one in pairings]
+        for one in weighted:
+            is_pair = len(one) == 2 and isinstance(one[1], Mapping) and bool(one[1])
+            if not is_pair or not isinstance(one[0], int | float) or not one[0] > 0:
+                raise ConfigError(
+                    f"Matchups got the pairing {one!r:.200}; expected {{agent: module id}}, or a "
+                    "pair of a weight above 0 and such a dict."
+                )
+        agents = {frozenset(pairing) for _, pairing in weighted}
+        if len(agents) != 1:
+            raise ConfigError(
+                f"Matchups got {len(weighted)} pairings of {len(agents)} different sets of agents; "
+                "expected the same agents in each of one or more pairings. Name every agent in "
+                "every pairing."
+            )
+        self.pairings = tuple((weight, dict(pairing)) for weight, pairing in weighted)
+        self.seed = seed
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Matchups) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.seed, len(self.pairings)))
+
+    def __repr__(self) -> str:
+        return f"Matchups({list(self.pairings)!r}, seed={self.seed})"
+
+    def __call__(self, agent_id: AgentId, episode: Any) -> ModuleId | None:
+        """The module of an agent in an episode; None for an agent that no pairing names."""
+        rng = position_rng(self.seed, Role.MAPPING, 0, episode.number or 0)
+        total = sum(weight for weight, _ in self.pairings)
+        drawn, chosen = rng.random() * total, self.pairings[-1][1]
+        for weight, pairing in reversed(self.pairings):
+            if drawn < weight:
+                chosen = pairing
+                break
+            drawn -= weight
+        return chosen.get(agent_id)
+
+    def to_record(self) -> State:
+        """Plain data."""
+        pairings = [[weight, _pairs(pairing)] for weight, pairing in self.pairings]
+        return {"pairings": pairings, "seed": self.seed}
+
+
+# ---- plain data
+
+_PAIRS: Final = list_of(list_of(anything, length=2))
+MAPPING_RECORD: Final[ShapeCheck] = one_of(
+    NOTHING,
+    fields({"agents": _PAIRS}),
+    fields({"pairings": list_of(list_of(one_of(number, _PAIRS), length=2)), "seed": count}),
+    fields({"code": TEXT}),
+)
+"""What `mapping_record` gives."""
+
+SPEC_RECORD: Final[ShapeCheck] = fields(
+    {
+        "class": TEXT,
+        "observation_space": one_of(of_type(dict), NOTHING),
+        "action_space": one_of(of_type(dict), NOTHING),
+        "model_config": dict_of(anything),
+        "action_mask_key": one_of(TEXT, NOTHING),
+    }
+)
+"""What `spec_record` gives."""
+
+
+def _pairs(by_agent: Mapping[AgentId, ModuleId]) -> list[list[Any]]:
+    return [[agent, str(by_agent[agent])] for agent in canonical_order(by_agent)]
+
+
+def mapping_record(mapping: Any) -> State | None:
+    """A mapping of agents as plain data; of a function there is only the name."""
+    if mapping is None:
+        return None
+    if isinstance(mapping, Matchups):
+        return mapping.to_record()
+    if isinstance(mapping, Mapping):
+        made_by = mapping.get("type")
+        if not isinstance(made_by, type):
+            return {"agents": _pairs(mapping)}
+        mapping = made_by
+    return {"code": str(getattr(mapping, "__qualname__", type(mapping).__qualname__))}
+
+
+def mapping_from_record(record: State | None, *, code: Any) -> Any:
+    """The mapping that `mapping_record` described; `code` stands for a function."""
+    if record is None:
+        return None
+    if "agents" in record:
+        return dict(record["agents"])
+    if "pairings" in record:
+        pairings = [(weight, dict(pairing)) for weight, pairing in record["pairings"]]
+        return Matchups(pairings, seed=record["seed"])
+    return code
+
+
+def spec_record(spec: RLModuleSpec) -> State | None:
+    """The spec of a module as plain data; None if it, or a space, is none."""
+    config = spec.model_config
+    config = dataclasses.asdict(config) if isinstance(config, DefaultModelConfig) else config
+    module_class = spec.module_class or ActorCriticModule
+    try:
+        record: State = {
+            "class": f"{module_class.__module__}.{module_class.__qualname__}",
+            "observation_space": _record_of_space(spec.observation_space),
+            "action_space": _record_of_space(spec.action_space),
+            "model_config": plain_setting(config or {}),
+            "action_mask_key": spec.action_mask_key,
+        }
+        encode(record)
+    except (UnsupportedSpaceError, StateError):
+        return None
+    return record
+
+
+def _record_of_space(space: Any) -> State | None:
+    return None if space is None else space_record(space)
+
+
+def _space_of_record(record: State | None) -> Any:
+    return None if record is None else space_from_record(record)
+
+
+def spec_from_record(record: State) -> RLModuleSpec:
+    """The spec that `spec_record` described.
+
+    Raises:
+        CheckpointMismatchError: no module class of that name was imported.
+        UnsupportedSpaceError: it describes no space.
+    """
+    return RLModuleSpec(
+        module_class=module_class_named(record["class"]),
+        observation_space=_space_of_record(record["observation_space"]),
+        action_space=_space_of_record(record["action_space"]),
+        model_config=record["model_config"],
+        action_mask_key=record["action_mask_key"],
+    )
+
+
+TABLE_RECORD: Final[ShapeCheck] = fields(
+    {
+        "specs": dict_of(one_of(SPEC_RECORD, NOTHING)),
+        "mapping": MAPPING_RECORD,
+        "version": count,
+    }
+)
+"""What `table_record` gives."""
+
+
+def table_record(table: ModuleTable) -> State:
+    """A table as plain data, but for how modules act in ways of their own."""
+    return {
+        "specs": {id_: spec_record(spec) for id_, spec in table.specs.items()},
+        "mapping": mapping_record(table.mapping),
+        "version": table.version,
+    }
+
+
+def table_from_record(record: State, *, now: ModuleTable) -> ModuleTable:
+    """The table that `table_record` described.
+
+    Args:
+        record: the plain data.
+        now: a table of the same run, which knows what is no plain data.
+
+    Raises:
+        CheckpointMismatchError: no module class of a name was imported.
+    """
+    specs = {
+        id_: now.specs[id_] if spec is None and id_ in now.specs else spec_from_record(spec or {})
+        for id_, spec in record["specs"].items()
+    }
+    mapping = mapping_from_record(record["mapping"], code=now.mapping)
+    return ModuleTable(ByModule(specs), mapping, now.acting, record["version"])
