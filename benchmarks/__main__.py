@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from benchmarks import (
     actors,
@@ -11,6 +12,8 @@ from benchmarks import (
     evaluation,
     large_checkpoints,
     learning,
+    multi_agent,
+    multi_agent_tasks,
     off_policy,
     repair,
     replay,
@@ -22,7 +25,7 @@ from benchmarks import (
 )
 from benchmarks.machine import describe_machine
 
-BENCHMARKS = {
+BENCHMARKS: dict[str, Callable[..., None]] = {
     "sampling": sampling.main,
     "callbacks": callbacks.main,
     "startup": startup.main,
@@ -37,19 +40,28 @@ BENCHMARKS = {
     "tasks": tasks.main,
     "torch_modules": torch_modules.main,
     "tuning": tuning.main,
+    "multi_agent": multi_agent.main,
+    "multi_agent_rllib": multi_agent.against_rllib,
+    "multi_agent_tasks": multi_agent_tasks.main,
 }
 
 
 def main(names: list[str]) -> int:
-    """Runs them in order; returns an exit code."""
-    unknown = sorted(set(names) - set(BENCHMARKS))
+    """Runs them in order; returns an exit code.
+
+    Args:
+        names: each the name of a benchmark, or `NAME:REPEATS` for one that takes the number of its
+            repetitions; empty runs all.
+    """
+    wanted = [name.partition(":")[::2] for name in names or BENCHMARKS]
+    unknown = sorted({name for name, _ in wanted} - set(BENCHMARKS))
     if unknown:
         print(f"There is no benchmark {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}.")
         return 2
     print(describe_machine(), flush=True)
-    for name in names or BENCHMARKS:
+    for name, repeats in wanted:
         print()
-        BENCHMARKS[name]()
+        BENCHMARKS[name](*([int(repeats)] if repeats else []))
     return 0
 
 

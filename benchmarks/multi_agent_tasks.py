@@ -241,6 +241,15 @@ def ppo_against_scripts() -> PPOConfig:
     )
 
 
+def play_rock_paper_scissors() -> PPOConfig:
+    """Two learners against each other; all episodes are kept for the mean."""
+    config = small_game(RockPaperScissors, lr=1e-3, entropy_coeff=0.05, num_epochs=2)
+    config.multi_agent(
+        policies={"p0", "p1"}, policy_mapping_fn={"player_0": "p0", "player_1": "p1"}
+    )
+    return config.reporting(metrics_num_episodes_for_smoothing=500)
+
+
 def ppo_two_step_game() -> PPOConfig:
     """Both players as one agent, so that nobody has to guess what the other one does."""
     return small_game(grouped_two_step_game, train_batch_size=400, minibatch_size=100)
@@ -311,7 +320,10 @@ TASKS: Final = {
         2_000_000,
     ),
 }
-"""By the numbers of the specification's table."""
+"""By the numbers that tests name them with."""
+
+PETTINGZOO: Final = ("L12", "L13")
+"""Those that need the extra [pettingzoo]."""
 
 
 def main() -> None:

@@ -121,6 +121,7 @@ from trainer.exploration import (  # noqa: E402
 from trainer.metrics import MetricsLogger, ResultDict  # noqa: E402
 from trainer.modules import (  # noqa: E402
     DefaultModelConfig,
+    Matchups,
     MultiRLModule,
     MultiRLModuleSpec,
     PolicySpec,
@@ -184,6 +185,7 @@ __all__ = [
     "FrozenConfigError",
     "GaussianNoise",
     "JSONLinesLogger",
+    "Matchups",
     "MeanStdFilter",
     "MetricsError",
     "MetricsLogger",

@@ -136,6 +136,7 @@ PUBLIC_NAMES: Final = {
         "FrozenConfigError",
         "GaussianNoise",
         "JSONLinesLogger",
+        "Matchups",
         "MeanStdFilter",
         "MetricsError",
         "MetricsLogger",

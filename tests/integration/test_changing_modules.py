@@ -19,7 +19,7 @@ from callbacks import CallbackError
 from checkpoints import CheckpointMismatchError, decode, encode, read_manifest
 from tests import league
 from tests.league import config, off_policy_config, outcome, trained
-from tests.multi_agent_gaps import Gaps
+from tests.multi_agent_runs import Gaps
 from trainer import Algorithm, PPOConfig
 from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
 from trainer.modules import Matchups, RLModule, RLModuleSpec
@@ -254,7 +254,7 @@ def test_a_copy_stays_as_it_was_while_its_original_learns(algo: Algorithm) -> No
     for _ in range(3):
         result = algo.train()
     assert encode(algo.learners["old"].get_state()) == frozen
-    assert result["learners"]["old"] == {}
+    assert result["learners"]["old"] == {"is_trained": False, "num_updates_lifetime": 0}
     assert encode(algo.get_weights()["main"]) != encode(before)
     assert algo.counters.num_module_steps_sampled["old"] > 0
 
@@ -428,6 +428,17 @@ def test_a_saved_module_is_loaded_under_another_id(algo: Algorithm, tmp_path: Pa
     assert encode(algo.get_weights()["loaded"]) == saved
     algo.add_module("given", module_state=algo.get_weights()["loaded"])
     assert encode(algo.get_weights()["given"]) == saved
+
+
+def test_older_names_do_the_same(algo: Algorithm) -> None:
+    old: Any = algo
+    state = {"weights": algo.get_weights()["main"]}
+    made = old.add_policy("old", policy_state=state, policies_to_train=["main"])
+    assert encode(made.get_state()) == encode(state["weights"])
+    old.add_policy("dice", "random", policy_mapping_fn=_to("dice"))
+    assert algo.train()["env_runners"]["num_module_steps_sampled"]["dice"] > 0
+    old.remove_policy("old")
+    assert algo.module_ids == ("dice", "first", "main")
 
 
 def test_checkpoints_say_which_modules_there_are(algo: Algorithm, tmp_path: Path) -> None:

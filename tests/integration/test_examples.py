@@ -192,3 +192,52 @@ def test_the_custom_evaluation_says_what_the_documents_print(run: Run) -> None:
     without = run("custom_evaluation.py", "--iterations", "1", "--no-custom-eval")
     assert "foo" not in without[0]
     assert "'num_episodes': 10" in without[0]
+
+
+def test_agents_share_a_module(run: Run) -> None:
+    lines = run("multi_agent_shared.py", "--iterations", "2")
+    together, alone = numbers_in(lines[-1])[1], numbers_in(lines[-1])[3]
+    assert together > 2 * alone  # the return of an episode is the sum over four agents
+
+
+def test_two_modules_learn_and_one_is_loaded_alone(run: Run) -> None:
+    lines = run("multi_agent_two_modules.py", "--iterations", "3", "--checkpoint", "saved")
+    caught = [numbers_in(line)[0] for line in lines[:-1]]
+    assert len(caught) == 3
+    assert lines[-1].startswith("hare to the right: the hunter goes ")
+
+
+def test_a_rule_is_learnt_against(run: Run) -> None:
+    lines = run("multi_agent_heuristic.py", "--iterations", "5")
+    earned, lost = numbers_in(lines[-1])[:2]
+    assert earned == -lost
+    assert earned > numbers_in(lines[0])[0]
+
+
+def test_a_group_finds_the_best_return_of_the_two_step_game(run: Run) -> None:
+    assert run("multi_agent_groups.py", "--iterations", "5") == ["return 8.0, and 8 is the most"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
+def test_a_game_of_pettingzoo_is_played(run: Run) -> None:
+    pytest.importorskip("pettingzoo.classic.tictactoe_v3")
+    lines = run("multi_agent_pettingzoo.py", "--iterations", "1")
+    assert -1.0 <= numbers_in(lines[-1])[1] <= 1.0
+
+
+def test_a_frozen_opponent_stays_as_it_was(run: Run) -> None:
+    lines = run("frozen_opponent.py", "--iterations", "2")
+    assert [line.split(":")[0] for line in lines] == [
+        "Against random play",
+        "Against its former self",
+        "The former self is as it was",
+    ]
+    assert lines[2].endswith("True.")
+
+
+def test_a_league_goes_on_where_it_was(run: Run) -> None:
+    alone = run("self_play_league.py", "--iterations", "5", "--directory", "alone")
+    run("self_play_league.py", "--iterations", "3")
+    resumed = run("self_play_league.py", "--iterations", "5")
+    assert resumed[0] == "Goes on with copy_0, copy_1, main."
+    assert resumed[1:] == alone

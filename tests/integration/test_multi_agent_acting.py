@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import run
-from tests.integration.test_multi_agent_training import gaps
+from tests.multi_agent_runs import gaps
 from trainer import Algorithm, MultiAgentEpisode, PPOConfig, export_onnx
 from trainer.errors import ConfigError
 from trainer.testing.multi_agent_envs import RockPaperScissors
@@ -24,13 +24,13 @@ def by_agent(**policies: Any) -> PPOConfig:
 
 
 def test_the_module_of_each_agent_acts() -> None:
-    observations = {"a": OBS, 3: OBS, "late": -OBS}
+    observations: dict[Any, Any] = {"a": OBS, 3: OBS, "late": -OBS}
     with by_agent().build_algo() as algo:
         algo.train()
         runner: Any = algo.env_runner
         chosen = algo.compute_actions(observations, explore=False)
         for agent, observation in observations.items():
-            module = {"a": "odd"}.get(agent, "even")
+            module = "odd" if agent == "a" else "even"
             source = runner._player.actions.sources[module]
             (greedy,), _ = source.acting.act([observation], None)
             assert chosen[agent] == greedy

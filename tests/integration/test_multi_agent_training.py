@@ -2,87 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 from callbacks.ready_made.recorders import load_episode
 from checkpoints import encode
-from tests.multi_agent_gaps import Gaps
+from tests.multi_agent_runs import OneCartPole, gaps, outcome
 from trainer import (
     DQNConfig,
     EpisodeRecorder,
     MultiAgentEnvRunner,
+    MultiRLModuleSpec,
     PGConfig,
     PPOConfig,
+    RLModuleSpec,
     SACConfig,
 )
-from trainer.envs import MultiAgentEnv
-from trainer.errors import ConfigError, EnvContractError
-from trainer.metrics import comparable
+from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.modules import PolicySpec, RLModule
 from trainer.testing.multi_agent_envs import MultiAgentPendulum, RockPaperScissors
-
-
-class OneCartPole(MultiAgentEnv):
-    """CartPole with the one agent `default_agent`."""
-
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
-        del env_config
-        self.inner = gym.make("CartPole-v1")
-        self.possible_agents = ["default_agent"]
-        self.observation_space = self.inner.observation_space
-        self.action_space = self.inner.action_space
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        observation, info = self.inner.reset(seed=seed, options=options)
-        return {"default_agent": observation}, {"default_agent": info}
-
-    def step(self, actions: Any) -> Any:
-        parts = self.inner.step(actions["default_agent"])
-        return tuple({"default_agent": part} for part in parts)
-
-
-def _mapping(agent_id: Any, episode: Any, **_: Any) -> str:
-    return "even" if (episode.number + (agent_id == "a")) % 2 == 0 else "odd"
-
-
-def gaps(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(Gaps, env_config=env_config)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=num_envs,
-            observation_filter="MeanStdFilter",
-        )
-        .multi_agent(policies={"odd", "even"}, policy_mapping_fn=_mapping)
-        .training(train_batch_size=40, minibatch_size=16, num_epochs=2)
-        .rl_module(model_config={"fcnet_hiddens": [8]})
-        .debugging(seed=3)
-    )
-
-
-def outcome(config: PPOConfig, iterations: int = 3) -> bytes:
-    """All that the run has learnt and where it stands, and its results without times."""
-    with config.build_algo() as algo:
-        results = [comparable(algo.train()) for _ in range(iterations)]
-        for result in results:
-            result.pop("config", None), result.pop("fault_tolerance", None)
-        state = algo.get_state(not_components=["config"])
-        return encode([state["learner"], state["connectors"], state["counters"]]) + encode(
-            [_text_keys(result["env_runners"]) for result in results]
-        )
-
-
-def _text_keys(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _text_keys(part) for key, part in value.items()}
-    return value
 
 
 @pytest.mark.parametrize("make", [PPOConfig, PGConfig, DQNConfig])
@@ -245,7 +186,12 @@ def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
         algo.save_to_path(tmp_path / "c")
         saved = encode(algo.learners["odd"].get_state())
         module = RLModule.from_checkpoint(tmp_path / "c" / "learner" / "odd" / "rl_module")
-        assert encode(module.get_state()) == encode(algo.get_weights()["odd"])
+        assert encode(module.get_state()) == encode(algo.get_weights(["odd"])["odd"])
+        assert set(algo.get_weights()) == {"odd", "even"}
+        with pytest.raises(ModuleError, match="expected ids of modules, of which there are"):
+            algo.get_weights(["odds"])
+        with pytest.raises(TypeError, match="expected a list"):
+            algo.get_weights("odd")
         algo.train()
         other = encode(algo.learners["even"].get_state())
         algo.restore_from_path(tmp_path / "c", component="learner/odd")
@@ -360,3 +306,10 @@ def test_a_runner_of_the_users_own_plays_with_several_agents() -> None:
     runner.stop()
     with pytest.raises(EnvContractError, match="possible_agents"):
         MultiAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))
+
+
+def test_a_spec_of_modules_that_are_no_policies_is_refused() -> None:
+    """RLlib's scripts name modules there alone; nothing may be ignored without a word."""
+    spec = MultiRLModuleSpec(rl_module_specs={"p": RLModuleSpec(), "odd": RLModuleSpec()})
+    with pytest.raises(ConfigError, match=r"there is no policy 'p'.*policies=\['odd', 'p'\]"):
+        gaps(0, 1).rl_module(rl_module_spec=spec).build_algo()

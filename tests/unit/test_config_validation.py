@@ -120,7 +120,7 @@ def test_what_is_not_offered_is_refused_not_ignored(name: str, value: Any) -> No
     ("settings", "problem"),
     [
         ({"policies": {"a/b"}}, "'a/b' has '/' in it"),
-        ({"policies": ["learner"]}, "'learner' means something else already"),
+        ({"policies": ["learner"]}, "'learner' is a name of checkpoints and results already"),
         ({"policies": []}, "Name at least one"),
         ({"policies": {"a": object}}, "expected None, a PolicySpec, or"),
         ({"policies": {"a": PolicySpec(config={"lr": -1.0})}}, "module 'a': `lr=-1.0`"),

@@ -85,8 +85,8 @@ from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
 from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
+from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
-from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import (
@@ -822,9 +822,24 @@ class Algorithm(Checkpointable, abc.ABC):
         learner = learners.only if module_id is None else learners.get(module_id)
         return None if learner is None else cast("RLModule", learner.module)
 
-    def get_weights(self) -> State:
-        """Copies of all weights: module id → name → array."""
-        return {id_: learner.module.get_state() for id_, learner in self.learners.items()}
+    def get_weights(self, policies: Collection[ModuleId] | None = None) -> State:
+        """Copies of weights: module id → name → array.
+
+        Args:
+            policies: ids of the modules; None means all.
+
+        Raises:
+            ModuleError: there is no such module.
+        """
+        wanted = {*self.learners} if policies is None else {*policies}
+        unknown = sorted(wanted - {*self.learners})
+        if unknown:
+            raise ModuleError(
+                f"get_weights() was asked for {', '.join(map(repr, unknown))}, and there are "
+                f"{', '.join(map(repr, self.learners))}. Name some of these."
+            )
+        chosen = [id_ for id_ in self.learners if id_ in wanted]
+        return {id_: self.learners[id_].module.get_state() for id_ in chosen}
 
     def set_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
         """Replaces the weights everywhere; modules that are left out keep theirs.
@@ -1012,14 +1027,10 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _modules_of(self, agents: Iterable[AgentId], episode: Any) -> dict[AgentId, ModuleId]:
         """The module that acts for each agent, by the mapping of the run."""
-        known, mapping = self.env_runner_group.agent_ids, None
-        if known is not None:
-            mapping = PolicyMapping(
-                self._modules.now.table.mapping,
-                self.learners,
-                agents=known,
-                root_seed=self.root_seed,
-                role=Role.TRAINING,
+        group, mapping = self.env_runner_group, None
+        if group.agents is not None:
+            mapping = policy_mapping(
+                group.table, group.agents, root_seed=self.root_seed, role=Role.TRAINING
             )
         return modules_of_agents(list(agents), mapping, episode=episode)
 

@@ -114,8 +114,8 @@ class EnvironmentSection(ConfigValues):
             env_task_fn: the curriculum, called as `fn(train_results, env, env_context)` after each
                 iteration, beside each training env; gives the env's next task.
             auto_wrap_old_gym_envs: wrap envs written for gym before 0.26.
-            max_empty_steps: with several agents: an env that observes nobody for more env steps in
-                a row is taken for broken.
+            max_empty_steps: with several agents: an env that observes no agent for more env steps
+                in a row is taken for broken.
             **old_names: old names of these settings.
 
         Raises:
@@ -162,7 +162,9 @@ class EnvRunnersSection(ConfigValues):
     create_local_env_runner = Setting(True, boolean())
     create_env_on_local_worker = Setting(False, boolean())
     num_envs_per_env_runner = Setting(1, integer(1))
-    gym_env_vectorize_mode = Setting("SYNC", one_of("SYNC", "ASYNC"), normalize=_vectorize_mode)
+    gym_env_vectorize_mode = Setting(
+        "SYNC", one_of("SYNC", "ASYNC", "VECTOR_ENTRY_POINT"), normalize=_vectorize_mode
+    )
     num_cpus_per_env_runner = Setting[float](1, number(0))
     num_gpus_per_env_runner = Setting[float](0, number(0))
     custom_resources_per_env_runner = Setting[dict[str, float]]({}, mapping(number(0)))
@@ -244,7 +246,8 @@ class EnvRunnersSection(ConfigValues):
                 sample.
             num_envs_per_env_runner: envs that each runner steps together.
             gym_env_vectorize_mode: "SYNC" steps the envs of a runner one after the other, "ASYNC"
-                in processes.
+                in processes; "VECTOR_ENTRY_POINT" steps a vector env of gymnasium's or of a
+                creator's in one call ([envs](envs.md#vector-envs)).
             num_cpus_per_env_runner: CPUs to reserve for each runner.
             num_gpus_per_env_runner: GPUs to reserve for each runner.
             custom_resources_per_env_runner: other resources to reserve for each runner.
@@ -819,7 +822,7 @@ class TrainingSections(ConfigValues):
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into
                 what is there.
             rl_module_spec: an `RLModuleSpec` with a module class of your own.
-            algorithm_config_overrides_per_module: settings by module id.
+            algorithm_config_overrides_per_module: by module id: settings that are different for it.
             **old_names: old names of these settings.
 
         Raises:
@@ -876,10 +879,13 @@ class MultiAgentSection(ConfigValues):
                 default there is one module, which serves all agents.
             policy_map_capacity: modules kept in memory.
             policy_mapping_fn: `{agent: module id}`, or a function that gives the module of an
-                agent. It is called once per episode and agent, when the episode begins, as
-                `fn(agent_id, episode)`; of the episode it may use `number`. Arguments that it does
-                not name are left out; `rng` is a generator that follows from episode and agent.
-            policies_to_train: ids of the modules that learn; None trains all.
+                agent. It is called once per episode and agent, right after the reset, as
+                `fn(agent_id, episode)`; of the episode it may use `number` and what the reset gave.
+                Arguments that it does not name are left out; `rng` is a generator that follows from
+                episode and agent. A function whose first argument is `episode` gives
+                `{agent: module id}` for all; `{"type": Class, **arguments}` makes what is called.
+            policies_to_train: ids of the modules that learn, or a function `f(module_id, batch)` that
+                is asked once per update; None trains all.
             policy_states_are_swappable: whether modules can share memory.
             observation_fn: changes the observations of all agents of an env.
             count_steps_by: "env_steps"; "agent_steps" is not offered.

@@ -17,7 +17,7 @@ from trainer.config.settings import Problem, Setting, assignment, nearest
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
-from trainer.modules import DefaultModelConfig, PolicySpec, RLModuleSpec
+from trainer.modules import DefaultModelConfig, MultiRLModuleSpec, PolicySpec, RLModuleSpec
 from trainer.modules.by_module import why_no_module_id
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import ToBeDrawn
@@ -403,6 +403,22 @@ def policies_can_be_made(config: Sections) -> Iterator[Problem]:
             )
 
 
+def modules_of_a_spec_are_policies(config: Sections) -> Iterator[Problem]:
+    """A `MultiRLModuleSpec` says something of modules that there are."""
+    spec = config.rl_module_spec
+    said = spec.rl_module_specs if isinstance(spec, MultiRLModuleSpec) else {}
+    if isinstance(said, RLModuleSpec):
+        return  # it is for all modules
+    unknown = sorted({*said} - {*config.policies})
+    if unknown:
+        yield Problem(
+            f"`rl_module_spec`, a MultiRLModuleSpec of {', '.join(map(repr, sorted(said)))}",
+            f"there is no policy {', '.join(map(repr, unknown))}.",
+            f"Name all modules: multi_agent(policies={sorted(said)}, policy_mapping_fn=…).",
+            ("rl_module_spec", "policies"),
+        )
+
+
 def trained_policies_exist(config: Sections) -> Iterator[Problem]:
     """`policies_to_train` names modules that there are."""
     named = config.policies_to_train
@@ -424,8 +440,38 @@ def trained_policies_exist(config: Sections) -> Iterator[Problem]:
         )
 
 
+def vector_envs_are_played_whole(config: Sections) -> Iterator[Problem]:
+    """Nothing is asked of the sub-envs of a vector env that only single envs can do."""
+    if config.gym_env_vectorize_mode != "VECTOR_ENTRY_POINT":
+        return
+    if config.restart_failed_sub_environments:
+        yield Problem(
+            assignment("restart_failed_sub_environments", True),
+            "the sub-envs of a vector env cannot be made anew one by one.",
+            "Leave it out: a runner whose env fails is made anew as a whole.",
+            ("restart_failed_sub_environments", "gym_env_vectorize_mode"),
+        )
+    for name in ("env_to_module_connector", "module_to_env_connector"):
+        if config[name] is not None:
+            yield Problem(
+                assignment(name, config[name]),
+                "connector pieces stand beside single sub-envs, not beside a vector env.",
+                "Wrap the vector env in the creator, or leave out `gym_env_vectorize_mode`.",
+                (name, "gym_env_vectorize_mode"),
+            )
+
+
+_OF_VECTOR_ENVS: Final = (
+    "gym_env_vectorize_mode",
+    "restart_failed_sub_environments",
+    "env_to_module_connector",
+    "module_to_env_connector",
+)
+
 COMMON_RULES: Final = (
+    Rule(_OF_VECTOR_ENVS, vector_envs_are_played_whole),
     Rule(("policies",), policies_can_be_made),
+    Rule(("rl_module_spec", "policies"), modules_of_a_spec_are_policies),
     Rule(("policies_to_train", "policies"), trained_policies_exist),
     Rule(("env_task_fn",), task_function_takes_its_arguments),
     *EVALUATION_RULES,

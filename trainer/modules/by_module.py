@@ -156,7 +156,7 @@ def why_no_module_id(module_id: object) -> str | None:
     if not isinstance(module_id, str) or not module_id:
         return f"{module_id!r:.80} is no text, or empty"
     if module_id in _RESERVED:
-        return f"{module_id!r} means something else already"
+        return f"{module_id!r} is a name of checkpoints and results already"
     bad = sorted({letter for letter in module_id if letter in _FORBIDDEN or ord(letter) < 32})
     if bad:
         return f"{module_id!r:.80} has {' '.join(map(repr, bad))} in it"

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from checkpoints.arguments import argument_error, checked_methods
 from trainer.errors import ConfigError
+from trainer.modules import PolicySpec
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- checkpoints
@@ -94,6 +95,10 @@ class _Algorithm(Protocol):
     @property
     def get_metadata(self) -> Callable[..., dict[str, Any]]: ...
     @property
+    def add_module(self) -> Callable[..., Any]: ...
+    @property
+    def remove_module(self) -> Callable[..., None]: ...
+    @property
     def get_module(self) -> Callable[..., Any]: ...
     @property
     def save_to_path(self) -> Callable[..., str]: ...
@@ -118,6 +123,84 @@ class AlgorithmNames:
     def get_policy(self: _Algorithm, policy_id: str | None = None) -> Any:
         """Older name of `get_module`."""
         return self.get_module(policy_id)
+
+    def add_policy(
+        self: _Algorithm,
+        policy_id: str,
+        policy_cls: Any = None,
+        *,
+        policy: Any = None,
+        observation_space: Any = None,
+        action_space: Any = None,
+        config: Any = None,
+        policy_state: Any = None,
+        policy_mapping_fn: Any = None,
+        policies_to_train: Any = None,
+        module_spec: Any = None,
+        **_: Any,
+    ) -> Any:
+        """Older name of `add_module`; returns the module.
+
+        Args:
+            policy_id: of the new module.
+            policy_cls: None, or "random".
+            policy: must be None.
+            observation_space: None is that of the agents that it acts for.
+            action_space: ditto.
+            config: settings that are different for this module.
+            policy_state: its weights by name, or `{"weights": those}`.
+            policy_mapping_fn: replaces the mapping; None keeps it.
+            policies_to_train: replaces what learns; None keeps it.
+            module_spec: its network, instead of class and spaces.
+            _: RLlib's further arguments, which mean nothing here.
+
+        Raises:
+            ConfigError: see `add_module`.
+        """
+        if policy is not None:
+            raise ConfigError(
+                f"add_policy({policy_id!r}, policy=…): a module of your own is given as "
+                "module_spec=RLModuleSpec(module_class=…), for every process makes its own."
+            )
+        said = PolicySpec(policy_cls, observation_space, action_space).module_spec()
+        is_said = said != PolicySpec().module_spec()
+        weights = policy_state
+        if isinstance(weights, Mapping) and isinstance(weights.get("weights"), Mapping):
+            weights = weights["weights"]
+        self.add_module(
+            policy_id,
+            module_spec or (said if is_said else None),
+            module_state=weights,
+            config_overrides=config,
+            new_agent_to_module_mapping_fn=policy_mapping_fn,
+            new_should_module_be_updated=policies_to_train,
+        )
+        return self.get_module(policy_id)
+
+    def remove_policy(
+        self: _Algorithm,
+        policy_id: str = DEFAULT_MODULE_ID,
+        *,
+        policy_mapping_fn: Any = None,
+        policies_to_train: Any = None,
+        **_: Any,
+    ) -> None:
+        """Older name of `remove_module`.
+
+        Args:
+            policy_id: which one.
+            policy_mapping_fn: replaces the mapping; None keeps it.
+            policies_to_train: replaces what learns; None keeps it.
+            _: RLlib's further arguments, which mean nothing here.
+
+        Raises:
+            ConfigError: see `remove_module`.
+        """
+        self.remove_module(
+            policy_id,
+            new_agent_to_module_mapping_fn=policy_mapping_fn,
+            new_should_module_be_updated=policies_to_train,
+        )
 
     def restore_env_runners(self: _Algorithm, env_runner_group: Any = None) -> list[int]:
         """RLlib's way to have lost runners made again, of which nobody has to think here.

@@ -1,0 +1,466 @@
+"""Runs of several agents give the same bytes: spread, shuffled, killed, repaired, stopped.
+
+What is whole here is slow; each has a sample of itself in the default run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from checkpoints import encode
+from tests.multi_agent_runs import Gaps, OneCartPole, everything, gaps, told, whole_state
+from tests.multi_agent_scripts import G4
+from trainer import DQNConfig, PPOConfig, SACConfig
+from trainer.testing import MultiAgentPendulum, ScriptedMultiAgentEnv
+
+# ---- X1: one agent
+
+
+@pytest.mark.parametrize(
+    "num_env_runners", [0, pytest.param(2, marks=[pytest.mark.process, pytest.mark.slow])]
+)
+def test_x1_the_one_agent_of_an_env_plays_and_learns_as_a_single_one(num_env_runners: int) -> None:
+    """Weights, results, records and counters are byte-equal; records of several have another form,
+    and their results say more."""
+    learnt, played, told_by = [], [], []
+    for env in ("CartPole-v1", OneCartPole):
+        config = PPOConfig().environment(env).debugging(seed=3)
+        config.env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
+        config.training(train_batch_size=64, minibatch_size=32, num_epochs=2)
+        with config.build_algo() as algo:
+            told_by.append([told(algo.train()) for _ in range(5)])
+            state = whole_state(algo)
+        learnt.append(encode([state["learner"], state["counters"], state["metrics"]["logger"]]))
+        played.append([_as_of_one(record) for record in state["metrics"]["episodes"]["records"]])
+    assert learnt[0] == learnt[1]
+    assert encode(played[0]) == encode(played[1])
+    for single, joint in zip(*told_by, strict=True):
+        extra = joint["env_runners"].keys() - single["env_runners"].keys()
+        for key in extra:
+            del joint["env_runners"][key]
+        assert encode(single) == encode(joint)
+
+
+def _as_of_one(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of several agents, of which there is one, in the form for a single one."""
+    if "agents" not in record:
+        return record
+    (agent,) = record["agents"]
+    whole = {key: value for key, value in record.items() if key != "agents"}
+    assert agent["episode_return"] == whole["episode_return"]
+    return {key: agent.get(key, value) for key, value in whole.items()}
+
+
+# ---- X2, X3, X12: processes and orders
+
+SPREADS = [(1, 6), (2, 3), (3, 2)]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("num_env_runners", "num_envs"),
+    [SPREADS[1], *(pytest.param(*spread, marks=pytest.mark.slow) for spread in SPREADS[::2])],
+)
+def test_x2_it_makes_no_difference_how_slots_are_spread(
+    num_env_runners: int, num_envs: int
+) -> None:
+    assert everything(gaps(num_env_runners, num_envs)) == everything(gaps(0, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_x3_and_x12_no_order_and_no_hash_makes_a_difference() -> None:
+    """Dicts of the env come in the order of a set of texts, which differs between processes."""
+    seeds = ["1", "2"]
+    runs = [_start_with_hash_seed(seed) for seed in seeds]
+    told_by = [run.communicate(timeout=120)[0].split() for run in runs]
+    assert all(run.returncode == 0 for run in runs)
+    digests, orders = zip(*told_by, strict=True)
+    assert orders[0] != orders[1]  # a control: the order did differ
+    assert digests[0] == digests[1]
+
+
+def _start_with_hash_seed(seed: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from tests.multi_agent_runs import tell; tell()"],
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+# ---- X4, X5: who else is there
+
+
+class WithOthers(Gaps):
+    """Beside the agents of `Gaps` there may be one that never appears (`absent`)."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__(env_config)
+        self.possible_agents = [*self.possible_agents, *env_config.get("absent", ())]
+
+
+def drawn(config: PPOConfig, num_timesteps: int = 60) -> dict[Any, list[int]]:
+    """{agent: its actions}, in order."""
+    with config.build_algo() as algo:
+        runner: Any = algo.env_runner
+        return _actions_of(runner.sample(num_timesteps=num_timesteps))
+
+
+def test_x4_an_agent_that_is_not_there_changes_nobodys_draws() -> None:
+    alone = drawn(gaps().environment(WithOthers))
+    assert drawn(gaps().environment(WithOthers, env_config={"absent": ["zoe"]})) == alone
+    assert drawn(gaps().environment(WithOthers, env_config={"absent": [0, "b"]})) == alone
+
+
+def test_x4_draws_follow_from_the_id() -> None:
+    def of(names: list[Any]) -> dict[Any, list[int]]:
+        return drawn(shown_the_same().environment(Same, env_config={"names": names}))
+
+    first, renamed = of(["A", "B", "C"]), of(["A", "B", "D"])
+    assert [first[a] for a in "AB"] == [renamed[a] for a in "AB"]
+    assert first["C"] != renamed["D"]
+    assert first["A"] != first["B"]
+
+
+class Same(Gaps):
+    """All agents see the same zeros at every step of an episode of ten."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__({})
+        self.possible_agents = env_config.get("names", ["A", "B"])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._t = 0
+        return self._zeros(), {}
+
+    def step(self, actions: Any) -> Any:
+        self._t += 1
+        is_over = self._t >= 10
+        rewards = {agent: float(action) for agent, action in actions.items()}
+        return self._zeros(), rewards, {"__all__": is_over}, {}, {}
+
+    def _zeros(self) -> Any:
+        return {agent: np.zeros(3, np.float32) for agent in self.possible_agents}
+
+
+def shown_the_same() -> PPOConfig:
+    config = PPOConfig().environment(Same).debugging(seed=3)
+    config.env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+    config.training(train_batch_size=60, minibatch_size=30, num_epochs=1)
+    return config.rl_module(model_config={"fcnet_hiddens": [8]})
+
+
+def test_x5_modules_with_equal_weights_act_as_one_module() -> None:
+    shared = drawn(shown_the_same())
+    two = shown_the_same().multi_agent(policies={"p", "q"}, policy_mapping_fn={"A": "p", "B": "q"})
+    with shown_the_same().build_algo() as algo:
+        weights = algo.get_weights()["default_policy"]
+    with two.build_algo() as algo:
+        algo.set_weights({"p": weights, "q": weights})
+        runner: Any = algo.env_runner
+        actions = _actions_of(runner.sample(num_timesteps=60))
+    assert actions == shared
+
+
+# ---- X6, X7: faults
+
+
+class Scripted(ScriptedMultiAgentEnv):
+    """A script in which the env fails as `Gaps` does."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__({"script": G4})
+        self._faults = {kind: env_config.get(kind) for kind in ("breaks", "kills")}
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        Gaps._fail(self)  # type: ignore[arg-type]  # it looks at `_faults` only
+        return super().step(actions)
+
+
+def scripted(num_env_runners: int, **env_config: Any) -> PPOConfig:
+    """Batches of three env steps, so that chunks end at every place of G4's four."""
+    return (
+        PPOConfig()
+        .environment(Scripted, env_config=env_config)
+        .env_runners(num_env_runners=num_env_runners)
+        .training(train_batch_size=3, minibatch_size=2, num_epochs=1)
+        .rl_module(model_config={"fcnet_hiddens": [4]})
+        .debugging(seed=3)
+    )
+
+
+NUM_STEPS_OF_G4 = 12
+"""Three episodes: every place of the script and of a batch, in four iterations."""
+
+
+def with_faults(folder: Path, kind: str, *numbers: int) -> dict[str, str]:
+    file = folder / f"{kind}_{'_'.join(map(str, numbers))}"
+    file.write_text(" ".join(map(str, numbers)))
+    return {kind: str(file)}
+
+
+def happened(faults: dict[str, str], number: int) -> bool:
+    (file,) = faults.values()
+    return int(Path(file).with_suffix(".count").read_text()) > number
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [6],
+        pytest.param(range(NUM_STEPS_OF_G4), marks=pytest.mark.slow),
+    ],
+    ids=["a sample", "all"],
+)
+def test_x6_a_runner_killed_at_any_env_step_of_g4(numbers: Any, tmp_path: Path) -> None:
+    undisturbed = everything(scripted(0), 4)
+    for number in numbers:
+        faults = with_faults(tmp_path, "kills", number)
+        assert everything(scripted(1, **faults), 4) == undisturbed, number
+        assert happened(faults, number)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [0, 7],
+        pytest.param(range(NUM_STEPS_OF_G4), marks=pytest.mark.slow),
+    ],
+    ids=["a sample", "all"],
+)
+def test_x7_a_sub_env_that_fails_at_any_env_step_of_g4(numbers: Any, tmp_path: Path) -> None:
+    undisturbed = everything(scripted(0), 4)
+    for number in numbers:
+        faults = with_faults(tmp_path, "breaks", number)
+        config = scripted(0, **faults).fault_tolerance(restart_failed_sub_environments=True)
+        assert everything(config, 4) == undisturbed, number
+        assert happened(faults, number)
+
+
+@pytest.mark.slow
+def test_x7_a_sub_env_that_fails_at_any_env_step_of_a_run_with_gaps(tmp_path: Path) -> None:
+    undisturbed = everything(gaps(0, 2), 2)
+    for number in range(80):
+        faults = with_faults(tmp_path, "breaks", number)
+        config = gaps(0, 2, **faults).fault_tolerance(restart_failed_sub_environments=True)
+        assert everything(config, 2) == undisturbed, number
+        assert happened(faults, number)
+
+
+# ---- X8: stopped
+
+
+def dqn() -> DQNConfig:
+    config = DQNConfig().environment(Gaps).env_runners(num_envs_per_env_runner=2)
+    config.multi_agent(policies={"p", "q"}, policy_mapping_fn={"a": "p", 3: "q", "late": "p"})
+    config.training(
+        train_batch_size=8,
+        n_step=3,
+        num_steps_sampled_before_learning_starts=20,
+        replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 60},
+    )
+    config.rl_module(model_config={"fcnet_hiddens": [8]})
+    return config.reporting(min_sample_timesteps_per_iteration=20).debugging(seed=3)
+
+
+def sac() -> SACConfig:
+    config = SACConfig().environment(MultiAgentPendulum, env_config={"num_agents": 2})
+    config.multi_agent(policies=["p", "q"], policy_mapping_fn={0: "p", 1: "q"})
+    config.training(train_batch_size=16, num_steps_sampled_before_learning_starts=20)
+    config.rl_module(model_config={"fcnet_hiddens": [8]})
+    return config.reporting(min_sample_timesteps_per_iteration=30).debugging(seed=3)
+
+
+def evaluated() -> PPOConfig:
+    """An evaluation with a mapping of its own after every second iteration."""
+    return gaps(0, 2).evaluation(
+        evaluation_interval=2,
+        evaluation_duration=3,
+        evaluation_config={"policy_mapping_fn": {"a": "odd", 3: "even", "late": "even"}},
+    )
+
+
+def with_runners() -> PPOConfig:
+    return gaps(2, 1)
+
+
+def whole_episodes() -> PPOConfig:
+    return gaps(0, 2).env_runners(batch_mode="complete_episodes")
+
+
+def looking_back() -> PPOConfig:
+    return gaps(0, 2).env_runners(episode_lookback_horizon=4)
+
+
+RUNS = [gaps, evaluated, whole_episodes, looking_back, with_runners, dqn, sac]
+NUM_ITERATIONS = 6
+
+
+def stopped_and_restored(make: Any, stops: set[int], folder: Path) -> bytes:
+    """`everything` of a run that ends at some iterations and goes on from a checkpoint."""
+    results = []
+    algo = make().build_algo()
+    for number in range(NUM_ITERATIONS):
+        if number in stops:
+            path = algo.save_to_path(folder / f"{number}")
+            algo.stop()
+            algo = make().build_algo()
+            algo.restore_from_path(path)
+        results.append(told(algo.train()))
+    with algo:
+        return encode([whole_state(algo), results])
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("make", RUNS, ids=lambda make: make.__name__)
+def test_x8_stopped_and_restored_at_every_iteration(make: Any, tmp_path: Path) -> None:
+    undisturbed = everything(make(), NUM_ITERATIONS)
+    every = set(range(1, NUM_ITERATIONS))
+    assert stopped_and_restored(make, every, tmp_path / "every") == undisturbed
+    for number in every:
+        assert stopped_and_restored(make, {number}, tmp_path / f"{number}") == undisturbed
+
+
+@pytest.mark.parametrize("make", [evaluated, dqn], ids=lambda make: make.__name__)
+def test_x8_a_sample(make: Any, tmp_path: Path) -> None:
+    stopped = stopped_and_restored(make, {1, 2, 4}, tmp_path)
+    assert stopped == everything(make(), NUM_ITERATIONS)
+
+
+# ---- X9, X10: what a replay cannot bring back, and what needs none
+
+
+class Fickle(Gaps):
+    """When it plays a seed for the second time, it does not show who `a` is any more."""
+
+    played: ClassVar[set[int]] = set()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        answer = super().reset(seed=seed, options=options)
+        self._is_again = seed in self.played
+        self.played.add(seed or 0)
+        return answer
+
+    def step(self, actions: Any) -> Any:
+        seen, *rest = super().step(actions)
+        if self._is_again:
+            seen.pop("a", None)
+        return seen, *rest
+
+
+def test_x9_another_set_of_observed_agents_is_noticed(tmp_path: Path) -> None:
+    """Everything else is the same; the episode is given up and counted, and the run goes on."""
+    Fickle.played.clear()
+    config = gaps(0, 6).environment(Fickle)
+    with config.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+        running = [slot.newest for slot in algo.env_runner._player.slots]
+    with config.build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        lost = algo.train()["fault_tolerance"]["num_episodes_lost"]
+    assert 0 < lost <= sum("a" in newest for newest in running)
+
+
+class WithState(Gaps):
+    """Gives its state instead of being played again; counts how often it was taken."""
+
+    num_taken: ClassVar[int] = 0
+    _KEPT = ("_t", "_total", "_late", "_length")
+
+    def get_state(self) -> Any:
+        kept = {name: getattr(self, name) for name in self._KEPT if hasattr(self, name)}
+        rng = self.np_random.bit_generator.state
+        return {"kept": kept, "ended": sorted(getattr(self, "_ended", ()), key=str), "rng": rng}
+
+    def set_state(self, state: Any) -> None:
+        type(self).num_taken += 1
+        for name, value in state["kept"].items():
+            setattr(self, name, value)
+        self._ended = set(state["ended"])
+        self.np_random.bit_generator.state = state["rng"]
+
+
+def test_x10_an_env_goes_on_from_its_state(tmp_path: Path) -> None:
+    def make() -> PPOConfig:
+        return gaps(0, 2).environment(WithState)
+
+    undisturbed = everything(make(), NUM_ITERATIONS)
+    stopped = stopped_and_restored(make, {2, 3}, tmp_path)
+    assert stopped == undisturbed
+    assert WithState.num_taken >= 2
+
+
+# ---- X13: evaluation, X16: exploration in between, X18: many agents
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_x13_evaluation_is_the_same_with_any_number_of_runners() -> None:
+    def told_by(num_evaluation_runners: int) -> Any:
+        config = evaluated().evaluation(
+            evaluation_num_env_runners=num_evaluation_runners, evaluation_duration=5
+        )
+        with config.build_algo() as algo:
+            return encode([told(algo.train()) for _ in range(2)])
+
+    assert told_by(1) == told_by(3) == told_by(0)
+
+
+def test_x16_greedy_steps_in_between_use_up_as_many_numbers() -> None:
+    """What the agents draw afterwards follows from how often they acted, not from how."""
+
+    def afterwards(explore: bool) -> dict[Any, list[int]]:
+        with shown_the_same().build_algo() as algo:
+            runner: Any = algo.env_runner
+            runner.sample(num_timesteps=8, explore=explore)
+            return _actions_of(runner.sample(num_timesteps=40))
+
+    assert afterwards(True) == afterwards(False)
+
+
+def _actions_of(episodes: list[Any]) -> dict[Any, list[int]]:
+    actions: dict[Any, list[int]] = {}
+    for episode in episodes:
+        for agent, own in episode.agent_episodes.items():
+            actions.setdefault(agent, []).extend(map(int, own.get_actions()))
+    return actions
+
+
+class Crowd(Same):
+    """300 agents may come, and three do."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__(env_config)
+        self.possible_agents = list(range(env_config["num_agents"]))
+
+    def _zeros(self) -> Any:
+        return {agent: np.zeros(3, np.float32) for agent in self.possible_agents[:3]}
+
+
+def test_x18_agents_that_do_not_come_cost_little() -> None:
+    def peak_bytes(num_agents: int) -> int:
+        config = shown_the_same().environment(Crowd, env_config={"num_agents": num_agents})
+        with config.build_algo() as algo:
+            algo.train()
+            tracemalloc.start()
+            algo.train()
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert algo.counters.num_env_steps_sampled == 120
+        return peak
+
+    few, many = peak_bytes(3), peak_bytes(300)
+    assert (many - few) / 297 <= 10_000
