@@ -85,7 +85,7 @@ class CountdownEnv(gymnasium.Env[Array, Any]):
         return np.array([left, self._mixture], np.float32)
 
 
-class RepeatPreviousEnv(gymnasium.Env[int, int]):
+class RepeatPreviousEnv(gymnasium.Env[Any, Any]):
     """Shows a symbol in every step, and pays 1 for naming that of `delay` steps before.
 
     The first `delay` steps pay nothing. Who remembers gets `best_return`, who guesses one part in
