@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.multi_agent_gaps import Gaps
 
 from checkpoints import encode
-from tests.integration.test_multi_agent_training import gaps, outcome
+from tests.multi_agent_runs import Gaps, gaps, outcome
 from trainer import DQNConfig, MultiAgentEnvRunner, PPOConfig, SACConfig
 from trainer.testing.multi_agent_envs import MultiAgentCartPole, MultiAgentPendulum
 

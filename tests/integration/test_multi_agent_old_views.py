@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.multi_agent_gaps import Gaps
 
 from callbacks import RLlibCallback
-from tests.integration.test_multi_agent_training import gaps, outcome
+from tests.multi_agent_runs import Gaps, gaps, outcome
 from trainer import CallbackError, DQNConfig, MultiAgentBatch, MultiAgentEnvRunner
 from trainer.errors import ConfigError, EpisodeError
 

@@ -124,9 +124,10 @@ def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
         module = RLModule.from_checkpoint(tmp_path / "c" / "learner" / "odd" / "rl_module")
         assert encode(module.get_state()) == encode(algo.get_weights(["odd"])["odd"])
         assert set(algo.get_weights()) == {"odd", "even"}
-        for wrong in (["odds"], "odd"):
-            with pytest.raises(ModuleError, match="expected ids of modules, of which there are"):
-                algo.get_weights(wrong)
+        with pytest.raises(ModuleError, match="expected ids of modules, of which there are"):
+            algo.get_weights(["odds"])
+        with pytest.raises(TypeError, match="expected a list"):
+            algo.get_weights("odd")
         algo.train()
         other = encode(algo.learners["even"].get_state())
         algo.restore_from_path(tmp_path / "c", component="learner/odd")

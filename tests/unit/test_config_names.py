@@ -307,9 +307,12 @@ class _Added(ConfigValues):
 def test_added_settings_reach_each_subclass_once(monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[type] = []
     collect = config_values._collect_names
-    monkeypatch.setattr(
-        config_values, "_collect_names", lambda cls: collected.append(cls) or collect(cls)
-    )
+
+    def counted(cls: type[ConfigValues]) -> Any:
+        collected.append(cls)
+        return collect(cls)
+
+    monkeypatch.setattr(config_values, "_collect_names", counted)
     config_values.add_sections(_Base, _Added)
     assert len(collected) == 4
     assert set(collected[1:3]) == {_Left, _Right}

@@ -6,7 +6,7 @@
     registry.note_end(address.actor_id, Ending(…))     why it is gone, for everyone who asks
 
 A living actor listens on a socket in the folder. The kernel refuses connections as soon as its
-process has ended, however it ended; so nobody has to keep a list of the living, and no process id
+process has ended, however it ended; so no list of the living has to be kept, and no process id
 that may be used again is trusted. This file starts no process and sends no call.
 """
 
@@ -86,7 +86,7 @@ class ActorAddress:
         """Connects a socket to the actor, if the folder and the process are of this user.
 
         Raises:
-            OSError: nobody is there, or somebody else.
+            OSError: no process is there, or another one.
         """
         PrivateFolder(self.directory).check()
         joined.connect(self.socket_path)
@@ -139,7 +139,7 @@ class Ending:
 
     Attributes:
         exit_code: as the operating system gave it; None if it is not known.
-        was_killed: by `kill()`, so that nobody needs to look for a cause.
+        was_killed: by `kill()`, so that no cause needs to be looked for.
         failure: what its constructor raised.
     """
 
@@ -290,7 +290,7 @@ class ActorRegistry:
         self._folder.unlink(actor_id)
 
     def new_listener(self) -> tuple[str, socket.socket]:
-        """An id nobody had here, and a socket that already lets callers queue."""
+        """An id not used here before, and a socket that already lets callers queue."""
         self._folder.check()
         actor_id = secrets.token_hex(6)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -376,10 +376,10 @@ class ActorRegistry:
         return False
 
     def sweep(self, *, living: Collection[str] = ()) -> None:
-        """Takes away what actors left that nobody watched when they died; only while locked.
+        """Takes away what actors left that were not watched when they died; only while locked.
 
         Args:
-            living: ids of actors of which it is known that somebody watches them.
+            living: ids of actors that are known to be watched.
         """
         files = self._folder.names()
         sockets = {name for name in files if _ID.fullmatch(name)}
@@ -423,7 +423,7 @@ class ActorRegistry:
             with self.locked():
                 self._add_ending(actor_id, ending)
         except FileNotFoundError:
-            return  # the folder: its owner has ended, and nobody asks any more
+            return  # the folder: its owner has ended, and no process asks any more
         except OSError as error:
             _LOGGER.warning(
                 "Why the actor %s ended cannot be noted in %s (%s); who asks will not be told. "
@@ -458,7 +458,7 @@ class ActorRegistry:
         return file
 
     def ending_of(self, actor_id: str) -> Ending | None:
-        """Why an actor is gone; None if nobody knows. Sleeps while its watcher finds out."""
+        """Why an actor is gone; None if it is not known. Sleeps while its watcher finds out."""
         try:
             with self._folder.locked(_watch_file(actor_id), shared=True):
                 pass  # the kernel opens it, too, if the watcher dies
@@ -470,7 +470,7 @@ class ActorRegistry:
         return self._endings().get(actor_id)
 
     def known_ending_of(self, actor_id: str) -> Ending | None:
-        """Why an actor is gone, as far as it was noted; waits for nobody."""
+        """Why an actor is gone, as far as it was noted; does not wait."""
         return self._endings().get(actor_id)
 
     def _endings(self) -> dict[str, Ending]:
@@ -573,7 +573,7 @@ class OwnedRegistry:
         """Makes a new registry, and removes those of owners that were killed."""
         sweep()
         self.registry = ActorRegistry.make()
-        # It gets its name when it is locked: nobody can take it for one without an owner.
+        # It gets its name when it is locked: no process can take it for one without an owner.
         draft = Path(self.registry.directory) / f"{_OWNER_FILE}.draft"
         self._lock = draft.open("w")
         draft.chmod(0o600)

@@ -831,16 +831,14 @@ class Algorithm(Checkpointable, abc.ABC):
             ModuleError: there is no such module.
         """
         wanted = {*self.learners} if policies is None else {*policies}
-        unknown = sorted(wanted - {*self.learners}, key=str)
-        if unknown or isinstance(policies, str):
+        unknown = sorted(wanted - {*self.learners})
+        if unknown:
             raise ModuleError(
-                f"get_weights() was asked for {policies!r:.100}; expected ids of modules, of which "
-                f"there are {', '.join(map(repr, self.learners))}. Give a list: "
-                f"get_weights([{next(iter(self.learners))!r}])."
+                f"get_weights() was asked for {', '.join(map(repr, unknown))}, and there are "
+                f"{', '.join(map(repr, self.learners))}. Name some of these."
             )
-        return {
-            id_: self.learners[id_].module.get_state() for id_ in self.learners if id_ in wanted
-        }
+        chosen = [id_ for id_ in self.learners if id_ in wanted]
+        return {id_: self.learners[id_].module.get_state() for id_ in chosen}
 
     def set_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
         """Replaces the weights everywhere; modules that are left out keep theirs.

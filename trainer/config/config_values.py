@@ -605,18 +605,19 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
         [table.unknown(name, defaults[name], "") for name in defaults if name not in settings],
     )
     homes = _homes(table)
-    inherited = cls.__mro__[1]._names if cls is not ConfigValues else NameTable({}, {})
+    parent = cls.__mro__[1]
+    inherited = parent._names if issubclass(parent, ConfigValues) else NameTable({}, {})
     for name, setting in settings.items():
         home = homes.get(name) or _home_by_old_name(table, name)
         default = defaults.get(name, setting.default)
-        known = inherited.settings.get(name)
+        same = inherited.settings.get(name)
         if (
-            known is not None
+            same is not None
             and inherited.declared[name] is setting
-            and known.section == home
-            and known.default is default
+            and same.section == home
+            and same.default is default
         ):
-            settings[name] = known  # one object for all subclasses that change nothing
+            settings[name] = same  # one object for all subclasses that change nothing
         else:
             settings[name] = dataclasses.replace(setting, section=home, default=default)
     return table

@@ -114,8 +114,8 @@ class EnvironmentSection(ConfigValues):
             env_task_fn: the curriculum, called as `fn(train_results, env, env_context)` after each
                 iteration, beside each training env; gives the env's next task.
             auto_wrap_old_gym_envs: wrap envs written for gym before 0.26.
-            max_empty_steps: with several agents: an env that observes nobody for more env steps in
-                a row is taken for broken.
+            max_empty_steps: with several agents: an env that observes no agent for more env steps
+                in a row is taken for broken.
             **old_names: old names of these settings.
 
         Raises:
@@ -162,7 +162,9 @@ class EnvRunnersSection(ConfigValues):
     create_local_env_runner = Setting(True, boolean())
     create_env_on_local_worker = Setting(False, boolean())
     num_envs_per_env_runner = Setting(1, integer(1))
-    gym_env_vectorize_mode = Setting("SYNC", one_of("SYNC", "ASYNC"), normalize=_vectorize_mode)
+    gym_env_vectorize_mode = Setting(
+        "SYNC", one_of("SYNC", "ASYNC", "VECTOR_ENTRY_POINT"), normalize=_vectorize_mode
+    )
     num_cpus_per_env_runner = Setting[float](1, number(0))
     num_gpus_per_env_runner = Setting[float](0, number(0))
     custom_resources_per_env_runner = Setting[dict[str, float]]({}, mapping(number(0)))
@@ -244,7 +246,8 @@ class EnvRunnersSection(ConfigValues):
                 sample.
             num_envs_per_env_runner: envs that each runner steps together.
             gym_env_vectorize_mode: "SYNC" steps the envs of a runner one after the other, "ASYNC"
-                in processes.
+                in processes; "VECTOR_ENTRY_POINT" steps a vector env of gymnasium's or of a
+                creator's in one call ([envs](envs.md#vector-envs)).
             num_cpus_per_env_runner: CPUs to reserve for each runner.
             num_gpus_per_env_runner: GPUs to reserve for each runner.
             custom_resources_per_env_runner: other resources to reserve for each runner.

@@ -231,7 +231,7 @@ class Problem:
         expected: what was expected or why it matters, a sentence.
         advice: what to do, a sentence; empty where `expected` says it all.
         settings: the settings involved; rules about them are not checked any more.
-        unknown: whether the problem is a name that nobody knows.
+        unknown: whether the problem is an unknown name.
     """
 
     what: str
@@ -586,7 +586,7 @@ class NameTable:
         return named[0] if named else ""
 
     def unknown(self, name: str, value: Any, section: str) -> Problem:
-        """The problem that nobody knows `name`, with the nearest spelling and its section."""
+        """The problem that `name` is unknown, with the nearest spelling and its section."""
         what = assignment(name, value)
         if name in OLD_NAMES.refused_sections:
             return Problem(

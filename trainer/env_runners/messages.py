@@ -118,6 +118,7 @@ class EnvRunnerSpec:
             none ended for so long; None waits.
         rewards_after_end: with several agents: "credit" or "error"; see `MultiAgentEpisode`.
         max_empty_steps: with several agents: env steps in a row in which nobody is observed.
+        has_vector_env: the env is a vector env, which steps all sub-envs in one call.
     """
 
     env_factory: EnvFactory
@@ -144,6 +145,7 @@ class EnvRunnerSpec:
     episode_limit_s: float | None = None
     rewards_after_end: Literal["credit", "error"] = "credit"
     max_empty_steps: int = 1000
+    has_vector_env: bool = False
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:

@@ -645,7 +645,7 @@ class MultiAgentPlayer(EpisodePlayer):
             checks.check_progress(episode)
         slot.note(observations, actions, keeps_apart=self._keeps_apart)
         slot.steps_left -= 1
-        return slot.steps_left <= 0 or episode.is_done
+        return bool(slot.steps_left <= 0 or episode.is_done)
 
     def _finish_columns(self, episodes: Sequence[Any]) -> None:
         """Makes arrays of the columns of what is handed out, and counts its rows."""

@@ -739,7 +739,7 @@ _FIRST: Final = (
     "evaluation/env_runners/episode_return_mean",
     "evaluation/env_runners/num_episodes",
 )
-"""The rows everybody looks at, in this order."""
+"""The rows most looked at, in this order."""
 
 _LAST: Final = ("learners/", "fault_tolerance/")
 """Standard keys that come behind the metrics of users, as far as there is room."""

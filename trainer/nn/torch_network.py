@@ -223,7 +223,7 @@ class _Graph:
 
         Args:
             d_outputs: derivative of the loss, of the outputs' shape.
-            d_inputs: that for the inputs, overwritten; None if nobody needs it.
+            d_inputs: that for the inputs, overwritten; None if it is not needed.
             only_inputs: leave the gradients of the layers alone.
         """
         torch = self._torch

@@ -308,7 +308,9 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "render_env": NotOffered("Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."),
         "create_local_env_runner": NotOffered("Leave it out: the main process can always sample."),
         "gym_env_vectorize_mode": NotOffered(
-            'Leave it at "SYNC" and use more runners: `num_env_runners`.'
+            'Leave it at "SYNC" and use more runners: `num_env_runners`. "VECTOR_ENTRY_POINT" '
+            "steps a vector env.",
+            lambda mode: mode == "VECTOR_ENTRY_POINT",
         ),
         "add_default_connectors_to_env_to_module_pipeline": NotOffered(_DEFAULT_CONNECTORS),
         "add_default_connectors_to_module_to_env_pipeline": NotOffered(_DEFAULT_CONNECTORS),

@@ -350,6 +350,16 @@ class RunnerPlace:
 
     def warn_of_lost_episodes(self, count: int) -> None:
         """Says that running episodes could not be put back."""
+        if self.spec.has_vector_env:
+            _LOGGER.warning(
+                "Vector env %r does not go on from where it stood: %d running episode(s) of %s "
+                "start anew (counted in num_episodes_lost). It needs get_state() and set_state() "
+                "for that, and as many sub-envs as before; see docs/envs.md.",
+                self.spec.env_factory.name,
+                count,
+                self.name,
+            )
+            return
         _LOGGER.warning(
             "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
             "%s start anew (counted in num_episodes_lost). %sake reset(seed=…) determine "
