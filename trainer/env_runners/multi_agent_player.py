@@ -115,6 +115,7 @@ class Seats:
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
         self.memories: dict[AgentId, Any] = {}
+        self._seats: dict[AgentId, Seat] = {}
         self.start(0, 0)
 
     def take_sources(self, sources: ByModule[ActionSource]) -> None:
@@ -124,7 +125,7 @@ class Seats:
     def start(self, stream: int, number: int) -> None:
         """Goes to the beginning of an episode."""
         self._stream, self._number = stream, number
-        self._seats: dict[AgentId, Seat] = {}
+        self._seats = {}
 
     def skip(self, rows: int) -> None:
         """Nothing: every agent's numbers go on by how often it has acted."""
