@@ -87,24 +87,29 @@ class Seat:
 
 
 class Seats:
-    """The seats of one env slot; takes the place of the noise of a slot with one agent."""
+    """The seats of one env slot; takes the place of the noise of a slot with one agent.
+
+    Attributes:
+        sources: of actions, by module.
+    """
 
     def __init__(self, slot_index: int, agents: EnvAgents, sources: ByModule[ActionSource]) -> None:
         """Args: slot_index: of the slot; agents: of the env; sources: of actions, by module."""
-        self._sources = sources
+        self.sources = sources
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
+        self._seats: dict[AgentId, Seat] = {}
         self.start(0, 0)
 
     def take_sources(self, sources: ByModule[ActionSource]) -> None:
         """Takes other sources; agents take their seats again, each where its own numbers stand."""
-        self._sources, self._streams, self._seats = sources, {}, {}
+        self.sources, self._streams, self._seats = sources, {}, {}
 
     def start(self, stream: int, number: int) -> None:
         """Goes to the beginning of an episode."""
         self._stream, self._number = stream, number
-        self._seats: dict[AgentId, Seat] = {}
+        self._seats = {}
 
     def skip(self, rows: int) -> None:
         """Nothing: every agent's numbers go on by how often it has acted."""
@@ -116,7 +121,7 @@ class Seats:
 
     def _taken(self, agent: AgentId, episode: MultiAgentEpisode) -> Seat:
         module_id = episode.module_for(agent) or ""
-        source = self._sources[module_id]
+        source = self.sources[module_id]
         noise = self._streams.get((agent, module_id))
         if noise is None:
             noise = source.noise_stream(agent=agent_position(agent))
@@ -340,6 +345,7 @@ class MultiAgentSlot(EnvSlot):
             keeps_actions=spec.sub_env_tolerance is not None,
         )
         self._owing: AgentIds | None = None
+        self._sources: Any = None
         self._seated: list[Seat] = []
         self.checks = AnswerChecks(
             agents,
@@ -366,9 +372,10 @@ class MultiAgentSlot(EnvSlot):
     def seated(self) -> list[Seat]:
         """The seats of those who owe an action, canonical order."""
         owing = self.episode.get_agents_to_act()
-        if owing is not self._owing:  # the same object while nothing changes
-            self._owing = owing
-            seats: Any = self.noise
+        seats: Any = self.noise
+        # The same objects while nothing changes.
+        if owing is not self._owing or seats.sources is not self._sources:
+            self._owing, self._sources = owing, seats.sources
             self._seated = [seats.of(agent, self.episode) for agent in owing]
         return self._seated
 
