@@ -345,7 +345,6 @@ class MultiAgentSlot(EnvSlot):
             keeps_actions=spec.sub_env_tolerance is not None,
         )
         self._owing: AgentIds | None = None
-        self._sources: Any = None
         self._seated: list[Seat] = []
         self.checks = AnswerChecks(
             agents,
@@ -372,10 +371,9 @@ class MultiAgentSlot(EnvSlot):
     def seated(self) -> list[Seat]:
         """The seats of those who owe an action, canonical order."""
         owing = self.episode.get_agents_to_act()
-        seats: Any = self.noise
-        # The same objects while nothing changes.
-        if owing is not self._owing or seats.sources is not self._sources:
-            self._owing, self._sources = owing, seats.sources
+        if owing is not self._owing:  # the same object while nothing changes
+            self._owing = owing
+            seats: Any = self.noise
             self._seated = [seats.of(agent, self.episode) for agent in owing]
         return self._seated
 
