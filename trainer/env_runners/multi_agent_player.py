@@ -105,11 +105,8 @@ class Seats:
     """The seats of one env slot; takes the place of the noise of a slot with one agent.
 
     Attributes:
-<<<<<<< HEAD
         memories: the states of networks with memory after the last actions, by agent.
-=======
         sources: of actions, by module.
->>>>>>> h_show
     """
 
     def __init__(self, slot_index: int, agents: EnvAgents, sources: ByModule[ActionSource]) -> None:
@@ -118,10 +115,7 @@ class Seats:
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
-<<<<<<< HEAD
         self.memories: dict[AgentId, Any] = {}
-=======
->>>>>>> h_show
         self._seats: dict[AgentId, Seat] = {}
         self.start(0, 0)
 
