@@ -884,8 +884,8 @@ class MultiAgentSection(ConfigValues):
                 Arguments that it does not name are left out; `rng` is a generator that follows from
                 episode and agent. A function whose first argument is `episode` gives
                 `{agent: module id}` for all; `{"type": Class, **arguments}` makes what is called.
-            policies_to_train: ids of the modules that learn, or a function `f(module_id, batch)` that
-                is asked once per update; None trains all.
+            policies_to_train: ids of the modules that learn, or a function `f(module_id, batch)`
+                that is asked once per update; None trains all.
             policy_states_are_swappable: whether modules can share memory.
             observation_fn: changes the observations of all agents of an env.
             count_steps_by: "env_steps"; "agent_steps" is not offered.
