@@ -183,6 +183,7 @@ PUBLIC_NAMES: Final = {
         "SingleAgentObservationPreprocessor",
         "SoftQ",
         "StatefulEnv",
+        "StatefulRLModule",
         "StochasticSampling",
         "TaskError",
         "TaskLadder",

@@ -224,7 +224,7 @@ def test_unknown_event_is_refused_with_the_nearest_one() -> None:
 
 
 def test_name_like_nothing_lists_what_the_section_takes() -> None:
-    with pytest.raises(UnknownSettingError, match=r"resources\(\) takes num_cpus_for_main"):
+    with pytest.raises(UnknownSettingError, match=r"resources\(\) takes engine, strict_cpus"):
         PPOConfig().resources(zzz=1)
 
 

@@ -21,7 +21,7 @@ import cloudpickle
 from callbacks import PackingError
 from checkpoints.arguments import argument_error
 from trainer.actors.process import FAILURE, HEADER, VALUE, is_actor, pack_arguments
-from trainer.actors.registry import ActorAddress, ActorRegistry, Ending
+from trainer.actors.registry import ActorAddress, ActorRegistry, Ending, refuse_elsewhere
 from trainer.errors import (
     ActorDiedError,
     ActorError,
@@ -478,7 +478,9 @@ def link_to(address: ActorAddress) -> Link:
 
     Raises:
         ActorDiedError: the actor is gone.
+        ActorNameError: this process is on another machine.
     """
+    refuse_elsewhere()
     link = _Process.links.get(address.socket_path)
     if link is not None and not link.has_ended:
         return link

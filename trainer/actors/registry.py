@@ -33,7 +33,7 @@ from multiprocessing import util
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
-from trainer.errors import ActorError
+from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.messages import Failure
 from trainer.runtime.private_folder import NotPrivateError, PrivateFolder, is_draft, is_own_folder
 
@@ -155,6 +155,9 @@ REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_ACTORS"
 
 NAMESPACE_VARIABLE: Final = "LOCAL_TRAINER_ACTORS_NAMESPACE"
 """Environment variable with the namespace of this process: that of the process that made it."""
+
+ELSEWHERE_VARIABLE: Final = "LOCAL_TRAINER_ACTORS_ELSEWHERE"
+"""Environment variable: the machine with the actors, in a process on another one."""
 
 DETACHED_REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_DETACHED_ACTORS"
 """Environment variable with another folder for detached actors than the user's own."""
@@ -638,7 +641,11 @@ def registry_of_this_process() -> ActorRegistry:
     """Where this process finds actors: where its parent told it to look, else one of its own.
 
     One of its own lasts until the interpreter exits.
+
+    Raises:
+        ActorNameError: this process is on another machine than the one with the actors.
     """
+    refuse_elsewhere()
     told = os.environ.get(REGISTRY_VARIABLE)
     if told:
         own_namespace = _Process.namespace or os.environ.get(NAMESPACE_VARIABLE, "")
@@ -652,13 +659,38 @@ def registry_of_this_process() -> ActorRegistry:
 
 def registry_to_inherit() -> Callable[[], None]:
     """What a new worker calls first, so that it finds the same actors; see `WorkerPool`."""
-    return partial(tell_this_process, registry_of_this_process())
+    return partial(tell_this_process, registry_of_this_process(), machine=socket.gethostname())
 
 
-def tell_this_process(registry: ActorRegistry) -> None:
-    """In a process of ours: where its parent finds actors, there it shall look, too."""
+def tell_this_process(registry: ActorRegistry, machine: str = "") -> None:
+    """In a process of ours: where its parent finds actors, there it shall look, too.
+
+    Args:
+        registry: the parent's.
+        machine: the host that it is on; empty for this one. On any other, actors are refused.
+    """
+    if machine and machine != socket.gethostname():
+        os.environ[ELSEWHERE_VARIABLE] = machine
+        return
     os.environ[REGISTRY_VARIABLE] = registry.directory
     os.environ[NAMESPACE_VARIABLE] = registry.namespace
+
+
+def refuse_elsewhere() -> None:
+    """Makes sure that this process is on the machine with the actors.
+
+    Raises:
+        ActorNameError: it is not.
+    """
+    machine = os.environ.get(ELSEWHERE_VARIABLE)
+    if machine:
+        raise ActorNameError(
+            f"Actors are processes of the machine {machine}, where the main process runs; this "
+            f"process runs on {socket.gethostname()}, and their names and handles do not reach it "
+            '(engine="ray"). Use them in the main process and in callbacks that run there; send '
+            "what runners need with foreach_env_runner or env_config; or keep runners on that "
+            "machine, with a resource that only it has (custom_resources_per_env_runner)."
+        )
 
 
 def initialize(namespace: str | None = None) -> None:

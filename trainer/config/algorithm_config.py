@@ -223,8 +223,7 @@ def settings_for_callbacks(config: AlgorithmConfig) -> dict[str, Any]:
 
     Workers do not need to see these.
     """
-    code = set(config.names_of_code())
-    settings = {name: value for name, value in config.to_dict().items() if name not in code}
+    settings: dict[str, Any] = config.get_state()["settings"]
     settings["in_evaluation"] = config.in_evaluation
     settings["rollout_fragment_length"] = config.get_rollout_fragment_length()
     return settings

@@ -475,14 +475,18 @@ class ConfigValues:
                 data; `code`: the
             names of the settings that hold something else — classes, functions, other objects.
         """
-        values = self._copies()
-        code = [name for name, value in values.items() if not is_plain_data(value)]
-        settings = {name: value for name, value in values.items() if name not in code}
+        code = self.names_of_code()
+        settings = {name: value for name, value in self._saved().items() if name not in code}
         return {"class": type(self).__name__, "settings": settings, "code": code}
 
     def names_of_code(self) -> list[str]:
         """The settings that hold something else than plain data: classes, functions, objects."""
-        return [name for name, value in self._copies().items() if not is_plain_data(value)]
+        return [name for name, value in self._saved().items() if not is_plain_data(value)]
+
+    def _saved(self) -> dict[str, Any]:
+        """Copies of the values of all settings that belong into checkpoints."""
+        settings = self._names.settings
+        return {name: value for name, value in self._copies().items() if settings[name].is_saved}
 
     @classmethod
     def from_state(

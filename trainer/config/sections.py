@@ -31,6 +31,7 @@ from trainer.config.settings import (
 )
 from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
+from trainer.runtime.engine import ENGINES, Engine
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- acting sections
@@ -248,9 +249,9 @@ class EnvRunnersSection(ConfigValues):
             gym_env_vectorize_mode: "SYNC" steps the envs of a runner one after the other, "ASYNC"
                 in processes; "VECTOR_ENTRY_POINT" steps a vector env of gymnasium's or of a
                 creator's in one call ([envs](envs.md#vector-envs)).
-            num_cpus_per_env_runner: CPUs to reserve for each runner.
+            num_cpus_per_env_runner: CPUs to reserve for each runner in a cluster (engine="ray").
             num_gpus_per_env_runner: GPUs to reserve for each runner.
-            custom_resources_per_env_runner: other resources to reserve for each runner.
+            custom_resources_per_env_runner: other resources to reserve for each runner there.
             validate_env_runners_after_construction: make sure that every runner has started.
             sample_timeout_s: the longest time a runner may go without an env step or reset before
                 it is replaced; None waits.
@@ -510,11 +511,22 @@ class EvaluationSection(ConfigValues):
 
 ConfigT = TypeVar("ConfigT", bound="RunSections")
 
+
+def _engine() -> Check:
+    def accepts(value: Any) -> bool:
+        return value in ENGINES if isinstance(value, str) else hasattr(value, "make_place")
+
+    return Check(f"one of {', '.join(map(repr, ENGINES))}, or an engine", accepts)
+
+
 _LOG_LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 
 
 class RunSections(ConfigValues):
-    """`fault_tolerance()`, `reporting()`, `checkpointing()` and `debugging()`."""
+    """`fault_tolerance()`, `resources()`, `reporting()`, `checkpointing()` and `debugging()`."""
+
+    engine = Setting[str | Engine]("local", _engine(), is_saved=False)
+    strict_cpus = Setting(False, boolean(), is_saved=False)
 
     restart_failed_env_runners = Setting(True, boolean())
     ignore_env_runner_failures = Setting(False, boolean())
@@ -586,6 +598,35 @@ class RunSections(ConfigValues):
             crash_dir: directory for files from which requests that failed can be played again
                 (`local-trainer replay-episode`); None keeps none.
             **old_names: old names of these settings, such as `recreate_failed_workers`.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def resources(
+        self: ConfigT,
+        *,
+        engine: str | Engine = NotProvided,
+        strict_cpus: bool = NotProvided,
+        num_cpus_for_main_process: float = NotProvided,
+        num_gpus: float = NotProvided,
+        placement_strategy: str = NotProvided,
+        **old_names: Any,
+    ) -> ConfigT:
+        """Say where env runners run.
+
+        Args:
+            engine: "local": processes of this machine; "ray": on a Ray cluster (docs/scale-out.md);
+                or an engine of your own. Checkpoints do not hold it.
+            strict_cpus: with engine="ray", refuse machines whose CPUs are of another kind than this
+                one's: their results may differ in the last bits.
+            num_cpus_for_main_process: CPUs for the main process.
+            num_gpus: GPUs for learning.
+            placement_strategy: how runners are spread over machines (engine="ray"): "PACK",
+                "SPREAD", "STRICT_PACK" or "STRICT_SPREAD".
+            **old_names: old names of these settings, such as `num_cpus_per_worker`.
 
         Raises:
             UnknownSettingError: an argument does not exist.

@@ -184,6 +184,7 @@ class Setting(Generic[T]):
         holds_settings: the value is a dict of settings of the same config; its keys are checked
             when it is set.
         keeps_default: an assigned dict is laid over the default of the class; None is the default.
+        is_saved: checkpoints hold it; False for what says where a run happens, not what it is.
         name: filled in from the class body.
         section: the section method that takes it; filled in from the signatures of the methods.
     """
@@ -195,6 +196,7 @@ class Setting(Generic[T]):
     normalize: Callable[[Any], Any] | None = None
     holds_settings: bool = False
     keeps_default: bool = False
+    is_saved: bool = True
     name: str = ""
     section: str = ""
 

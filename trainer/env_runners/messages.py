@@ -200,6 +200,8 @@ class SlotPosition:
             nothing yet.
         connectors: what the connector pieces beside the env remembered before the running episode,
             or now if none runs; None for nothing.
+        memory: of a network with memory: its state after the running episode's last action, as
+            plain arrays; None before the first one.
         env_state_trouble: in answers: why the state of the env is used no longer; else empty.
     """
 
@@ -215,6 +217,7 @@ class SlotPosition:
     carried_state: bytes | None = None
     env_state_trouble: str = ""
     connectors: State | None = None
+    memory: Any = None
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -240,6 +243,7 @@ class SlotPosition:
             "earlier_chunks": list(self.earlier_chunks),
             **({"tasks": tasks} if tasks else {}),
             **({} if self.connectors is None else {"connectors": self.connectors}),
+            **({} if self.memory is None else {"memory": self.memory}),
             **{key: decode(saved) for key, saved in env_states.items() if saved is not None},
         }
 

@@ -651,6 +651,14 @@ _RUN: Final = (
         time_since_restore="seconds",
         iterations_since_restore="iterations",
     ),
+    *keys_of("machines of unlike kinds", "", SOMETIMES, disturbance=True, engine=""),
+    *keys_of(
+        "machines of unlike kinds",
+        "engine/",
+        SOMETIMES,
+        disturbance=True,
+        num_cpu_kinds="kinds",
+    ),
     *keys_of("env runner group", "", TRAIN, disturbance=True, fault_tolerance=""),
     *keys_of(
         "env runner group",

@@ -541,6 +541,7 @@ def _played(episode: ShapeCheck) -> ShapeCheck:
             "env_state": anything,
             "carried_state": anything,
             "connectors": of_type(dict),
+            "memory": anything,
         },
     )
 
@@ -659,7 +660,7 @@ def _unlike_each_other(slots: list[dict[str, Any]], place: str) -> Iterator[str]
         rows, inside = _newest_outputs(slot), f"{place}[{index}]['episode']['extra_model_outputs']"
         example = example or rows
         for name, row in rows.items():
-            if not isinstance(row, np.ndarray | np.generic | int | float):
+            if not isinstance(row, np.ndarray | np.generic | int | float | dict):
                 yield f"{inside}[{name!r}] holds {described(row)}, expected numbers"
             # They may be missing where random actions were played; nobody learns from them.
             elif name in example:
