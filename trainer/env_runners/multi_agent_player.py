@@ -114,11 +114,8 @@ class Seats:
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
-<<<<<<< HEAD
         self.memories: dict[AgentId, Any] = {}
-=======
         self._seats: dict[AgentId, Seat] = {}
->>>>>>> h_league
         self.start(0, 0)
 
     def take_sources(self, sources: ByModule[ActionSource]) -> None:
