@@ -26,7 +26,7 @@ NUM_ROWS: Final = 16_384
 NUM_AGENTS: Final = 2
 WANTED_RETURN: Final = 400.0 * NUM_AGENTS
 MAX_ENV_STEPS: Final = 400_000
-BATCH: Final = {
+BATCH: Final[dict[str, Any]] = {
     "train_batch_size": 4000,
     "minibatch_size": 128,
     "num_epochs": 6,

@@ -10,13 +10,21 @@ Returns are sums over agents, as in RLlib, or of one module where the task says 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from benchmarks.figures import Figure, report
 from benchmarks.tasks import EVALUATION, LAST_EPISODES, SEEDS, Task, solve
-from trainer import DQNConfig, MultiAgentEnv, PolicySpec, PPOConfig, RLModule, SACConfig
+from trainer import (
+    AlgorithmConfig,
+    DQNConfig,
+    MultiAgentEnv,
+    PolicySpec,
+    PPOConfig,
+    RLModule,
+    SACConfig,
+)
 from trainer.modules import RLModuleSpec
 from trainer.testing import (
     MultiAgentCartPole,
@@ -24,6 +32,8 @@ from trainer.testing import (
     RockPaperScissors,
     TwoStepGame,
 )
+
+ConfigT = TypeVar("ConfigT", bound=AlgorithmConfig)
 
 RANDOM_PLAY: Final = {"simple_spread_v3": -80.9, "simple_speaker_listener_v4": -83.5}
 """Mean return of uniformly random actions, ± 1.4 and ± 3.8."""
@@ -118,7 +128,7 @@ def ppo_cartpole(*, shared: bool = False) -> PPOConfig:
     return config if shared else one_module_each(config)
 
 
-def one_module_each(config: Any) -> Any:
+def one_module_each(config: ConfigT) -> ConfigT:
     """Agents 0 and 1 with a module each."""
     return config.multi_agent(policies={"p0", "p1"}, policy_mapping_fn={0: "p0", 1: "p1"})
 

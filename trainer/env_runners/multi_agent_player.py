@@ -106,11 +106,12 @@ class Seats:
 
     Attributes:
         memories: the states of networks with memory after the last actions, by agent.
+        sources: of actions, by module.
     """
 
     def __init__(self, slot_index: int, agents: EnvAgents, sources: ByModule[ActionSource]) -> None:
         """Args: slot_index: of the slot; agents: of the env; sources: of actions, by module."""
-        self._sources = sources
+        self.sources = sources
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
@@ -120,7 +121,7 @@ class Seats:
 
     def take_sources(self, sources: ByModule[ActionSource]) -> None:
         """Takes other sources; agents take their seats again, each where its own numbers stand."""
-        self._sources, self._streams, self._seats = sources, {}, {}
+        self.sources, self._streams, self._seats = sources, {}, {}
 
     def start(self, stream: int, number: int) -> None:
         """Goes to the beginning of an episode."""
@@ -138,7 +139,7 @@ class Seats:
 
     def _taken(self, agent: AgentId, episode: MultiAgentEpisode) -> Seat:
         module_id = episode.module_for(agent) or ""
-        source = self._sources[module_id]
+        source = self.sources[module_id]
         noise = self._streams.get((agent, module_id))
         if noise is None:
             noise = source.noise_stream(agent=agent_position(agent))
