@@ -6,7 +6,7 @@ RUN := $(VENV)/bin
 # and they are skipped.
 TORCH ?= torch==2.13.0
 
-.PHONY: train test test-long bench clean
+.PHONY: train test test-long test-ray bench clean
 
 train: $(VENV)/.installed  ## trains PPO on CartPole-v1 until it is solved
 	$(RUN)/local-trainer train --algo PPO --env CartPole-v1 --stop-return 450 \
@@ -20,10 +20,13 @@ test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 min
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
-	$(RUN)/pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal
+	$(RUN)/pytest -m "not slow and not ray" --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
 test-long: $(VENV)/.installed-test  ## everything, the long campaigns included
-	$(RUN)/pytest -m "slow or not slow"
+	$(RUN)/pytest -m "(slow or not slow) and not ray"
+
+test-ray: $(VENV)/.installed-ray  ## the tests of the Ray engine, on a small cluster that they start
+	$(RUN)/pytest -m "ray and not slow"
 
 bench: $(VENV)/.installed  ## prints timings of this machine; peers are measured in the same call if installed
 	$(RUN)/python -m benchmarks
@@ -41,6 +44,11 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	    $(RUN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" || \
 	    echo "Torch could not be installed: the tests that need it are skipped."; \
 	fi
+	touch $@
+
+$(VENV)/.installed-ray: $(VENV)/.installed-test
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]' || \
+	    echo "Ray could not be installed: the tests that need it are skipped."
 	touch $@
 
 clean:  ## removes the virtual environment and caches; runs/ stays

@@ -90,7 +90,7 @@ def plain_attributes(instance: object) -> dict[str, Any]:
         try:
             found[name] = plain_copy(value, path=name)
         except NotPlainError:
-            continue  # named by whoever asks unsaved_attributes()
+            continue  # named by `unsaved_attributes()`
     return found
 
 

@@ -51,7 +51,7 @@ class Matches:
 
     Attributes:
         pairs: Index of the object -> its saved state.
-        states_without_object: Class names of saved states that nobody took.
+        states_without_object: Class names of saved states that no object took.
         objects_without_state: Class names of objects that got none.
     """
 
@@ -169,7 +169,7 @@ class CallbackChain:
     Life of a chain:
         1. Made from a spec: one object per entry of `spec.classes`, in order, of this chain alone.
         2. `listeners(event)` are found once: methods of the objects, then functions. A method that
-           nobody overrode is no listener, so an event without listeners costs nothing.
+           no class overrode is no listener, so an event without listeners costs nothing.
         3. `fire` or an `emitter` calls them; what one raises becomes a CallbackError at once.
         4. `get_state()` and `set_state()` carry the objects over a restart or a checkpoint.
            Functions have no state.
@@ -250,7 +250,7 @@ class CallbackChain:
         return bool(self.listeners(event))
 
     def emitter(self, event: str) -> Callable[..., None] | None:
-        """A function that fires this event, or None when nobody listens: for hot loops.
+        """A function that fires this event, or None when there is no listener: for hot loops.
 
         It is found once outside the loop: `if emit is not None: emit(episode=episode, ...)`.
         """

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from pickle import PickleBuffer
 from types import ModuleType
 from typing import Any, Final
 
@@ -315,6 +316,10 @@ def _same_file(one: str, other: str) -> bool:
 # ---- packing
 
 
+BufferCallback = Callable[[PickleBuffer], bool]
+"""Whether a buffer is packed with the rest."""
+
+
 def pack(spec: CallbackSpec) -> bytes:
     """A spec as bytes that `unpack` reads in another process.
 
@@ -340,18 +345,22 @@ def unpack(data: bytes) -> CallbackSpec:
     return spec
 
 
-def pack_object(thing: object, *, name: str) -> bytes:
+def pack_object(
+    thing: object, *, name: str, buffer_callback: BufferCallback | None = None
+) -> bytes:
     """Any object as bytes that `unpack_object` reads in another process.
 
     Args:
         thing: What to pack.
         name: What the user calls it, such as `config.env_config`; errors start from it.
+        buffer_callback: Called with each large buffer; False keeps it out of the bytes, and it is
+            sent beside them (PEP 574). None packs all of them.
 
     Raises:
         PackingError: A part cannot travel; the message and `path` name it.
     """
     try:
-        return _dumps(thing)
+        return _dumps(thing, buffer_callback)
     except Exception as error:
         culprit = find_culprit(thing, name, cannot_pack=_cannot_pack)
         raise PackingError(
@@ -390,8 +399,8 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle h
     class of an unfindable module is met, and taken off when packing is over.
     """
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, buffer_callback: BufferCallback | None) -> None:
+        super().__init__(file, buffer_callback=buffer_callback)
         self._known: set[str] = set()
         self._registered: list[types.ModuleType] = []
 
@@ -418,10 +427,10 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle h
         self._registered.clear()
 
 
-def _dumps(thing: object) -> bytes:
+def _dumps(thing: object, buffer_callback: BufferCallback | None = None) -> bytes:
     """Pickle without explaining failures."""
     with io.BytesIO() as file:
-        pickler = _Pickler(file)
+        pickler = _Pickler(file, buffer_callback)
         try:
             pickler.dump(thing)
         finally:

@@ -3,7 +3,7 @@
 Nothing else in this package imports it but `__init__.py`, which offers the names listed here and
 calls `install()`. That enters other names of the arguments of events into `callbacks.events`: RLlib
 renamed most of them once (`worker` became `env_runner`). A callable that *names* such an argument
-gets it, derived by one of the functions here; nobody else pays for it.
+gets it, derived by one of the functions here; no other override pays for it.
 
 `DefaultCallbacks` is `RLlibCallback`. `make_multi_callbacks` and `MultiCallbacks` chain classes,
 which a list given to `config.callbacks([...])` does as well.

@@ -305,7 +305,7 @@ class AlgorithmView(Protocol):
         """
 
     def finish_saving(self) -> None:
-        """Wait for a save in the background; whoever began it hears how it ended."""
+        """Wait for a save in the background; the one who began it hears how it ended."""
 
     def after_train_result(self, function: Callable[[Any], object]) -> None:
         """Call `function(result)` when all listeners of `on_train_result` have run.

@@ -262,7 +262,7 @@ def judges_arguments(function: _Function) -> _Function:
 def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
     """Checks the arguments of a class' public methods, inherited ones too, by their annotations.
 
-    Not those of events (`on_…`), which nobody calls but a chain of callbacks.
+    Not those of events (`on_…`), which only a chain of callbacks calls.
 
     Args:
         but: those that are called for every env step, whose cost is counted in microseconds, or
@@ -280,7 +280,7 @@ def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
             is_ours = inspect.isfunction(plain) and plain.__module__.startswith(_OURS)
             if is_ours and _has_arguments(plain, kind) and not hasattr(plain, "checks_arguments"):
                 checked = checked_arguments(plain)
-                # Where it is defined, so that whoever compares methods still sees an inherited one.
+                # Where it is defined, so that a comparison of methods still finds an inherited one.
                 owner = next(each for each in cls.__mro__ if name in vars(each))
                 setattr(owner, name, checked if kind is None else kind(checked))
         return cls

@@ -82,7 +82,7 @@ from checkpoints.writer import (
 # ---- live arrays
 #
 # States so large that they must not be in memory twice. Saving: `get_state()` gives out arrays of
-# its own, which stay as they are whatever the object does next. Whoever writes them to a file
+# its own, which stay as they are whatever the object does next. A writer that puts them into a file
 # before anything can change them does not need that, and a copy of a large replay buffer may not
 # fit into memory.
 #
@@ -97,7 +97,7 @@ def live_state(get_state: Callable[[], _State]) -> _State:
     """Return what `get_state()` gives, which may show arrays that the object goes on using.
 
     In a context of its own, so that there is nothing to put back: an interrupt in between that left
-    arrays shown from then on would make states change behind everybody's back.
+    arrays shown from then on would make states change unnoticed.
     """
     context = contextvars.copy_context()
     context.run(_ARE_SHOWN.set, True)
@@ -116,7 +116,7 @@ class HasLargeArrays(Protocol):
     def restoring_large_arrays(self) -> AbstractContextManager[NewArray]:
         """Return the block within which `set_state` may be called once.
 
-        An exception that leaves the block undoes what was done in it; nobody else keeps the
+        An exception that leaves the block undoes what was done in it; no other copy is kept of the
         previous state. It gives a function that makes the large arrays of the state, from dtype and
         shape: they are filled before `set_state` gets them, which may keep their memory.
         """
@@ -277,7 +277,7 @@ class Checkpointable:
         Args:
             path: a directory that does not exist, is empty, or holds a checkpoint, which is
                 replaced when the new one is complete. None makes a temporary directory, which
-                stays until somebody removes it.
+                stays until it is removed.
             state: a whole state that `get_state()` returned, to be saved instead of the present
                 one.
             filesystem: must be None: paths are local.

@@ -3,7 +3,7 @@
 Checkpoints restore without it whenever the program supplies the code, that is the config.
 Unpickling can do anything that a program can, so it happens only when the caller says so, and only
 after the bytes have been compared with the hash in the manifest. The hash shows damage, not malice:
-whoever can replace the file can replace the manifest.
+who can replace the file can replace the manifest.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Move:
         if path.is_relative_to(old_root):
             return new_root / path.relative_to(old_root)
         if not self.source.parent.exists():
-            return path  # moved, not copied: nobody else writes there
+            return path  # moved, not copied: no other run writes there
         moved = new_root / path.name
         _LOGGER.warning(
             "The checkpoint %s is a copy of %s, whose run writes to %s, outside of what was "

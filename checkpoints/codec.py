@@ -721,7 +721,7 @@ def decode(data: bytes | bytearray | memoryview, *, load_array: LoadArray | None
 # once, and never whole in memory beside its array.
 #
 # An array that is given out has memory of its own, unless the caller wants maps. A map takes no
-# memory, but shows the file: if somebody cuts the file short later, touching the map ends the
+# memory, but shows the file: if the file is cut short later, touching the map ends the
 # process (SIGBUS). So nothing that goes on living is made of maps; restoring never uses them.
 
 

@@ -403,7 +403,7 @@ def check_own_keys(owner: HasState, base: type, state: Any) -> None:
     own = [name for name in state if name not in parts] if isinstance(state, Mapping) else [state]
     if own:
         shown = ", ".join(map(repr, own))
-        raise _lacks(owner, "set_state", f"its state holds {shown:.200}, which nobody would take")
+        raise _lacks(owner, "set_state", f"its state holds {shown:.200}, which could not return")
 
 
 def refuse_reserved(owner: HasState, components: Collection[str]) -> None:

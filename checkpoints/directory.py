@@ -10,16 +10,16 @@ Saving to the target T goes through these steps; N and O are names beside T (see
        left here: what is whole and nowhere else comes to its place, the rest goes
 
 Why no crash loses both: until step 2, T is untouched, and N is either incomplete (it has no valid
-manifest) or complete. Between 2 and 3, T does not exist, and O and N are both complete; whoever
-looks for T finds N, or else O (`checkpoints.listing.locate`). From step 3 on, T is the new one.
+manifest) or complete. Between 2 and 3, T does not exist, and O and N are both complete; a reader
+finds N, or else O (`checkpoints.listing.locate`). From step 3 on, T is the new one.
 POSIX systems can exchange two directories in one step, but Python offers no way to ask for it,
 hence the instant between 2 and 3. After a loss of power, names or contents that were not yet synced
 may be gone: N is synced before T moves, so whatever carries a valid manifest has its files; and a
 torn manifest fails its own checksum.
 
 An error instead of a crash is undone where possible: O goes back to T, N is removed. If going back
-fails too, both stay where they are and remain findable. A leftover is removed only when nobody
-works in it (whoever saves locks N and O, see `checkpoints.listing`) and it is not needed: it
+fails too, both stay where they are and remain findable. A leftover is removed only when no
+process works in it (a save locks N and O, see `checkpoints.listing`) and it is not needed: it
 is incomplete, or the checkpoint that it belongs to is complete.
 
 Several processes may save to T at once. If step 3 finds that another one has come to T since step
@@ -27,7 +27,7 @@ Several processes may save to T at once. If step 3 finds that another one has co
 after its own N is in place. So at every moment one of T, an O or an N is complete.
 
 Only files of ours are ever removed (`manifest.json`, `code.pkl`, `*.state`, `*.<number>.array`),
-one by one. What somebody else put into a checkpoint's directory, such as notes, is in the new one
+one by one. What others put into a checkpoint's directory, such as notes, is in the new one
 afterwards; a crash before that leaves it in O, and the next save brings it back.
 """
 
@@ -152,11 +152,11 @@ class Replacement:
         raise OSError(errno.EBUSY, "others remove all that is new there")
 
     def _move_aside(self) -> None:
-        """Rename what is at the target; somebody else may do so at the same time."""
+        """Rename what is at the target; another process may do so at the same time."""
         if not os.path.lexists(self._target):
             return
         _check_target(self._target)  # a save may take long: it may be something else by now
-        with contextlib.suppress(OSError):  # whoever holds it replaces it, too
+        with contextlib.suppress(OSError):  # the process that holds it replaces it, too
             self._locks.enter_context(DirectoryLock(self._target))
         old = leftover_path(self._target, "old")
         self._old.append(old)
@@ -192,7 +192,7 @@ def make_directories(path: Path, file_system: FileSystem) -> None:
 def remove_checkpoint(path: Path, file_system: FileSystem) -> None:
     """Remove a checkpoint so that a crash leaves it either complete or gone.
 
-    Files that are not part of it stay where they are. One that somebody else has just removed is
+    Files that are not part of it stay where they are. One that another process has just removed is
     passed over.
     """
     with contextlib.suppress(FileNotFoundError):
@@ -218,7 +218,7 @@ def remove_directory_of_ours(path: Path, file_system: FileSystem) -> None:
         elif ours:
             _LOGGER.warning("%s holds files that belong to no checkpoint; they stay there.", path)
     except FileNotFoundError:
-        return  # somebody else removed it
+        return  # another process removed it
     except OSError as error:
         _LOGGER.warning("%s could not be removed completely: %s", path, error)
 
@@ -244,7 +244,7 @@ def set_damaged_aside(target: Path, file_system: FileSystem) -> Path | None:
     except (CheckpointVersionError, CheckpointUnreadableError):
         return None
     except (CheckpointCorruptError, CheckpointNotFoundError):
-        if identity_of(target) == before:  # else somebody is just replacing it
+        if identity_of(target) == before:  # else it is just being replaced
             aside = damaged_path(target)
             file_system.rename(target, aside)
             file_system.sync_directory(target.parent)
@@ -263,7 +263,7 @@ def _bring_back_foreign_files(old: Path, target: Path, file_system: FileSystem) 
             if not os.path.lexists(target / entry.name):
                 file_system.rename(entry, target / entry.name)
     except FileNotFoundError:
-        return  # somebody else did it
+        return  # another process did it
     except OSError as error:
         _LOGGER.warning("Files could not be moved from %s to %s: %s", old, target, error)
 
@@ -329,7 +329,7 @@ def _check_target(target: Path) -> None:
             ) from error
         if not names or _holds_our_manifest(target):
             return
-        if identity_of(target) == before:  # else somebody else is replacing it
+        if identity_of(target) == before:  # else another process is replacing it
             break
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     raise CheckpointWriteError(

@@ -7,7 +7,7 @@
     ├── CheckpointVersionError                        written by a newer format or another Python
     ├── CheckpointMismatchError                       whole, but not made for this object
     ├── CheckpointWriteError (OSError)                it could not be saved; says what is there now
-    ├── CodeNotAllowedError                           loading would run code, and nobody allowed it
+    ├── CodeNotAllowedError                           loading would run code, and was not allowed to
     └── StateError (TypeError)                        the state is not plain data; names the place
 
 Every message says what happened, why it matters and what to do.
@@ -45,7 +45,7 @@ class CheckpointWriteError(CheckpointError, OSError):
 
 
 class CodeNotAllowedError(CheckpointError):
-    """Loading this would run code from the checkpoint, which nobody has allowed."""
+    """Loading this would run code from the checkpoint, which was not allowed."""
 
 
 class StateError(CheckpointError, TypeError):

@@ -175,7 +175,7 @@ _SMALL_BYTES: Final = 2**20
 FEW: Final = 2
 """Pieces that may wait to be hashed if each has memory of its own: what streaming costs."""
 ANY: Final = 0
-"""No limit, for pieces whose memory is there anyway: nobody waits for anybody."""
+"""No limit, for pieces whose memory is there anyway: no thread waits for another."""
 
 
 class StreamedHash:

@@ -7,7 +7,7 @@ Saving to `runs/ckpt` may leave behind, next to it, directories called
     .ckpt.del-<host>-<pid>-<token>     one that is being removed on purpose
 
 `checkpoints.directory` explains when; this module makes and understands the names, and tells those
-that somebody works in from those that a dead process left.
+that a process works in from those that a dead process left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
 # all.
 #
 # Where the file system or the system has no such locks (some network file systems), `is_real` is
-# false and nobody is kept away.
+# false and no process is kept away.
 
 if sys.platform != "win32":
     import fcntl
@@ -70,7 +70,7 @@ class DirectoryLock:
         path: the directory.
 
     Raises:
-        BlockingIOError: somebody else holds it, in this process or another.
+        BlockingIOError: it is held elsewhere, in this process or another.
         OSError: it does not exist or cannot be opened.
     """
 
@@ -157,9 +157,9 @@ class Leftover:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[bool]:
-        """Give whether nobody works in it any more; nobody else can begin to while the block lasts.
+        """Give whether no process works in it; none can begin to while the block lasts.
 
-        Whoever saves holds a lock on the directory. Where there are no locks, the number of the
+        A saving process holds a lock on the directory. Where there are no locks, the number of the
         process has to do. What was saved by another machine is never claimed.
         """
         if self.host != _host():
@@ -167,7 +167,7 @@ class Leftover:
             return
         try:
             lock = DirectoryLock(self.path)
-        except OSError:  # somebody works there, or it is gone
+        except OSError:  # another process works there, or it is gone
             yield False
             return
         with lock:
@@ -280,7 +280,7 @@ def resolve_target(path: PathLike) -> Path:
 
     Raises:
         CheckpointWriteError: if it is a link that leads nowhere: the checkpoint would appear in a
-            place that nobody has named for it.
+            place that was not named for it.
         CheckpointError: see `resolve_path`.
     """
     target = resolve_path(path)

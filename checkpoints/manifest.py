@@ -34,7 +34,7 @@ from checkpoints.errors import (
 # belong to the object that is saved (`Checkpointable.state_migrations`); this module only applies
 # them.
 #
-# A version is 1 + the number of its migrations, so nobody can raise one and forget the function.
+# A version is 1 + the number of its migrations, so it cannot be raised without the function.
 # The layout of a component file has no migrations: `checkpoints.codec` never changes a meaning.
 
 Migration = Callable[[Any], Any]

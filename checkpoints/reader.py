@@ -118,7 +118,7 @@ def read_checkpoint(
             None gives out every state as it was written, whatever its version.
         mapped: give out arrays that have files of their own (those of at least 1 MiB) as read-only
             maps of these files, which take no memory. The files must then stay as they are: do not
-            keep a map of a file that somebody may cut short; touching it would end the process.
+            keep a map of a file that may be cut short; touching it would end the process.
         array_makers: component → what makes the arrays that have files of their own.
 
     Raises:

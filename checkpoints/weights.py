@@ -1,4 +1,4 @@
-"""Arrays of a checkpoint by name, for whoever wants the numbers and nothing else.
+"""Arrays of a checkpoint by name, for those who want the numbers and nothing else.
 
 Neither the classes nor the env that a checkpoint belongs to are needed, and none is imported.
 """

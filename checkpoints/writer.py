@@ -237,6 +237,7 @@ class _FileWriter:
 _LOGGER: Final = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 1.0
 _WRITER: Final = "writer"
+_NO_ONE: Final = "no one"
 
 
 class WhenOver(Protocol):
@@ -247,7 +248,7 @@ class WhenOver(Protocol):
 
 
 class BackgroundSave:
-    """One save in the background; whoever owns it keeps one at most, for each holds a copy.
+    """One save in the background; its owner keeps one at most, for each holds a copy.
 
     Life: `start()` · the owner goes on · `wait()`, or look whether it `is_over` · `tell()`.
 
@@ -275,7 +276,7 @@ class BackgroundSave:
         self._iteration: Final = encoded.metadata.get("training_iteration")
         self._error: BaseException | None = None  # set by the thread, before is_over
         self._pid: Final = os.getpid()
-        # Who writes: the thread, or nobody. Whoever sets it first decides, in one step that no
+        # Who writes: the thread, or no one. The first to set it decides, in one step that no
         # interrupt can divide.
         self._decided: Final[dict[str, str]] = {}
         self._has_started = False
@@ -288,7 +289,7 @@ class BackgroundSave:
     @property
     def is_void(self) -> bool:
         """Whether nothing will come of it: it never began, or in the process we forked from."""
-        return self._decided.get(_WRITER) == "nobody" or self._pid != os.getpid()
+        return self._decided.get(_WRITER) == _NO_ONE or self._pid != os.getpid()
 
     def start(self) -> None:
         """Begin to write. If anything is raised, it either goes on all the same or is void.
@@ -328,7 +329,7 @@ class BackgroundSave:
         return (type(None), ())
 
     def _withdraw(self) -> None:
-        if self._decided.setdefault(_WRITER, "nobody") == "nobody":
+        if self._decided.setdefault(_WRITER, _NO_ONE) == _NO_ONE:
             self._encoded = None
             atexit.unregister(self._tell_at_exit)
 
@@ -347,7 +348,7 @@ class BackgroundSave:
         encoded, self._encoded = self._encoded, None
         assert encoded is not None  # noqa: S101 - only the thread takes it, once
         write_encoded(self.path, encoded)
-        # Nobody waits here, and older ones may be removed then without another look. The copy goes
+        # No caller waits here; older ones may be removed then without another look. The copy goes
         # first: what is read to be compared takes its place in the memory.
         del encoded
         verify(self.path)

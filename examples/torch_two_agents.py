@@ -57,7 +57,7 @@ def main(arguments: argparse.Namespace) -> None:
         for _ in range(arguments.iterations):
             result = algo.train()
         returns = result["env_runners/module_episode_return_mean"]
-        learnt = [name for name in sorted(specs) if result["learners"][name]]
+        learnt = [name for name in sorted(specs) if algo.is_trained(name)]
     print(f"learnt: {', '.join(learnt)}")
     print(", ".join(f"{name} {returns[name]:.2f}" for name in sorted(returns)))
 

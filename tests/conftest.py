@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.ray_cluster import cluster_for_tests, why_no_ray
 from trainer.actors import handles as actor_start
 from trainer.runtime import local_engine, process_start
 from trainer.testing.processes import wait_until
@@ -84,6 +85,23 @@ def processes_have_imported_what_tests_import() -> Iterator[None]:
         for user in (actor_start, local_engine):
             patch.setattr(user, "preload", preload)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A Ray cluster of two machines, as far as Ray knows; None if no test of this run needs it."""
+    if why_no_ray() or not any("ray" in item.keywords for item in request.session.items):
+        yield None
+        return
+    with cluster_for_tests() as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def needs_ray(request: pytest.FixtureRequest) -> None:
+    """Skips tests with the marker `ray` where Ray is missing."""
+    if "ray" in request.keywords and why_no_ray():
+        pytest.skip(why_no_ray())
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from checkpoints import encode
@@ -20,21 +16,6 @@ CELLS: dict[str, tuple[Any, dict[str, Any], Any]] = {
     "convolution": (TargetEnv, {"size": 6}, NoisyConvolution),
 }
 """Env, its settings and network. Both have batch normalisation and dropout."""
-
-
-def dying(folder: str) -> Callable[..., None]:
-    """A callback that kills the runner that finds its file, in the middle of an episode."""
-
-    def on_episode_step(*, episode: Any, env_runner: Any, **_: Any) -> None:
-        if episode.t != 5:
-            return
-        try:
-            Path(folder, str(env_runner.worker_index)).unlink()
-        except FileNotFoundError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    return on_episode_step
 
 
 def config(name: str, num_env_runners: int = 0, *, algorithm: str = "PPO") -> Any:

@@ -107,3 +107,37 @@ def _chain(inputs: int, outputs: int) -> Any:
     return nn.Sequential(
         nn.Linear(inputs, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, outputs)
     )
+
+
+class Remembering(TorchRLModule):
+    """A dense layer, an LSTM, and two heads, written as in RLlib's example."""
+
+    def setup(self) -> None:
+        self.cell_size = self.model_config.get("cell_size", 16)
+        self.body = nn.Linear(self.obs_size, 16)
+        self.lstm = nn.LSTM(16, self.cell_size, batch_first=True)
+        self.pi = nn.Linear(self.cell_size, self.action_distribution.num_inputs)
+        self.vf = nn.Linear(self.cell_size, 1)
+
+    def get_initial_state(self) -> Any:
+        return {"h": torch.zeros(self.cell_size), "c": torch.zeros(self.cell_size)}
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        embeddings, state = self._remembered(batch)
+        return {"action_dist_inputs": self.pi(embeddings), "state_out": state}
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        embeddings, state = self._remembered(batch)
+        inputs = self.pi(embeddings)
+        return {"action_dist_inputs": inputs, "state_out": state, "embeddings": embeddings}
+
+    def _remembered(self, batch: dict[str, Any]) -> Any:
+        state = batch["state_in"]
+        before = tuple(state[name].unsqueeze(0) for name in ("h", "c"))
+        embeddings, (h, c) = self.lstm(torch.tanh(self.body(batch["obs"])), before)
+        return embeddings, {"h": h.squeeze(0), "c": c.squeeze(0)}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        if embeddings is None:
+            embeddings, _ = self._remembered(batch)
+        return self.vf(embeddings).squeeze(-1)

@@ -128,6 +128,7 @@ from trainer.modules import (  # noqa: E402
     RandomRLModule,
     RLModule,
     RLModuleSpec,
+    StatefulRLModule,
     TorchRLModule,
     TorchSACModule,
 )
@@ -231,6 +232,7 @@ __all__ = [
     "SingleAgentObservationPreprocessor",
     "SoftQ",
     "StatefulEnv",
+    "StatefulRLModule",
     "StochasticSampling",
     "TaskError",
     "TaskLadder",

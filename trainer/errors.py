@@ -27,6 +27,7 @@
     ├── RunnerError
     │   ├── RunnerLostError                 a process died and may not be replaced
     │   ├── RunnerFailedError               user code raised in a process; chained as cause
+    │   ├── EngineError                     workers cannot run where they are to run; says why
     │   ├── DebuggerError                   a debugger was called in a process without a terminal
     │   └── RemoteError                     stands for an error whose own class could not travel
     ├── TuneError                           an experiment cannot be run, restored or read
@@ -167,6 +168,10 @@ class RunnerLostError(RunnerError):
 
 class RunnerFailedError(RunnerError):
     """User code raised inside an env runner; the original error is the cause."""
+
+
+class EngineError(RunnerError):
+    """Workers cannot run where they are to run, such as on a cluster; the message says why."""
 
 
 class DebuggerError(RunnerError):

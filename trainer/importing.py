@@ -56,6 +56,7 @@ _OURS = frozenset(
         "errors",
         "importing",
         "old_names",
+        "ray_adapter",
         "seeding",
         "spaces",
         "train",

@@ -34,12 +34,12 @@ from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve
 # Which directories an algorithm keeps checkpoints in, so that all others keep away from them. Two
 # runs in one directory would replace and remove each other's checkpoints, and neither would know.
 # The claim is a lock that the operating system takes back when the process ends, however it ends;
-# it ends earlier when the algorithm is stopped, or when nobody holds it any more; then another
+# it ends earlier when the algorithm is stopped, or when nothing refers to it any more; then another
 # one, such as one that was restored from its checkpoints, can go on there.
 
 
 class _Claim:
-    """A lock that is released when nobody needs it any more."""
+    """A lock that is released when it is needed no more."""
 
     def __init__(self, path: Path) -> None:
         self.lock: Final = DirectoryLock(path)
@@ -68,7 +68,7 @@ def claim_directory(path: Path, algorithm: AlgorithmView) -> None:
     if mine is not None and mine.lock.holds(path):
         return
     if _is_claimed_beside(algorithm, path):
-        gc.collect()  # an algorithm that nobody holds may still hold itself
+        gc.collect()  # an algorithm without references may still hold itself
         if _is_claimed_beside(algorithm, path):
             raise CheckpointWriteError(
                 f"{path} is in use: another algorithm of this process keeps its checkpoints there. "
@@ -293,7 +293,7 @@ class CheckpointDirectory:
 #
 # Which algorithm of this process writes to which path, so that a second one keeps away from it. A
 # file tells who wrote to it last, but not whether that run is over. Within one process it can be
-# known: it is over when its algorithm was stopped, or when nobody holds it any more.
+# known: it is over when its algorithm was stopped, or when nothing refers to it any more.
 
 # Global because the files are; weak, so that it keeps no algorithm alive.
 _WRITERS: Final[WeakValueDictionary[Path, AlgorithmView]] = WeakValueDictionary()

@@ -1,8 +1,8 @@
 """Metrics in results: found by slash path, "not yet" told from "misspelt"; names of tasks.
 
 A metric may be absent for good reasons: no episode has ended yet, or this iteration had no
-evaluation. It may also be absent because nobody logs it, and then whoever waits for it would wait
-for ever. `WatchedMetric` tells the two apart. Nothing here changes a result.
+evaluation. It may also be absent because nothing logs it, and then waiting for it would never end.
+`WatchedMetric` tells the two apart. Nothing here changes a result.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from checkpoints.listing import resolve_path
 # ---- task names
 #
 # What results call a task: a short text that stands as one part of a path. It lives here because
-# both need it: whoever writes the statistics of tasks, and callbacks that look for those of one
-# task.
+# both need it: the statistics of tasks, and callbacks that look for those of one task.
 
 _LONGEST: Final = 60
 

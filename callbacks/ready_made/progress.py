@@ -115,7 +115,7 @@ def printable(text: str) -> str:
 class LineOutput:
     """Writes lines to a stream, flushed at once, and falls silent when the stream is gone.
 
-    A pipe that nobody reads any more, a closed file, a full disk: the first failure is logged, and
+    A pipe without a reader, a closed file, a full disk: the first failure is logged, and
     further lines are dropped. Characters that the stream cannot encode are replaced, and those that
     could steer a terminal are escaped.
 
@@ -168,7 +168,7 @@ class ProgressPrinter(RLlibCallback):
 
     The remaining time (ETA) follows from the budgets given here or, if none is given, from those of
     the first `EarlyStopping` of the same run. Output that fails is dropped, with one warning:
-    nobody's terminal stops a run.
+    no terminal stops a run.
 
     Args:
         max_iterations: the run ends after so many iterations.

@@ -78,7 +78,7 @@ class _Survey:
 class LineFile:
     """One row per line, in the order of their iterations.
 
-    The file is looked at when it is first written to, and again whenever somebody else changed it
+    The file is looked at when it is first written to, and again whenever another process changed it
     or a write failed; in between, appending costs one open, write and close. No file stays open.
 
     Args:
@@ -141,8 +141,8 @@ class LineFile:
             to_write: The iteration whose row is about to be written.
 
         Raises:
-            RuntimeError: Somebody else wrote this and later iterations since the last write: their
-                rows are not ours to drop.
+            RuntimeError: Another process wrote this and later iterations since the last write:
+                their rows are not ours to drop.
             OSError: It cannot be read or repaired, or it is a device or a folder.
         """
         known, known_size = self._last_iteration, self._size
@@ -178,7 +178,7 @@ class LineFile:
         self._remember(iteration)
 
     def _take_back(self, size: int) -> None:
-        """Takes off what a failed write left: half a line is no damage that somebody must know."""
+        """Takes off what a failed write left: half a line is no damage to be reported."""
         with contextlib.suppress(OSError):  # a pipe; the next look repairs what is left of a file
             if self.path.is_file():
                 os.truncate(self.path, max(0, size))
@@ -423,7 +423,7 @@ class CSVResults:
         path: The file.
     """
 
-    holds_points = True  # an evaluation that a result repeats would be a point that nobody measured
+    holds_points = True  # an evaluation that a result repeats would be a point never measured
 
     def __init__(self, path: str | Path) -> None:
         self._file = LineFile(path, self._iteration_of)
@@ -442,7 +442,7 @@ class CSVResults:
 
         Raises:
             ValueError: `training_iteration` is missing.
-            RuntimeError: Somebody else writes to this file.
+            RuntimeError: Another process writes to this file.
             OSError: It cannot be written.
         """
         iteration, cells = iteration_of(row), cells_of(row)
@@ -528,7 +528,7 @@ class JSONLinesResults:
 
         Raises:
             ValueError: `training_iteration` is missing.
-            RuntimeError: Somebody else writes to this file.
+            RuntimeError: Another process writes to this file.
             OSError: It cannot be written.
         """
         iteration = iteration_of(row)

@@ -1,4 +1,4 @@
-"""Callbacks that write every result somewhere, in the background and after everybody else.
+"""Callbacks that write every result somewhere, in the background and after all other callbacks.
 
 What is written, and in which form, is the business of the `ResultSink`: a file of this package, or
 whatever else a user has. What this module adds is when: after all listeners of `on_train_result`,
@@ -47,7 +47,7 @@ from callbacks.views import AlgorithmView
 
 # ---- background writer
 #
-# Writes things one after another, in order, on a thread that nobody has to wait for. Why a thread
+# Writes things one after another, in order, on a thread that no caller waits for. Why a thread
 # of its own: a disk that hangs, a full pipe or a tracker on the network must not stop the
 # training. Why the thread ends whenever nothing is left to write: then nothing has to be stopped,
 # nothing is left behind by a run that was never stopped, and an idle writer is plain data.
@@ -206,7 +206,7 @@ class BackgroundWriter:
                 item = self._waiting[0]
             try:
                 self._write(item)
-            except BaseException as error:  # noqa: BLE001  nobody could catch it on this thread
+            except BaseException as error:  # noqa: BLE001  nothing could catch it on this thread
                 self.lose(error, item)
             else:
                 self._note_written(item)

@@ -146,7 +146,7 @@ class SavingCallback(RLlibCallback):
     def _save(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
         if not self._wants_to_save(result):
             return
-        # One at a time. Here, so that whoever began the earlier one is who hears of its failure,
+        # One at a time. Here, so that the one who began the earlier save hears of its failure,
         # and so that what it then notes is in this checkpoint, however fast the disk is.
         algorithm.finish_saving()
         begun = self._begin()

@@ -39,7 +39,7 @@ from callbacks.views import AlgorithmView
 #
 # What a run can be measured in: iterations, env steps, episodes, seconds. One table for all who
 # count: when to save, when to stop, how long still. Every count is read from a result, together
-# with what it was before the iteration. So nobody has to remember it, and a restored run counts
+# with what it was before the iteration. So nothing has to remember it, and a restored run counts
 # on by itself.
 
 # ---- counts

@@ -31,7 +31,7 @@ RANKS: Final[dict[int, frozenset[str]]] = {
         }
     ),
     1: frozenset({"nn", "metrics", "runtime"}),
-    2: frozenset({"episodes", "exploration", "actors"}),
+    2: frozenset({"episodes", "exploration", "actors", "ray_engine"}),
     3: frozenset({"envs", "modules", "connectors", "replay"}),
     4: frozenset({"env_runners", "learners"}),
     5: frozenset({"runner_group"}),
@@ -40,7 +40,7 @@ RANKS: Final[dict[int, frozenset[str]]] = {
     8: frozenset({"algorithms"}),
     9: frozenset({"tune", "reports"}),
     # `rllib_names` is installed from outside; nothing but the next line imports it.
-    10: frozenset({"cli", "train", "rllib_names"}),
+    10: frozenset({"cli", "train", "ray_adapter", "rllib_names"}),
     11: frozenset({""}),  # trainer/__init__.py, which offers what users need
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""
@@ -65,7 +65,7 @@ DEPENDENCIES: Final = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack
 WITHOUT_ENVS: Final = frozenset({"nn", "metrics", "runtime"})
 """Rooms that know nothing of reinforcement learning."""
 
-WITH_PROCESSES: Final = frozenset({"runtime", "actors", "testing"})
+WITH_PROCESSES: Final = frozenset({"runtime", "actors", "ray_engine", "testing"})
 """Rooms that may know how processes are made; all others know `trainer.runtime.engine`."""
 
 OF_PROCESSES: Final = (

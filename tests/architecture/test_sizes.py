@@ -31,6 +31,9 @@ LONG_FILES: Final[dict[str, str]] = {
     "trainer/exploration/strategies.py": (
         "one class per ready-made strategy, and the table by which a config names them"
     ),
+    "trainer/runner_group/records.py": (
+        "where each runner and its slots stand; a third of it checks such records when restored"
+    ),
     "trainer/metrics/result.py": (
         "a third of it is the table of all keys that a result can have, as data"
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import Any, Final, NoReturn
 import pytest
 
 from trainer.errors import SerializationError
+from trainer.ray_engine.engine import RayEngine
 from trainer.runtime import local_engine
 from trainer.runtime.engine import NO_NOTES, Engine, Signals
 from trainer.runtime.local_engine import LocalEngine
@@ -33,7 +35,7 @@ from trainer.testing.fake_engine import FakePlace
 pytestmark = pytest.mark.process
 
 _PRELOADED: Final = ("numpy", "trainer.runtime.worker")
-_PATIENCE_S: Final = 20.0
+_PATIENCE_S: Final = 120.0
 
 
 class Servant:
@@ -142,14 +144,21 @@ def fake_engine(*faults: ScriptedFault) -> FakeEngine:
     return FakeEngine(*faults, *_SCRIPT)
 
 
-ENGINES: Final[dict[str, Callable[[], Engine]]] = {"local": LocalEngine, "fake": fake_engine}
+ENGINES: Final[dict[str, Callable[[], Engine]]] = {
+    "local": LocalEngine,
+    "fake": fake_engine,
+    "ray": lambda: RayEngine(init_arguments={"object_store_memory": 100 * 2**20}),
+}
+NAMES: Final = ["local", "fake", pytest.param("ray", marks=pytest.mark.ray)]
 
 
-@pytest.fixture(params=[*ENGINES, pytest.param("spawned", marks=pytest.mark.slow)])
+@pytest.fixture(params=[*NAMES, pytest.param("spawned", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
     if request.param == "spawned":
         monkeypatch.setenv(START_METHOD_VARIABLE, "spawn")
         return LocalEngine()
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
     return ENGINES[request.param]()
 
 
@@ -381,12 +390,15 @@ def end_worker(engine: Engine, pool: WorkerPool) -> None:
     assert wait_until(lambda: not is_process_alive(pid))
 
 
-@pytest.mark.parametrize("name", list(ENGINES))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_worker_that_cannot_be_started_is_lost_with_the_reason(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = FakeEngine(ScriptedFault("not_start")) if name == "fake" else ENGINES[name]()
     with pool_of(engine) as pool, monkeypatch.context() as patch:
+        if isinstance(engine, RayEngine):
+            patch.setattr(engine, "_needs", {"CPU": 1000.0})
+            patch.setattr(engine, "placement_timeout_s", 0.2)
         patch.setattr(local_engine, "ProcessPoolExecutor", _no_process)
         pool[1].start(_factory())
         _, outcome = pool.next_outcome()
@@ -394,6 +406,7 @@ def test_a_worker_that_cannot_be_started_is_lost_with_the_reason(
         assert outcome.start_error
         assert "could not be started" in outcome.describe()
         patch.undo()
+        pool.stop()
         start(pool, 1)
 
 
@@ -497,7 +510,7 @@ def test_a_call_with_progress_may_take_longer_than_its_limit(pool: WorkerPool) -
     assert isinstance(pool.next_outcome()[1], Success)
 
 
-@pytest.mark.parametrize("name", list(ENGINES))
+@pytest.mark.parametrize("name", NAMES)
 def test_from_the_first_progress_on_a_start_may_have_another_limit(name: str) -> None:
     fault = ScriptedFault("hang", method="start", at_sign=1)
     engine = FakeEngine(fault) if name == "fake" else ENGINES[name]()
@@ -637,7 +650,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("name", list(ENGINES))
+@pytest.mark.parametrize("name", NAMES)
 def test_lines_arrive_whole_and_workers_end_with_their_owner(name: str, tmp_path: Path) -> None:
     script = tmp_path / "owner.py"
     script.write_text(_SCRIPT_OF_OWNER, encoding="utf-8")
@@ -651,18 +664,29 @@ def test_lines_arrive_whole_and_workers_end_with_their_owner(name: str, tmp_path
     assert owner.stdout is not None
     lines: list[str] = []
     for line in owner.stdout:
-        lines.append(line.rstrip("\n"))
-        if line.startswith("pids"):
+        lines.append(_RAYS_PREFIX.sub("", line.rstrip("\n")))
+        has_pids = any(each.startswith("pids") for each in lines)
+        if has_pids and (name != "ray" or _num_chatted(lines) == 100):  # Ray forwards them later
             break
     owner.kill()
     owner.wait()
     owner.stdout.close()
     whole = {letter * 100 for letter in "abc"}
-    chatted = [line.replace("unfinished", "") for line in lines[:-1]]
+    (told,) = [line for line in lines if line.startswith("pids")]
+    chatted = [line.replace("unfinished", "") for line in lines if line != told]
     assert set(chatted) - {""} <= whole
     assert [chatted.count("a" * 100), chatted.count("b" * 100)] == [50, 50]
-    pids = [int(pid) for pid in lines[-1].split()[1:]]
-    assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids), within_s=4.0)
+    pids = [int(pid) for pid in told.split()[1:]]
+    within_s = 60.0 if name == "ray" else 4.0
+    assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids), within_s=within_s)
+
+
+_RAYS_PREFIX: Final = re.compile(r"^(\x1b\[\d+m)?\((one|two) pid=[^)]*\)(\x1b\[0m)? ")
+"""With the name of the place."""
+
+
+def _num_chatted(lines: Sequence[str]) -> int:
+    return sum("a" * 100 in line or "b" * 100 in line for line in lines)
 
 
 # ---- the suite finds an engine that does not keep to it

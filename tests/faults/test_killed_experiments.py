@@ -168,7 +168,7 @@ def campaign(kind: str, trainable: str, folder: Path, seed: int) -> None:
 
 
 def test_an_experiment_is_killed_and_comes_to_the_same(tmp_path: Path) -> None:
-    assert check("ASHA", "function", tmp_path, 1, num_kills=2)
+    assert check("ASHA", "function", tmp_path, 1, num_kills=1)
 
 
 SEEDS: Final = range(5)

@@ -46,7 +46,7 @@ tune.Tuner(
 """
 
 
-@pytest.mark.parametrize("in_process", [False, True])
+@pytest.mark.parametrize("in_process", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_trials_that_never_come_to_a_row_do_not_keep_an_experiment(
     tmp_path: Path, in_process: bool
 ) -> None:
@@ -94,13 +94,8 @@ def interrupted(kind: str, trainable: str, folder: Path, seed: int) -> tuple[Any
         took_s.append(time.monotonic() - began_at)
 
 
-@pytest.mark.parametrize(
-    ("kind", "trainable"),
-    [
-        ("ASHA", "function"),
-        pytest.param("OPTUNA", "function", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "trainable"), [("ASHA", "function"), ("OPTUNA", "function")])
 def test_an_interrupted_experiment_goes_on_to_the_same_end(
     kind: str, trainable: str, tmp_path: Path
 ) -> None:

@@ -53,6 +53,14 @@ def test_an_example_is_short_and_named_in_the_readme(name: str) -> None:
     assert f"(examples/{name})" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_memory_solves_what_guessing_does_not(run: Run) -> None:
+    without, learnt, alone = run("memory.py", "--iterations", "9")
+    assert without.startswith("without memory: return ")
+    assert numbers_in(without)[0] < 15  # a third of 31 by guessing
+    assert numbers_in(learnt)[0] > 28
+    assert numbers_in(alone)[0] > 28
+
+
 def test_networks_in_torch_learn(run: Run) -> None:
     pytest.importorskip("torch")
     lines = run("torch_module.py", "--iterations", "4")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import run
-from tests.integration.test_multi_agent_training import gaps
+from tests.multi_agent_runs import gaps
 from trainer import Algorithm, MultiAgentEpisode, PPOConfig, export_onnx
 from trainer.errors import ConfigError
 from trainer.testing.multi_agent_envs import RockPaperScissors

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import encode
-from tests.integration.test_multi_agent_training import gaps, outcome
+from tests.multi_agent_runs import gaps, outcome
 from trainer import (
     ConnectorV2,
     FlattenObservations,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkpoints import CheckpointCorruptError, decode, encode
-from tests.integration.test_multi_agent_training import Gaps, gaps
+from tests.multi_agent_runs import Gaps, gaps
 from trainer import PPOConfig
 from trainer.cli.main import main
 

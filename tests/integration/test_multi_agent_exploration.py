@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
-from tests.integration.test_multi_agent_training import Gaps, gaps, outcome
+from tests.multi_agent_runs import Gaps, gaps, outcome
 from trainer import DQNConfig, MultiAgentEnvRunner, PPOConfig, SACConfig
 from trainer.testing.multi_agent_envs import MultiAgentCartPole, MultiAgentPendulum
 

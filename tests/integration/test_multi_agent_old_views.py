@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from callbacks import RLlibCallback
-from tests.integration.test_multi_agent_training import Gaps, gaps, outcome
+from tests.multi_agent_runs import Gaps, gaps, outcome
 from trainer import CallbackError, DQNConfig, MultiAgentBatch, MultiAgentEnvRunner
 from trainer.errors import ConfigError, EpisodeError
 

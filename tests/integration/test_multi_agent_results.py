@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_multi_agent_training import gaps
+from tests.multi_agent_runs import gaps
 from tests.multi_agent_scripts import G4, G11, G12, G13, G16
 from trainer import PPOConfig
 from trainer.testing import AgentScript, ScriptedMultiAgentEnv

@@ -88,6 +88,70 @@ def test_a_runner_that_is_killed_is_repaired(tmp_path: Path) -> None:
     assert int(faults.with_suffix(".count").read_text()) > 33
 
 
+_MEMORY = {
+    "fcnet_hiddens": [8],
+    "use_lstm": True,
+    "lstm_cell_size": 4,
+    "max_seq_len": 3,
+    "lstm_use_prev_action": True,
+    "lstm_use_prev_reward": True,
+}
+
+
+def test_memories_go_on_with_the_own_steps_of_each_agent(tmp_path: Path) -> None:
+    config = gaps(0, 2).rl_module(model_config=_MEMORY)
+    undisturbed = outcome(config, 2)
+    assert outcome(gaps(2, 1).rl_module(model_config=_MEMORY), 2) == undisturbed
+    faults = tmp_path / "faults"
+    faults.write_text("14 27")
+    broken = gaps(0, 2, breaks=str(faults)).rl_module(model_config=_MEMORY)
+    broken.fault_tolerance(restart_failed_sub_environments=True)
+    assert outcome(broken, 2) == undisturbed
+    with config.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+    with config.build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        algo.train()
+        state = algo.get_state(not_components=["config"])
+    assert undisturbed.startswith(
+        encode([state["learner"], state["connectors"], state["counters"]])
+    )
+
+
+def test_an_agents_states_follow_from_what_it_saw_itself() -> None:
+    seen: list[Any] = []
+    config = gaps(0, 1).rl_module(model_config={**_MEMORY, "vf_share_layers": True})
+    config.env_runners(observation_filter="NoFilter", batch_mode="complete_episodes")
+    config.callbacks(on_sample_end=lambda *, samples, **_: seen.extend(samples))
+    with config.build_algo() as algo:
+        modules = {id_: algo.get_module(id_) for id_ in ("odd", "even")}
+        weights = {id_: module.get_state() for id_, module in modules.items()}
+        algo.train()
+        for id_, module in modules.items():
+            module.set_state(weights[id_])
+        checked = 0
+        for episode in seen:
+            for chunk in episode.agent_episodes.values():
+                state = modules[chunk.module_id].get_initial_state()
+                for step in range(len(chunk)):
+                    outputs = chunk.get_extra_model_outputs(indices=step)
+                    for name, array in state.items():
+                        np.testing.assert_allclose(outputs["state_in"][name], array, atol=1e-6)
+                    batch = {
+                        "obs": chunk.get_observations(step)[None],
+                        "state_in": {name: array[None] for name, array in state.items()},
+                        "prev_actions": outputs["prev_actions"][None],
+                        "prev_rewards": outputs["prev_rewards"][None],
+                    }
+                    after = modules[chunk.module_id].forward_inference(batch)["state_out"]
+                    state = {name: array[0] for name, array in after.items()}
+                    expected = 0.0 if step == 0 else chunk.get_rewards(step - 1)
+                    assert outputs["prev_rewards"] == pytest.approx(expected)
+                    checked += 1
+        assert checked > 40
+
+
 def test_what_each_module_got_is_told() -> None:
     with gaps(0, 2).build_algo() as algo:
         for _ in range(3):
@@ -124,8 +188,10 @@ def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
         module = RLModule.from_checkpoint(tmp_path / "c" / "learner" / "odd" / "rl_module")
         assert encode(module.get_state()) == encode(algo.get_weights(["odd"])["odd"])
         assert set(algo.get_weights()) == {"odd", "even"}
-        with pytest.raises(ModuleError, match="asked for 'odds', and there are 'even', 'odd'"):
+        with pytest.raises(ModuleError, match="expected ids of modules, of which there are"):
             algo.get_weights(["odds"])
+        with pytest.raises(TypeError, match="expected a list"):
+            algo.get_weights("odd")
         algo.train()
         other = encode(algo.learners["even"].get_state())
         algo.restore_from_path(tmp_path / "c", component="learner/odd")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.integration.test_multi_agent_training import gaps, outcome
+from tests.multi_agent_runs import gaps, outcome
 from trainer import MultiAgentEnv, MultiAgentEnvRunner, PPOConfig
 from trainer.errors import ConfigError
 from trainer.modules import PolicySpec

@@ -259,7 +259,7 @@ def test_a_policy_computes_actions_for_observations_that_are_ready_for_it() -> N
         drawn = {int(policy.compute_single_action(rows[0])[0]) for _ in range(30)}
         assert drawn == {0, 1}
         assert policy.is_recurrent() is False
-        assert policy.get_initial_state() == []
+        assert policy.get_initial_state() == {}
         assert policy.model is policy
         with pytest.raises(Exception, match="reads 4 numbers per row"):
             policy.compute_actions(np.zeros((2, 5)))

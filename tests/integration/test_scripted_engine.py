@@ -82,7 +82,7 @@ def trained(engine: FakeEngine | None, config: PPOConfig) -> Trained:
     """Trains, with remote runners on that engine."""
     with pytest.MonkeyPatch.context() as patch:
         if engine is not None:
-            patch.setattr(building, "make_engine", lambda: engine)
+            patch.setattr(building, "make_engine", lambda _: engine)
         with config.build_algo() as algo:
             results = [algo.train() for _ in range(_NUM_ITERATIONS)]
             state = algo.get_state()
@@ -230,7 +230,7 @@ def test_an_evaluation_goes_on_while_the_main_process_learns(duration: int | str
     )
     engine = FakeEngine(ScriptedFault("die", place="evaluation env runner 1", method="sample"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "make_engine", lambda: engine)
+        patch.setattr(building, "make_engine", lambda _: engine)
         with config.build_algo() as algo:
             result = algo.train()
     assert len(engine.struck) == 1

@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.torch_cells import CELLS, config, dying, learnt, outcome
+from tests.memory_cells import dying
+from tests.torch_cells import CELLS, config, learnt, outcome
 from trainer import Algorithm, RLModuleSpec
 from trainer.modules import torch_layers
 

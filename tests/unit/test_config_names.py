@@ -224,7 +224,7 @@ def test_unknown_event_is_refused_with_the_nearest_one() -> None:
 
 
 def test_name_like_nothing_lists_what_the_section_takes() -> None:
-    with pytest.raises(UnknownSettingError, match=r"resources\(\) takes num_cpus_for_main"):
+    with pytest.raises(UnknownSettingError, match=r"resources\(\) takes engine, strict_cpus"):
         PPOConfig().resources(zzz=1)
 
 
@@ -307,9 +307,12 @@ class _Added(ConfigValues):
 def test_added_settings_reach_each_subclass_once(monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[type] = []
     collect = config_values._collect_names
-    monkeypatch.setattr(
-        config_values, "_collect_names", lambda cls: collected.append(cls) or collect(cls)
-    )
+
+    def counted(cls: type[ConfigValues]) -> Any:
+        collected.append(cls)
+        return collect(cls)
+
+    monkeypatch.setattr(config_values, "_collect_names", counted)
     config_values.add_sections(_Base, _Added)
     assert len(collected) == 4
     assert set(collected[1:3]) == {_Left, _Right}

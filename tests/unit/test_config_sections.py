@@ -143,7 +143,13 @@ _COMMON: dict[str, dict[str, Any]] = {
         "fake_sampler": False,
         "seed": None,
     },
-    "resources": {"num_cpus_for_main_process": 1, "num_gpus": 0, "placement_strategy": "PACK"},
+    "resources": {
+        "engine": "local",
+        "strict_cpus": False,
+        "num_cpus_for_main_process": 1,
+        "num_gpus": 0,
+        "placement_strategy": "PACK",
+    },
     "learners": {
         "num_learners": 0,
         "num_cpus_per_learner": "auto",

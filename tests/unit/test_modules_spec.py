@@ -61,7 +61,7 @@ def test_all_impossible_values_are_listed_at_once() -> None:
                 "fcnet_activation": "gelu",
                 "initializer": "zeros",
                 "log_std_clip_param": -1.0,
-                "use_lstm": True,
+                "use_lstm": "yes",
             }
         )
     for part in ("[64, 0]", "'64'", "gelu", "zeros", "-1.0", "use_lstm"):

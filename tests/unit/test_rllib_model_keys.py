@@ -118,7 +118,7 @@ def test_keys_that_ask_for_nothing_may_stay(model: dict[str, Any]) -> None:
     ("model", "advice"),
     [
         ({"use_attention": True}, "no attention networks"),
-        ({"use_lstm": True}, "no recurrent networks"),
+        ({"use_lstm": True, "lstm_use_prev_action_reward": True}, "lstm_use_prev_action"),
         ({"custom_model": "mine"}, "RLModule"),
         ({"dim": 42}, "ResizeObservation"),
         ({"fcnet_bias_initializer": "orthogonal_"}, "must be one of"),

@@ -31,7 +31,8 @@ from trainer.tune.configs import (
         (lambda: TuneConfig(num_samples=-2), "num_samples"),
         (lambda: TuneConfig(seed=-1), "seed"),
         (lambda: TuneConfig(order="random"), "order"),  # type: ignore[arg-type]
-        (lambda: TuneConfig(engine="ray"), "this machine"),
+        (lambda: TuneConfig(engine="dask"), "expected one of .local., .ray., or an engine"),
+        (lambda: TuneConfig(engine="ray", in_process=True), "give one of them"),
         (lambda: TuneConfig(time_budget_s=0), "time_budget_s"),
         (lambda: TuneConfig(max_run_ahead=-1), "max_run_ahead"),
         (lambda: CheckpointConfig(num_to_keep=0), "checkpoint_frequency=0"),

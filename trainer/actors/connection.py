@@ -21,7 +21,7 @@ import cloudpickle
 from callbacks import PackingError
 from checkpoints.arguments import argument_error
 from trainer.actors.process import FAILURE, HEADER, VALUE, is_actor, pack_arguments
-from trainer.actors.registry import ActorAddress, ActorRegistry, Ending
+from trainer.actors.registry import ActorAddress, ActorRegistry, Ending, refuse_elsewhere
 from trainer.errors import (
     ActorDiedError,
     ActorError,
@@ -67,7 +67,7 @@ class Answer:
         return f"<future of {self.label}, {state}>"
 
     def __del__(self) -> None:
-        # Nobody will ask any more: an error must not vanish. Once per method is enough.
+        # No caller can ask any more: an error must not vanish. Once per method is enough.
         is_wanted = not self._was_asked and self.label not in self._told
         if is_wanted and self.arrival.done() and self.packed is None:
             self._told.add(self.label)
@@ -169,10 +169,10 @@ def describe_end(address: ActorAddress) -> ActorError:
 
 # ---- actor room
 #
-# How much a process may have under way with one actor, so that nobody's memory fills with calls.
+# How much a process may have under way with one actor, so that no memory fills with calls.
 #     room.enter(label, num_bytes)     waits while it is full, until half of it is free again
 #     room.leave(num_bytes)            an answer is there
-#     room.open()                      the actor is gone: nobody needs to wait any more
+#     room.open()                      the actor is gone: no caller needs to wait
 #
 # Calls that actors make do not wait for room: two actors that call each other could wait for each
 # other for ever. No actor waits for a process that is none, so the others' waiting closes no
@@ -238,13 +238,13 @@ class Room:
             self.num_bytes += num_bytes
 
     def open(self) -> None:
-        """Lets everybody in, from now on."""
+        """Lets every caller in, from now on."""
         with self._lock:
             self._is_open = True
             self._changed.notify_all()
 
     def tell(self, reason: str) -> None:
-        """Warns that somebody waits, once."""
+        """Warns that a caller waits, once."""
         if self._was_told:
             return
         self._was_told = True
@@ -316,7 +316,7 @@ class Link:
         """Connects.
 
         Raises:
-            ActorDiedError: nobody is there.
+            ActorDiedError: the actor is gone.
         """
         self._address = address
         self._connection = _connect(address)
@@ -461,7 +461,7 @@ def _connect(address: ActorAddress) -> Connection[Any, Any]:
     except (OSError, EOFError) as error:
         joined.close()
         end = describe_end(address)
-        # What its constructor raised is its cause; that nobody listens comes of it.
+        # What its constructor raised is its cause; that no process listens comes of it.
         raise end from end.__cause__ or error
     return connection
 
@@ -477,8 +477,10 @@ def link_to(address: ActorAddress) -> Link:
     """This process' connection to an actor.
 
     Raises:
-        ActorDiedError: nobody is there.
+        ActorDiedError: the actor is gone.
+        ActorNameError: this process is on another machine.
     """
+    refuse_elsewhere()
     link = _Process.links.get(address.socket_path)
     if link is not None and not link.has_ended:
         return link

@@ -58,7 +58,7 @@ from trainer.runtime.worker import refuse_while_unpacking
 # ---- start
 #
 # Making actors, watching over them, ending them. An actor belongs to the process that made it and
-# ends with it, however that ends; a detached one belongs to nobody. A thread per actor sleeps
+# ends with it, however that ends; a detached one has no owner. A thread per actor sleeps
 # until it ends, and then notes its exit code where everyone who called it finds it.
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
                 f"{existing.pid}. Choose another name, give `get_if_exists=True` to use that one, "
                 "or `actors.kill(actors.get_actor(name))` it first."
             )
-        with signals_deferred():  # else an actor might live that nobody knows of
+        with signals_deferred():  # else an actor might live that is not known here
             actor_id, listener = registry.new_listener()
             with listener:
                 address = _start(plan, registry, actor_id, listener)
@@ -228,7 +228,7 @@ class _Process:
     """The actors that this process made and that end with it; global because its exit is.
 
     `saved` has those whose states belong into checkpoints: the latest of each name, dead or alive,
-    until somebody says by `kill()` that it is no longer wanted.
+    until `kill()` says that it is no longer wanted.
     """
 
     owned: ClassVar[dict[str, ActorAddress]] = {}
@@ -279,7 +279,7 @@ def kill_actor(address: ActorAddress) -> None:
         if watcher is None or not watcher.is_alive():
             _save_no_more(address)
             return
-        # Only its socket is gone: somebody has removed the folder.
+        # Only its socket is gone: the folder was removed.
     registry = ActorRegistry(address.directory)
     registry.note_end(address.actor_id, Ending(was_killed=True))
     for kill in (os.killpg, os.kill):  # with all that it has started
@@ -301,7 +301,7 @@ def actors_to_save() -> list[ActorAddress]:
     """The named actors that this process made, not detached, whose class is checkpointable.
 
     Those that are gone are among them, unless `kill()` ended them or they were made again: who is
-    alive may be dead a moment later, so whoever asks for states has to miss who does not answer.
+    alive may be dead a moment later, so a caller that asks for states reports who does not answer.
     """
     return [address for address in list(_Process.saved.values()) if not _was_killed(address)]
 
@@ -653,7 +653,7 @@ def get_actor_states(*, may_miss_some: bool = False) -> ActorStates:
     gone = _gone_among(found)
     if gone and not may_miss_some:
         raise _missed(gone)
-    # From here on nobody is left out for being dead: who dies meanwhile has to be missed.
+    # From here on no actor is left out for being dead: who dies meanwhile has to be reported.
     found = {place: address for place, address in found.items() if address not in gone}
     try:
         values = _all_values([link_to(each).call("get_state", (), {}) for each in found.values()])
@@ -680,7 +680,7 @@ def _missed(gone: Sequence[ActorAddress]) -> ActorDiedError:
 
 
 def with_kept(states: ActorStates, kept: Mapping[str, Mapping[str, Any]]) -> ActorStates:
-    """States together with those that nobody took; a registered actor has its own."""
+    """States together with those that were not taken; a registered actor has its own."""
     return {
         namespace: {**kept.get(namespace, {}), **states.get(namespace, {})}
         for namespace in {**kept, **states}
@@ -690,10 +690,10 @@ def with_kept(states: ActorStates, kept: Mapping[str, Mapping[str, Any]]) -> Act
 def set_actor_states(states: Mapping[str, Mapping[str, Any]]) -> ActorStates:
     """Gives living actors their states back.
 
-    Warnings name the states that nobody took, and the living actors that there is no state for.
+    Warnings name the states that were not taken, and the living actors that there is no state for.
 
     Returns:
-        the states that nobody took.
+        the states that were not taken.
 
     Raises:
         ActorDiedError: one dies meanwhile.

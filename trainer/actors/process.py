@@ -150,7 +150,7 @@ def _answer(servant: object, connection: Connection[Any, Any], message: bytes, n
     try:
         connection.send_bytes(HEADER.pack(number, kind) + answer)
     except (OSError, ValueError):
-        pass  # the caller is gone, and with it whoever wanted the answer
+        pass  # the caller is gone, and its answer is not needed
 
 
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})

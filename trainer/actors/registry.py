@@ -6,7 +6,7 @@
     registry.note_end(address.actor_id, Ending(…))     why it is gone, for everyone who asks
 
 A living actor listens on a socket in the folder. The kernel refuses connections as soon as its
-process has ended, however it ended; so nobody has to keep a list of the living, and no process id
+process has ended, however it ended; so no list of the living has to be kept, and no process id
 that may be used again is trusted. This file starts no process and sends no call.
 """
 
@@ -33,7 +33,7 @@ from multiprocessing import util
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
-from trainer.errors import ActorError
+from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.messages import Failure
 from trainer.runtime.private_folder import NotPrivateError, PrivateFolder, is_draft, is_own_folder
 
@@ -86,7 +86,7 @@ class ActorAddress:
         """Connects a socket to the actor, if the folder and the process are of this user.
 
         Raises:
-            OSError: nobody is there, or somebody else.
+            OSError: no process is there, or another one.
         """
         PrivateFolder(self.directory).check()
         joined.connect(self.socket_path)
@@ -139,7 +139,7 @@ class Ending:
 
     Attributes:
         exit_code: as the operating system gave it; None if it is not known.
-        was_killed: by `kill()`, so that nobody needs to look for a cause.
+        was_killed: by `kill()`, so that no cause needs to be looked for.
         failure: what its constructor raised.
     """
 
@@ -155,6 +155,9 @@ REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_ACTORS"
 
 NAMESPACE_VARIABLE: Final = "LOCAL_TRAINER_ACTORS_NAMESPACE"
 """Environment variable with the namespace of this process: that of the process that made it."""
+
+ELSEWHERE_VARIABLE: Final = "LOCAL_TRAINER_ACTORS_ELSEWHERE"
+"""Environment variable: the machine with the actors, in a process on another one."""
 
 DETACHED_REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_DETACHED_ACTORS"
 """Environment variable with another folder for detached actors than the user's own."""
@@ -290,7 +293,7 @@ class ActorRegistry:
         self._folder.unlink(actor_id)
 
     def new_listener(self) -> tuple[str, socket.socket]:
-        """An id nobody had here, and a socket that already lets callers queue."""
+        """An id not used here before, and a socket that already lets callers queue."""
         self._folder.check()
         actor_id = secrets.token_hex(6)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -376,10 +379,10 @@ class ActorRegistry:
         return False
 
     def sweep(self, *, living: Collection[str] = ()) -> None:
-        """Takes away what actors left that nobody watched when they died; only while locked.
+        """Takes away what actors left that were not watched when they died; only while locked.
 
         Args:
-            living: ids of actors of which it is known that somebody watches them.
+            living: ids of actors that are known to be watched.
         """
         files = self._folder.names()
         sockets = {name for name in files if _ID.fullmatch(name)}
@@ -423,7 +426,7 @@ class ActorRegistry:
             with self.locked():
                 self._add_ending(actor_id, ending)
         except FileNotFoundError:
-            return  # the folder: its owner has ended, and nobody asks any more
+            return  # the folder: its owner has ended, and no process asks any more
         except OSError as error:
             _LOGGER.warning(
                 "Why the actor %s ended cannot be noted in %s (%s); who asks will not be told. "
@@ -458,7 +461,7 @@ class ActorRegistry:
         return file
 
     def ending_of(self, actor_id: str) -> Ending | None:
-        """Why an actor is gone; None if nobody knows. Sleeps while its watcher finds out."""
+        """Why an actor is gone; None if it is not known. Sleeps while its watcher finds out."""
         try:
             with self._folder.locked(_watch_file(actor_id), shared=True):
                 pass  # the kernel opens it, too, if the watcher dies
@@ -470,7 +473,7 @@ class ActorRegistry:
         return self._endings().get(actor_id)
 
     def known_ending_of(self, actor_id: str) -> Ending | None:
-        """Why an actor is gone, as far as it was noted; waits for nobody."""
+        """Why an actor is gone, as far as it was noted; does not wait."""
         return self._endings().get(actor_id)
 
     def _endings(self) -> dict[str, Ending]:
@@ -573,7 +576,7 @@ class OwnedRegistry:
         """Makes a new registry, and removes those of owners that were killed."""
         sweep()
         self.registry = ActorRegistry.make()
-        # It gets its name when it is locked: nobody can take it for one without an owner.
+        # It gets its name when it is locked: no process can take it for one without an owner.
         draft = Path(self.registry.directory) / f"{_OWNER_FILE}.draft"
         self._lock = draft.open("w")
         draft.chmod(0o600)
@@ -638,7 +641,11 @@ def registry_of_this_process() -> ActorRegistry:
     """Where this process finds actors: where its parent told it to look, else one of its own.
 
     One of its own lasts until the interpreter exits.
+
+    Raises:
+        ActorNameError: this process is on another machine than the one with the actors.
     """
+    refuse_elsewhere()
     told = os.environ.get(REGISTRY_VARIABLE)
     if told:
         own_namespace = _Process.namespace or os.environ.get(NAMESPACE_VARIABLE, "")
@@ -652,13 +659,38 @@ def registry_of_this_process() -> ActorRegistry:
 
 def registry_to_inherit() -> Callable[[], None]:
     """What a new worker calls first, so that it finds the same actors; see `WorkerPool`."""
-    return partial(tell_this_process, registry_of_this_process())
+    return partial(tell_this_process, registry_of_this_process(), machine=socket.gethostname())
 
 
-def tell_this_process(registry: ActorRegistry) -> None:
-    """In a process of ours: where its parent finds actors, there it shall look, too."""
+def tell_this_process(registry: ActorRegistry, machine: str = "") -> None:
+    """In a process of ours: where its parent finds actors, there it shall look, too.
+
+    Args:
+        registry: the parent's.
+        machine: the host that it is on; empty for this one. On any other, actors are refused.
+    """
+    if machine and machine != socket.gethostname():
+        os.environ[ELSEWHERE_VARIABLE] = machine
+        return
     os.environ[REGISTRY_VARIABLE] = registry.directory
     os.environ[NAMESPACE_VARIABLE] = registry.namespace
+
+
+def refuse_elsewhere() -> None:
+    """Makes sure that this process is on the machine with the actors.
+
+    Raises:
+        ActorNameError: it is not.
+    """
+    machine = os.environ.get(ELSEWHERE_VARIABLE)
+    if machine:
+        raise ActorNameError(
+            f"Actors are processes of the machine {machine}, where the main process runs; this "
+            f"process runs on {socket.gethostname()}, and their names and handles do not reach it "
+            '(engine="ray"). Use them in the main process and in callbacks that run there; send '
+            "what runners need with foreach_env_runner or env_config; or keep runners on that "
+            "machine, with a resource that only it has (custom_resources_per_env_runner)."
+        )
 
 
 def initialize(namespace: str | None = None) -> None:

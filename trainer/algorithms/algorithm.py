@@ -88,6 +88,7 @@ from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weig
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import (
     ActorDiedError,
     AlgorithmStoppedError,
@@ -936,7 +937,7 @@ class Algorithm(Checkpointable, abc.ABC):
     def compute_single_action(
         self,
         observation: Any = None,
-        state: Sequence[Any] | None = None,
+        state: Any = None,
         *,
         input_dict: Mapping[str, Any] | None = None,
         policy_id: ModuleId | None = None,
@@ -955,7 +956,8 @@ class Algorithm(Checkpointable, abc.ABC):
 
         Args:
             observation: one element of the observation space.
-            state: of recurrent networks, which are not here: an empty list.
+            state: of a network with memory: what the call before returned, or at the beginning of
+                an episode `algo.get_module().get_initial_state()`; else an empty list.
             input_dict: {"obs": observation}, instead of `observation`.
             policy_id: the module that acts; None is the only one, or that of `agent_id`.
             agent_id: with several agents: who acts, by the mapping of agents to modules.
@@ -965,22 +967,26 @@ class Algorithm(Checkpointable, abc.ABC):
             timestep: where schedules of exploration stand; None: the env steps sampled so far.
             unsquash_action: scale from [-1, 1] to the bounds; None: `normalize_actions`.
             clip_action: clip to the bounds; None: `clip_actions`.
-            prev_action: networks here do not read it.
-            prev_reward: networks here do not read it.
+            prev_action: the action before, for networks with `lstm_use_prev_action`: "actions" of
+                what the call before returned; None before the first one.
+            prev_reward: the reward before, for networks with `lstm_use_prev_reward`.
             info: networks here do not read it.
             episode: with an agent: the episode in which it acts, for the mapping.
 
         Returns:
-            The action; with `full_fetch` or a state: (action, [], {"action_dist_inputs",
-            "action_logp", "action_prob"}), the last two under the module's distribution.
+            The action; with `full_fetch` or a state: (action, state after, {"action_dist_inputs",
+            "action_logp", "action_prob"}), the last two under the module's distribution. Without
+            memory, the state is []; with memory, "actions" is the action as the module gave it.
 
         Raises:
-            ConfigError: there is no such module, or no observation.
+            ConfigError: there is no such module, or no observation; or the module has memory, and
+                its state is neither given nor fetched.
+            ModuleError: the state is not of the module.
             EnvContractError: the observation is not of the observation space, or not finite.
             AlgorithmStoppedError: `stop()` was called.
         """
         self._refuse_if_stopped("compute_single_action")
-        del prev_action, prev_reward, info
+        del info
         self._refuse_with_connectors("compute_single_action")
         if policy_id is None and agent_id is not None:
             policy_id = self._modules_of([agent_id], episode)[agent_id]
@@ -992,6 +998,15 @@ class Algorithm(Checkpointable, abc.ABC):
                 "compute_single_action() got no observation. Give an element of the observation "
                 "space, e.g. what `env.reset()` returns first."
             )
+        is_stateful = self.learners[module_id].module.is_stateful()
+        if is_stateful and state is None and not full_fetch:
+            raise ConfigError(
+                f"compute_single_action() was called without a state, but the network of "
+                f"{module_id!r} has memory, and an action alone would forget what it saw. Give "
+                "`state=algo.get_module().get_initial_state()` at the beginning of an episode, and "
+                "then what each call returns: action, state, _ = "
+                "algo.compute_single_action(obs, state=state)."
+            )
         self.counters.num_actions_computed += 1
         request = ActionRequest(
             number=self.counters.num_actions_computed,
@@ -1000,12 +1015,15 @@ class Algorithm(Checkpointable, abc.ABC):
             unsquash=unsquash_action,
             clip=clip_action,
             exploration_state=self.explorations[module_id].strategy.runner_state(),
+            state=state if is_stateful else None,
+            prev_action=prev_action,
+            prev_reward=prev_reward,
         )
         inference = self._inference[module_id]
         if not full_fetch and state is None:
             return inference.action(observation, request)
         action, outputs = inference.action_with_outputs(observation, request)
-        return action, [], outputs
+        return action, outputs.pop(STATE_OUT, []), outputs
 
     def _modules_of(self, agents: Iterable[AgentId], episode: Any) -> dict[AgentId, ModuleId]:
         """The module that acts for each agent, by the mapping of the run."""
@@ -1088,8 +1106,11 @@ class Algorithm(Checkpointable, abc.ABC):
                 for key, observation in observations.items()
             }
         options["full_fetch"] = True
+        states = state or {}
         fetched = {
-            key: self.compute_single_action(observation, policy_id=by_key[key], **options)
+            key: self.compute_single_action(
+                observation, states.get(key), policy_id=by_key[key], **options
+            )
             for key, observation in observations.items()
         }
         return tuple({key: parts[index] for key, parts in fetched.items()} for index in range(3))

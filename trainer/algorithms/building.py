@@ -19,6 +19,7 @@ from trainer.config.algorithm_config import env_runner_spec, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.old_names import OLD_NAMES
+from trainer.ray_engine.engine import RayEngine
 from trainer.runner_group import EnvRunnerGroup
 from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import CrashFiles
@@ -81,6 +82,13 @@ get_trainable_cls = algorithm_class
 
 _LOGGER: Final = logging.getLogger(__name__)
 
+_ONE_MACHINE: Final = 'Nothing is reserved on a single machine; see engine="ray".'
+_OF_CLUSTERS: Final = dict.fromkeys(
+    ("num_cpus_per_env_runner", "custom_resources_per_env_runner", "placement_strategy"),
+    _ONE_MACHINE,
+)
+"""Settings that have an effect on other engines than the local one, and why not there."""
+
 
 class HasConfig(Protocol):
     """A class of algorithms."""
@@ -134,11 +142,10 @@ def own_config(
 
 def _tell_what_has_no_effect(config: AlgorithmConfig) -> None:
     """Logs once per algorithm which settings were given that change nothing here."""
-    given = [name for name in config.changed_settings() if name in OLD_NAMES.no_effect]
+    no_effect = {**OLD_NAMES.no_effect, **(_OF_CLUSTERS if config.engine == "local" else {})}
+    given = [name for name in config.changed_settings() if name in no_effect]
     if given:
-        told = "; ".join(
-            f"{name}={config[name]!r:.60} ({OLD_NAMES.no_effect[name]})" for name in given
-        )
+        told = "; ".join(f"{name}={config[name]!r:.60} ({no_effect[name]})" for name in given)
         _LOGGER.warning(
             "These settings have no effect here: %s Leave them out, or see docs/settings.md.", told
         )
@@ -159,9 +166,22 @@ def make_callbacks(config: AlgorithmConfig) -> CallbackChain:
     return CallbackChain(config.callback_spec(), where="the main process")
 
 
-def make_engine() -> Engine:
-    """Where the remote runners of an algorithm live; no other place chooses an engine for them."""
-    return LocalEngine()
+def make_engine(config: AlgorithmConfig) -> Engine:
+    """Where remote runners live; no other place chooses an engine for them.
+
+    Raises:
+        ConfigError, ImportError, EngineError: it cannot be had; says why.
+    """
+    if not isinstance(config.engine, str):
+        return config.engine
+    if config.engine == "local":
+        return LocalEngine()
+    return RayEngine(
+        num_cpus=config.num_cpus_per_env_runner,
+        resources=config.custom_resources_per_env_runner,
+        placement_strategy=config.get("placement_strategy", "PACK"),
+        strict_cpus=config.strict_cpus,
+    )
 
 
 def make_group(
@@ -207,5 +227,5 @@ def make_group(
         ),
         on_recreated=on_recreated,
         on_metrics=on_metrics,
-        engine=make_engine(),
+        engine=make_engine(config),
     )

@@ -15,13 +15,21 @@ from checkpoints.component_paths import nearest
 from trainer.agent_ids import listed, nearest_agent
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec
-from trainer.connectors import ActionDecoder, Normalization
+from trainer.connectors import ActionDecoder, Normalization, PreviousSteps
 from trainer.env_runners.acting import Acting, Exploring
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.episodes import MultiAgentEpisode, nested
-from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTION_PROB, ACTIONS
+from trainer.episodes.episode_columns import (
+    ACTION_DIST_INPUTS,
+    ACTION_LOGP,
+    ACTION_PROB,
+    ACTIONS,
+    STATE_IN,
+    STATE_OUT,
+)
 from trainer.errors import ConfigError, EnvContractError
 from trainer.modules import RLModule
+from trainer.modules.memory import StateForm, state_form
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
 from trainer.types import AgentId, Array, ModuleId, State
@@ -40,6 +48,10 @@ class ActionRequest:
             (`normalize_actions`).
         clip: clip it to the bounds; None as configured (`clip_actions`).
         exploration_state: what the strategy must know of that of training.
+        state: of a network with memory: its state before; None: the initial one.
+        prev_action: the action before as the module gave it, for a network that reads it; None:
+            there was none.
+        prev_reward: the reward before, likewise.
     """
 
     number: int
@@ -48,6 +60,9 @@ class ActionRequest:
     unsquash: bool | None = None
     clip: bool | None = None
     exploration_state: State | None = None
+    state: Any = None
+    prev_action: Any = None
+    prev_reward: float | None = None
 
 
 class Inference:
@@ -65,6 +80,8 @@ class Inference:
         self._exploring = Exploring.of(
             self._acting, exploration_spec(config), num_workers=config.num_env_runners
         )
+        self._memory = state_form(module) if module.is_stateful() else None
+        self._previous = PreviousSteps(module.action_space, module.model_config)
         self._root_seed = root_seed
         self._decoders: dict[tuple[bool, bool], ActionDecoder] = {}
 
@@ -82,7 +99,7 @@ class Inference:
         Raises:
             EnvContractError: the observation is not of the space, or not finite.
         """
-        action, _ = self._chosen(observation, request)
+        action, *_ = self._chosen(observation, request)
         return self._decoder(request).to_env(action)
 
     def action_with_outputs(
@@ -92,20 +109,26 @@ class Inference:
 
         Returns:
             the action as the env takes it, and {"action_dist_inputs": float32 [K], "action_logp",
-            "action_prob"}.
+            "action_prob"}; of a network with memory also "state_out", its state after, and
+            "actions", the action as the module gave it.
         """
-        action, inputs = self._chosen(observation, request)
+        action, inputs, more = self._chosen(observation, request)
         batch = nested.stack([action], name=ACTIONS)
         logp = float(self._acting.distribution.logp(inputs[None], batch)[0])
         outputs = {
             ACTION_DIST_INPUTS: inputs,
             ACTION_LOGP: logp,
             ACTION_PROB: float(np.exp(logp)),
+            **more,
         }
+        if more:
+            outputs[ACTIONS] = action
         return self._decoder(request).to_env(action), outputs
 
-    def _chosen(self, observation: Any, request: ActionRequest) -> tuple[Any, Array]:
-        """The action as the module gives it, and its distribution inputs, [K]."""
+    def _chosen(
+        self, observation: Any, request: ActionRequest
+    ) -> tuple[Any, Array, dict[str, Any]]:
+        """The action as the module gives it, its distribution inputs, [K], and the state after."""
         nested.map_leaves(_check_finite, observation)
         check_single(self._acting.module.observation_space, observation)
         explore = self._config.explore if request.explore is None else request.explore
@@ -115,29 +138,58 @@ class Inference:
             rng = position_rng(self._root_seed, Role.EXPLORATION, request.number)
             noise = NOISE_DRAWS[source.noise_kind](rng, (1, source.noise_width))
         with single_threaded_blas():
+            if self._memory is not None:
+                return self._remembered(self._memory, observation, noise, request, explore=explore)
             if self._exploring is None or noise is None:
                 actions, inputs = self._acting.act([observation], noise)
-                return actions[0], inputs[0]
-            return self._explored(self._exploring, observation, noise, request)
+                return actions[0], inputs[0], {}
+            self._begin(self._exploring, request)
+            actions, outputs = self._exploring.act(
+                [observation],
+                noise,
+                slots=[0],
+                timestep=request.timestep,
+                explore=explore,
+                where=lambda _: "the observation",
+            )
+            return actions[0], outputs[0][0] if self._exploring.gives_logp else outputs[0], {}
 
-    def _explored(
-        self, exploring: Exploring, observation: Any, noise: Array, request: ActionRequest
-    ) -> tuple[Any, Array]:
+    def _remembered(
+        self,
+        memory: StateForm,
+        observation: Any,
+        noise: Array | None,
+        request: ActionRequest,
+        *,
+        explore: bool,
+    ) -> tuple[Any, Array, dict[str, Any]]:
+        """See `_chosen`; of a network with memory."""
+        acting, exploring = self._acting, self._exploring
+        batch: dict[str, Any] = dict(acting.encoded([observation], lambda _: "the observation"))
+        states = nested.map_leaves(np.array, memory.initial)
+        if request.state is not None:
+            states = memory.single(request.state, where="compute_single_action(state=...)")
+        batch[STATE_IN] = memory.together([states])
+        rewards = [0.0 if request.prev_reward is None else float(request.prev_reward)]
+        batch |= self._previous.columns([request.prev_action], rewards)
+        outputs = acting.outputs(batch, explore=explore)
+        more = {STATE_OUT: memory.rows_of(outputs, 1)[0]}
+        if exploring is None or noise is None:
+            actions, inputs = acting.chosen(outputs, noise if explore else None)
+            return actions[0], inputs[0], more
+        self._begin(exploring, request)
+        actions, values = exploring.chosen(
+            outputs, noise, slots=[0], timestep=request.timestep, explore=explore
+        )
+        return actions[0], values[0][0] if exploring.gives_logp else values[0], more
+
+    def _begin(self, exploring: Exploring, request: ActionRequest) -> None:
         exploring.set_state(request.exploration_state or {})
         # Five integers: no other use of the role has as many.
         position = (0, 0, 0, 0, request.number)
         exploring.begin_episode(
             0, lambda: position_rng(self._root_seed, Role.EXPLORATION, *position)
         )
-        actions, outputs = exploring.act(
-            [observation],
-            noise,
-            slots=[0],
-            timestep=request.timestep,
-            explore=self._config.explore if request.explore is None else request.explore,
-            where=lambda _: "the observation",
-        )
-        return actions[0], outputs[0][0] if exploring.gives_logp else outputs[0]
 
     def _decoder(self, request: ActionRequest) -> ActionDecoder:
         config = self._config

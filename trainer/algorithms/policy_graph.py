@@ -76,6 +76,8 @@ def acting_networks(module: RLModule) -> dict[str, ActingNetwork]:
         why = "is a class of your own, whose computations only you know"
         if isinstance(module, TorchRLModule):
             why = "is written in Torch (`torch.onnx.export` writes its layers)"
+        if module.is_stateful():
+            why = "has memory, whose states would be inputs and outputs of the model"
         raise _not_written(module, why)
     tensors = module.parameters.views
     image = _image_of(module)

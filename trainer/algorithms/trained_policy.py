@@ -28,6 +28,8 @@ from trainer.algorithms.inference import ActionRequest, Inference
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import normalization_settings
 from trainer.connectors import NormalizationStatistics, ObservationEncoder
+from trainer.episodes.episode_columns import STATE_OUT
+from trainer.errors import ConfigError
 from trainer.modules import RLModule, RLModuleSpec
 
 _Self = TypeVar("_Self", bound="TrainedPolicy")
@@ -158,19 +160,55 @@ class TrainedPolicy:
         """Of the env that it was trained in."""
         return self.module.action_space
 
-    def predict(self, observation: Any) -> Any:
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        *,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+    ) -> Any:
         """The action for one observation, as the env takes it.
 
         Args:
             observation: one element of the observation space.
+            state: of a network with memory (`module.is_stateful()`): what the call before returned;
+                None at the beginning of an episode.
+            prev_action: the action before, for a network with `lstm_use_prev_action`, as the
+                network gave it: within [-1, 1] where `normalize_actions` scales it for the env.
+            prev_reward: the reward before, for a network with `lstm_use_prev_reward`.
+
+        Returns:
+            The action; of a network with memory: (action, state after).
 
         Raises:
             EnvContractError: the observation is not of the observation space, or not finite.
+            ModuleError: the state is not of the network.
         """
-        return self._inference.action(observation, ActionRequest(number=0, explore=False))
+        if not self.module.is_stateful():
+            return self._inference.action(observation, ActionRequest(number=0, explore=False))
+        request = ActionRequest(
+            number=0,
+            explore=False,
+            state=state,
+            prev_action=prev_action,
+            prev_reward=prev_reward,
+        )
+        action, outputs = self._inference.action_with_outputs(observation, request)
+        return action, outputs[STATE_OUT]
 
     def predict_all(self, observations: Sequence[Any]) -> list[Any]:
-        """The actions for several observations, in their order; see `predict`."""
+        """The actions for several observations, in their order; see `predict`.
+
+        Raises:
+            ConfigError: the network has memory: an observation alone says too little.
+        """
+        if self.module.is_stateful():
+            raise ConfigError(
+                "predict_all() was called, but the network has memory: what it does follows from "
+                "the observations before. Ask one after another: action, state = "
+                "policy.predict(observation, state)."
+            )
         return [self.predict(observation) for observation in observations]
 
 

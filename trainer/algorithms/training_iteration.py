@@ -489,6 +489,8 @@ class IterationResult:
             "num_remote_worker_restarts": group.num_remote_worker_restarts(),
             "num_sub_environment_restarts": group.num_sub_environment_restarts(),
         }
+        if group.num_cpu_kinds() > 1:
+            self.add_section("engine", {"num_cpu_kinds": group.num_cpu_kinds()})
 
     def compile(
         self,

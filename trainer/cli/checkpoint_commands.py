@@ -399,7 +399,7 @@ def _episodes_text(report: Mapping[str, Any]) -> str:
 
 
 def _not_included(manifest: Manifest, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """What somebody might look for, and why it is not there."""
+    """What a reader might look for, and why it is not there."""
     config, running_of = parts["config"], parts["evaluation"].get("running_of")
     missing: dict[str, str] = {}
     if manifest.metadata.get("holds_replay_buffer") is False:

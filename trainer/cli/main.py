@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(f"{type(error).__name__}: {error}. Check permissions and owner.")
         return 1
     except BrokenPipeError:
-        return 0  # whoever reads the output has seen enough, as in `inspect … | head -1`
+        return 0  # the reader of the output has seen enough, as in `inspect … | head -1`
     finally:
         _let_go_of_closed_pipe()
     return code
@@ -221,7 +221,7 @@ def _hang_up(number: int, frame: FrameType | None) -> None:
 
 
 def _let_go_of_closed_pipe() -> None:
-    """Keeps the interpreter from complaining at its end that nobody reads its output any more."""
+    """Keeps the interpreter from complaining at its end that its output has no reader any more."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):  # OSError: also a terminal that was closed

@@ -1,4 +1,4 @@
-"""What commands print: text that cannot steer a terminal, whoever wrote the file it is from."""
+"""What commands print: text that cannot steer a terminal, whatever file it is from."""
 
 from __future__ import annotations
 

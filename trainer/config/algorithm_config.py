@@ -174,6 +174,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         connectors=ConnectorFactories.of(config),
         rewards_after_end="error" if config.rewards_after_end == "error" else "credit",
         max_empty_steps=config.max_empty_steps,
+        has_vector_env=config.gym_env_vectorize_mode == "VECTOR_ENTRY_POINT",
         sub_env_tolerance=(
             config.num_consecutive_env_runner_failures_tolerance
             if config.restart_failed_sub_environments
@@ -222,8 +223,7 @@ def settings_for_callbacks(config: AlgorithmConfig) -> dict[str, Any]:
 
     Workers do not need to see these.
     """
-    code = set(config.names_of_code())
-    settings = {name: value for name, value in config.to_dict().items() if name not in code}
+    settings: dict[str, Any] = config.get_state()["settings"]
     settings["in_evaluation"] = config.in_evaluation
     settings["rollout_fragment_length"] = config.get_rollout_fragment_length()
     return settings
@@ -566,7 +566,7 @@ class AlgorithmConfig(Sections):
         return algo_class(config=config)
 
     def direct_runners(self) -> DirectRunners:
-        """What env runners are made from that somebody makes without an algorithm.
+        """What env runners are made from that users make without an algorithm.
 
         Raises:
             ConfigError: the settings are wrong.
@@ -575,7 +575,7 @@ class AlgorithmConfig(Sections):
         problems = [
             problem
             for problem in config.find_problems()
-            if "train_batch_size" not in problem.settings  # nobody learns
+            if "train_batch_size" not in problem.settings  # nothing learns
         ]
         raise_problems(type(self).__name__, problems)
         return direct_runners(config)

@@ -475,14 +475,18 @@ class ConfigValues:
                 data; `code`: the
             names of the settings that hold something else — classes, functions, other objects.
         """
-        values = self._copies()
-        code = [name for name, value in values.items() if not is_plain_data(value)]
-        settings = {name: value for name, value in values.items() if name not in code}
+        code = self.names_of_code()
+        settings = {name: value for name, value in self._saved().items() if name not in code}
         return {"class": type(self).__name__, "settings": settings, "code": code}
 
     def names_of_code(self) -> list[str]:
         """The settings that hold something else than plain data: classes, functions, objects."""
-        return [name for name, value in self._copies().items() if not is_plain_data(value)]
+        return [name for name, value in self._saved().items() if not is_plain_data(value)]
+
+    def _saved(self) -> dict[str, Any]:
+        """Copies of the values of all settings that belong into checkpoints."""
+        settings = self._names.settings
+        return {name: value for name, value in self._copies().items() if settings[name].is_saved}
 
     @classmethod
     def from_state(
@@ -605,18 +609,19 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
         [table.unknown(name, defaults[name], "") for name in defaults if name not in settings],
     )
     homes = _homes(table)
-    inherited = cls.__mro__[1]._names if cls is not ConfigValues else NameTable({}, {})
+    parent = cls.__mro__[1]
+    inherited = parent._names if issubclass(parent, ConfigValues) else NameTable({}, {})
     for name, setting in settings.items():
         home = homes.get(name) or _home_by_old_name(table, name)
         default = defaults.get(name, setting.default)
-        known = inherited.settings.get(name)
+        same = inherited.settings.get(name)
         if (
-            known is not None
+            same is not None
             and inherited.declared[name] is setting
-            and known.section == home
-            and known.default is default
+            and same.section == home
+            and same.default is default
         ):
-            settings[name] = known  # one object for all subclasses that change nothing
+            settings[name] = same  # one object for all subclasses that change nothing
         else:
             settings[name] = dataclasses.replace(setting, section=home, default=default)
     return table

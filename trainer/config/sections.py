@@ -31,6 +31,7 @@ from trainer.config.settings import (
 )
 from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
+from trainer.runtime.engine import ENGINES, Engine
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- acting sections
@@ -114,8 +115,8 @@ class EnvironmentSection(ConfigValues):
             env_task_fn: the curriculum, called as `fn(train_results, env, env_context)` after each
                 iteration, beside each training env; gives the env's next task.
             auto_wrap_old_gym_envs: wrap envs written for gym before 0.26.
-            max_empty_steps: with several agents: an env that observes nobody for more env steps in
-                a row is taken for broken.
+            max_empty_steps: with several agents: an env that observes no agent for more env steps
+                in a row is taken for broken.
             **old_names: old names of these settings.
 
         Raises:
@@ -162,7 +163,9 @@ class EnvRunnersSection(ConfigValues):
     create_local_env_runner = Setting(True, boolean())
     create_env_on_local_worker = Setting(False, boolean())
     num_envs_per_env_runner = Setting(1, integer(1))
-    gym_env_vectorize_mode = Setting("SYNC", one_of("SYNC", "ASYNC"), normalize=_vectorize_mode)
+    gym_env_vectorize_mode = Setting(
+        "SYNC", one_of("SYNC", "ASYNC", "VECTOR_ENTRY_POINT"), normalize=_vectorize_mode
+    )
     num_cpus_per_env_runner = Setting[float](1, number(0))
     num_gpus_per_env_runner = Setting[float](0, number(0))
     custom_resources_per_env_runner = Setting[dict[str, float]]({}, mapping(number(0)))
@@ -244,10 +247,11 @@ class EnvRunnersSection(ConfigValues):
                 sample.
             num_envs_per_env_runner: envs that each runner steps together.
             gym_env_vectorize_mode: "SYNC" steps the envs of a runner one after the other, "ASYNC"
-                in processes.
-            num_cpus_per_env_runner: CPUs to reserve for each runner.
+                in processes; "VECTOR_ENTRY_POINT" steps a vector env of gymnasium's or of a
+                creator's in one call ([envs](envs.md#vector-envs)).
+            num_cpus_per_env_runner: CPUs to reserve for each runner in a cluster (engine="ray").
             num_gpus_per_env_runner: GPUs to reserve for each runner.
-            custom_resources_per_env_runner: other resources to reserve for each runner.
+            custom_resources_per_env_runner: other resources to reserve for each runner there.
             validate_env_runners_after_construction: make sure that every runner has started.
             sample_timeout_s: the longest time a runner may go without an env step or reset before
                 it is replaced; None waits.
@@ -507,11 +511,22 @@ class EvaluationSection(ConfigValues):
 
 ConfigT = TypeVar("ConfigT", bound="RunSections")
 
+
+def _engine() -> Check:
+    def accepts(value: Any) -> bool:
+        return value in ENGINES if isinstance(value, str) else hasattr(value, "make_place")
+
+    return Check(f"one of {', '.join(map(repr, ENGINES))}, or an engine", accepts)
+
+
 _LOG_LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 
 
 class RunSections(ConfigValues):
-    """`fault_tolerance()`, `reporting()`, `checkpointing()` and `debugging()`."""
+    """`fault_tolerance()`, `resources()`, `reporting()`, `checkpointing()` and `debugging()`."""
+
+    engine = Setting[str | Engine]("local", _engine(), is_saved=False)
+    strict_cpus = Setting(False, boolean(), is_saved=False)
 
     restart_failed_env_runners = Setting(True, boolean())
     ignore_env_runner_failures = Setting(False, boolean())
@@ -583,6 +598,35 @@ class RunSections(ConfigValues):
             crash_dir: directory for files from which requests that failed can be played again
                 (`local-trainer replay-episode`); None keeps none.
             **old_names: old names of these settings, such as `recreate_failed_workers`.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        return self
+
+    @section
+    def resources(
+        self: ConfigT,
+        *,
+        engine: str | Engine = NotProvided,
+        strict_cpus: bool = NotProvided,
+        num_cpus_for_main_process: float = NotProvided,
+        num_gpus: float = NotProvided,
+        placement_strategy: str = NotProvided,
+        **old_names: Any,
+    ) -> ConfigT:
+        """Say where env runners run.
+
+        Args:
+            engine: "local": processes of this machine; "ray": on a Ray cluster (docs/scale-out.md);
+                or an engine of your own. Checkpoints do not hold it.
+            strict_cpus: with engine="ray", refuse machines whose CPUs are of another kind than this
+                one's: their results may differ in the last bits.
+            num_cpus_for_main_process: CPUs for the main process.
+            num_gpus: GPUs for learning.
+            placement_strategy: how runners are spread over machines (engine="ray"): "PACK",
+                "SPREAD", "STRICT_PACK" or "STRICT_SPREAD".
+            **old_names: old names of these settings, such as `num_cpus_per_worker`.
 
         Raises:
             UnknownSettingError: an argument does not exist.
@@ -819,7 +863,7 @@ class TrainingSections(ConfigValues):
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into
                 what is there.
             rl_module_spec: an `RLModuleSpec` with a module class of your own.
-            algorithm_config_overrides_per_module: settings by module id.
+            algorithm_config_overrides_per_module: by module id: settings that are different for it.
             **old_names: old names of these settings.
 
         Raises:
@@ -881,7 +925,8 @@ class MultiAgentSection(ConfigValues):
                 Arguments that it does not name are left out; `rng` is a generator that follows from
                 episode and agent. A function whose first argument is `episode` gives
                 `{agent: module id}` for all; `{"type": Class, **arguments}` makes what is called.
-            policies_to_train: ids of the modules that learn; None trains all.
+            policies_to_train: ids of the modules that learn, or a function `f(module_id, batch)`
+                that is asked once per update; None trains all.
             policy_states_are_swappable: whether modules can share memory.
             observation_fn: changes the observations of all agents of an env.
             count_steps_by: "env_steps"; "agent_steps" is not offered.

@@ -184,6 +184,7 @@ class Setting(Generic[T]):
         holds_settings: the value is a dict of settings of the same config; its keys are checked
             when it is set.
         keeps_default: an assigned dict is laid over the default of the class; None is the default.
+        is_saved: checkpoints hold it; False for what says where a run happens, not what it is.
         name: filled in from the class body.
         section: the section method that takes it; filled in from the signatures of the methods.
     """
@@ -195,6 +196,7 @@ class Setting(Generic[T]):
     normalize: Callable[[Any], Any] | None = None
     holds_settings: bool = False
     keeps_default: bool = False
+    is_saved: bool = True
     name: str = ""
     section: str = ""
 
@@ -231,7 +233,7 @@ class Problem:
         expected: what was expected or why it matters, a sentence.
         advice: what to do, a sentence; empty where `expected` says it all.
         settings: the settings involved; rules about them are not checked any more.
-        unknown: whether the problem is a name that nobody knows.
+        unknown: whether the problem is an unknown name.
     """
 
     what: str
@@ -586,7 +588,7 @@ class NameTable:
         return named[0] if named else ""
 
     def unknown(self, name: str, value: Any, section: str) -> Problem:
-        """The problem that nobody knows `name`, with the nearest spelling and its section."""
+        """The problem that `name` is unknown, with the nearest spelling and its section."""
         what = assignment(name, value)
         if name in OLD_NAMES.refused_sections:
             return Problem(

@@ -440,7 +440,36 @@ def trained_policies_exist(config: Sections) -> Iterator[Problem]:
         )
 
 
+def vector_envs_are_played_whole(config: Sections) -> Iterator[Problem]:
+    """Nothing is asked of the sub-envs of a vector env that only single envs can do."""
+    if config.gym_env_vectorize_mode != "VECTOR_ENTRY_POINT":
+        return
+    if config.restart_failed_sub_environments:
+        yield Problem(
+            assignment("restart_failed_sub_environments", True),
+            "the sub-envs of a vector env cannot be made anew one by one.",
+            "Leave it out: a runner whose env fails is made anew as a whole.",
+            ("restart_failed_sub_environments", "gym_env_vectorize_mode"),
+        )
+    for name in ("env_to_module_connector", "module_to_env_connector"):
+        if config[name] is not None:
+            yield Problem(
+                assignment(name, config[name]),
+                "connector pieces stand beside single sub-envs, not beside a vector env.",
+                "Wrap the vector env in the creator, or leave out `gym_env_vectorize_mode`.",
+                (name, "gym_env_vectorize_mode"),
+            )
+
+
+_OF_VECTOR_ENVS: Final = (
+    "gym_env_vectorize_mode",
+    "restart_failed_sub_environments",
+    "env_to_module_connector",
+    "module_to_env_connector",
+)
+
 COMMON_RULES: Final = (
+    Rule(_OF_VECTOR_ENVS, vector_envs_are_played_whole),
     Rule(("policies",), policies_can_be_made),
     Rule(("rl_module_spec", "policies"), modules_of_a_spec_are_policies),
     Rule(("policies_to_train", "policies"), trained_policies_exist),

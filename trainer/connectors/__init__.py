@@ -31,6 +31,7 @@ from trainer.connectors.pieces import (
     MeanStdFilter,
     SingleAgentObservationPreprocessor,
 )
+from trainer.connectors.previous_steps import PreviousSteps
 from trainer.connectors.sample_batch import SampleBatch
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "NormalizationStatistics",
     "ObservationEncoder",
     "ObservationNormalizer",
+    "PreviousSteps",
     "RewardTransform",
     "RunningMoments",
     "SampleBatch",

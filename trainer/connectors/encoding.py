@@ -37,7 +37,7 @@ from trainer.types import Array, FloatArray, State
 # Observations and rewards on a common scale: what is done to them, and from which moments.
 #
 #     moments = moments.merged(RunningMoments.of(rows))      everything seen so far
-#     normalizer = ObservationNormalizer.of(moments, ...)    a frozen value, sent to whoever acts
+#     normalizer = ObservationNormalizer.of(moments, ...)    a frozen value, sent to the runners
 #     network_rows = normalizer(rows)
 #
 # Only pure functions and frozen values are here; `NormalizationStatistics` collects the moments.

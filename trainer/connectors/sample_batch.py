@@ -272,13 +272,13 @@ def read_only(column: Any) -> Any:
 
 
 def fitted_column(name: str, given: Any, *, like: Any, num_rows: int) -> Any:
-    """A column that somebody rewrote, checked, in the form it had before.
+    """A column that was rewritten, checked, in the form it had before.
 
     Args:
         name: of the column.
         given: what it is now: arrays or lists.
         like: the column before: dtypes, shapes of a row, and structure. Where it held numbers that
-            are not finite itself, nobody is blamed for them.
+            are not finite itself, no callback is blamed for them.
         num_rows: how many rows it must have.
 
     Raises:
@@ -310,7 +310,7 @@ def fitted_column(name: str, given: Any, *, like: Any, num_rows: int) -> Any:
 
 
 def new_column(name: str, given: Any, *, num_rows: int) -> Array:
-    """A column that somebody added, checked.
+    """A column that was added, checked.
 
     Raises:
         EpisodeError: it is no array of finite numbers with one entry per row.

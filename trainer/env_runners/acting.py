@@ -128,6 +128,22 @@ class Acting:
         forward = self.module.forward_exploration if explore else self.module.forward_inference
         return forward(batch)[ACTION_DIST_INPUTS]
 
+    def outputs(self, batch: Mapping[str, Any], *, explore: bool) -> Mapping[str, Any]:
+        """All that the module gives for an encoded batch, such as the state of one with memory."""
+        forward = self.module.forward_exploration if explore else self.module.forward_inference
+        return forward(batch)
+
+    def chosen(
+        self, outputs: Mapping[str, Any], noise: Array | None
+    ) -> tuple[list[Any], list[Any]]:
+        """Actions from what the module gave; see `act`."""
+        inputs = outputs[ACTION_DIST_INPUTS]
+        if noise is not None:
+            actions = self.distribution.sample(inputs, noise)
+        else:
+            actions = self.distribution.deterministic(inputs)
+        return self.rows(actions, len(inputs)), list(inputs.copy())
+
     def rows(self, actions: Any, count: int) -> list[Any]:
         """A batch of actions one by one."""
         return nested.unstack(actions, count) if self._is_nested else list(actions)
@@ -313,6 +329,25 @@ class Exploring:
             inputs = self._perturbed.forward(batch, slots)
         else:
             inputs = acting.inputs(batch, explore=explore)
+        return self.chosen(
+            {ACTION_DIST_INPUTS: inputs}, noise, slots=slots, timestep=timestep, explore=explore
+        )
+
+    def chosen(
+        self,
+        outputs: Mapping[str, Any],
+        noise: Array,
+        *,
+        slots: Sequence[int],
+        timestep: int,
+        explore: bool,
+    ) -> tuple[list[Any], list[Any]]:
+        """Actions from what the module gave; arguments and results as of `act`.
+
+        Raises:
+            ConfigError: see `act`.
+        """
+        acting, inputs = self._acting, outputs[ACTION_DIST_INPUTS]
         choice = ActionChoice(acting.distribution, inputs, noise, self.noise_kind, slots)
         actions, logp = self.strategy.get_exploration_action(
             action_distribution=choice, timestep=timestep, explore=explore

@@ -468,6 +468,8 @@ class EnvSlot:
         earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
         tasks: of the sub-env; None if it has none.
         agent_position: of the one who acts; see `agent_position`.
+        memory: of a network with memory: its state after the last action of the running episode;
+            None before the first one.
     """
 
     agent_position: tuple[int, ...] = ()
@@ -493,6 +495,7 @@ class EnvSlot:
         self.observation: Any = None
         self.episode_number = 0
         self.env_seed: int | None = None
+        self.memory: Any = None
         self.assignment = Assignment(stream=0, num_env_steps=0)
         self.steps_left: float = 0
         self.episodes_left: float = 0
@@ -553,6 +556,7 @@ class EnvSlot:
         """Gives the slot a new episode; the env is not reset yet."""
         self.episode = episode
         self.env_seed = env_seed
+        self.memory = None
         self.noise.start(self.assignment.stream, self.episode_number)
         self._continues = False
 
@@ -585,6 +589,7 @@ class EnvSlot:
         """Forgets the running episode."""
         self.episode = None
         self.env_seed = None
+        self.memory = None
         self.earlier_chunks = []
         self._actions_apart = []
         self._new_actions = []
@@ -693,6 +698,7 @@ class EnvSlot:
             actions=tuple(self._new_actions),
             observation=self.observation,
             episode=self.episode.get_state(),
+            memory=self.memory,
             earlier_chunks=tuple(chunk.get_state() for chunk in self._new_chunks),
             continues=self._continues,
         )
@@ -742,6 +748,7 @@ class EnvSlot:
         self.episode = self._episode_from(position.episode)
         self.env_seed = position.env_seed
         self.observation = position.observation
+        self.memory = position.memory
         self.earlier_chunks = [self._episode_from(state) for state in position.earlier_chunks]
         self.noise.start(stream, position.episode_number)
         self.noise.skip(position.num_steps)

@@ -512,8 +512,8 @@ class EpisodePlayer(abc.ABC):
                     slot.drop()
                 still_active += self._take_up([slot], waiting)
                 continue
-            if slot.episode is None:
-                self._start_episode(slot)
+            if slot.episode is None and not self._starts(slot):
+                continue
             still_active.append(slot)
         self._slot_at_work = None
         self.whereabouts.doing(STEPPING)
@@ -530,13 +530,18 @@ class EpisodePlayer(abc.ABC):
             slot.assign(waiting.popleft())
             if slot.has_finished:
                 continue
-            active.append(slot)
-            if slot.episode is None:
-                self._start_episode(slot)
-            else:
+            if slot.episode is not None:
                 self._go_on(slot, slot.episode)
+            elif not self._starts(slot):
+                continue
+            active.append(slot)
         self.whereabouts.doing(STEPPING)
         return active
+
+    def _starts(self, slot: EnvSlot) -> bool:
+        """Begins the slot's next episode; False: not yet, its env is not ready for another one."""
+        self._start_episode(slot)
+        return True
 
     def _start_episode(self, slot: EnvSlot) -> None:
         while not self._has_started_episode(slot):

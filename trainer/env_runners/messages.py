@@ -118,6 +118,7 @@ class EnvRunnerSpec:
             none ended for so long; None waits.
         rewards_after_end: with several agents: "credit" or "error"; see `MultiAgentEpisode`.
         max_empty_steps: with several agents: env steps in a row in which nobody is observed.
+        has_vector_env: the env is a vector env, which steps all sub-envs in one call.
     """
 
     env_factory: EnvFactory
@@ -144,6 +145,7 @@ class EnvRunnerSpec:
     episode_limit_s: float | None = None
     rewards_after_end: Literal["credit", "error"] = "credit"
     max_empty_steps: int = 1000
+    has_vector_env: bool = False
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:
@@ -198,6 +200,8 @@ class SlotPosition:
             nothing yet.
         connectors: what the connector pieces beside the env remembered before the running episode,
             or now if none runs; None for nothing.
+        memory: of a network with memory: its state after the running episode's last action, as
+            plain arrays; None before the first one.
         env_state_trouble: in answers: why the state of the env is used no longer; else empty.
     """
 
@@ -213,6 +217,7 @@ class SlotPosition:
     carried_state: bytes | None = None
     env_state_trouble: str = ""
     connectors: State | None = None
+    memory: Any = None
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -238,6 +243,7 @@ class SlotPosition:
             "earlier_chunks": list(self.earlier_chunks),
             **({"tasks": tasks} if tasks else {}),
             **({} if self.connectors is None else {"connectors": self.connectors}),
+            **({} if self.memory is None else {"memory": self.memory}),
             **{key: decode(saved) for key, saved in env_states.items() if saved is not None},
         }
 

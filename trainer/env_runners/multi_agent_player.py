@@ -26,9 +26,10 @@ from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_trajectories import JointTrajectories, chunks_of
 from trainer.env_runners.policy_mapping import PolicyMapping
+from trainer.env_runners.remembering import action_source
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.episodes import MultiAgentEpisode, nested
+from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
 from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS
@@ -62,20 +63,23 @@ class Seat:
         episode_number: of the slot's running episode.
         agent_position: see `agent_position`.
         observation: upon which it acts next.
+        episode: the agent's own, as it was seated last.
     """
 
     __slots__ = (
-        "agent",
-        "agent_position",
-        "episode_number",
-        "index",
-        "module_id",
-        "noise",
-        "observation",
+        *("agent", "agent_position", "episode_number", "index", "module_id", "noise"),
+        *("episode", "observation", "_memories"),
     )
 
     def __init__(
-        self, agent: AgentId, module_id: ModuleId, index: int, noise: NoiseStream, number: int
+        self,
+        agent: AgentId,
+        module_id: ModuleId,
+        index: int,
+        noise: NoiseStream,
+        number: int,
+        *,
+        memories: dict[AgentId, Any],
     ) -> None:
         self.agent = agent
         self.module_id = module_id
@@ -84,12 +88,24 @@ class Seat:
         self.episode_number = number
         self.agent_position = agent_position(agent)
         self.observation: Any = None
+        self.episode: SingleAgentEpisode | None = None
+        self._memories = memories
+
+    @property
+    def memory(self) -> Any:
+        """See `EnvSlot.memory`; it goes on with the agent's own steps."""
+        return self._memories.get(self.agent)
+
+    @memory.setter
+    def memory(self, state: Any) -> None:
+        self._memories[self.agent] = state
 
 
 class Seats:
     """The seats of one env slot; takes the place of the noise of a slot with one agent.
 
     Attributes:
+        memories: the states of networks with memory after the last actions, by agent.
         sources: of actions, by module.
     """
 
@@ -99,6 +115,7 @@ class Seats:
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
         self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
+        self.memories: dict[AgentId, Any] = {}
         self._seats: dict[AgentId, Seat] = {}
         self.start(0, 0)
 
@@ -116,8 +133,9 @@ class Seats:
 
     def of(self, agent: AgentId, episode: MultiAgentEpisode) -> Seat:
         """The seat of an agent that is about to act."""
-        seat = self._seats.get(agent)
-        return self._taken(agent, episode) if seat is None else seat
+        seat = self._seats.get(agent) or self._taken(agent, episode)
+        seat.episode = episode.agent_episodes[agent]
+        return seat
 
     def _taken(self, agent: AgentId, episode: MultiAgentEpisode) -> Seat:
         module_id = episode.module_for(agent) or ""
@@ -127,7 +145,9 @@ class Seats:
             noise = source.noise_stream(agent=agent_position(agent))
             self._streams[agent, module_id] = noise
         noise.start(self._stream, self._number)
-        seat = Seat(agent, module_id, self._indices[agent], noise, self._number)
+        seat = Seat(
+            agent, module_id, self._indices[agent], noise, self._number, memories=self.memories
+        )
         self._seats[agent] = seat
         acted = episode.agent_episodes[agent].t
         if source.exploring is None:
@@ -173,7 +193,7 @@ class JointActions:
         """Acts with these modules from now on, none of which is normalised for yet."""
         self.sources = ByModule(
             {
-                id_: ActionSource(module, self._spec_of(id_), where=self._place_of_row)
+                id_: action_source(module, self._spec_of(id_), where=self._place_of_row)
                 for id_, module in modules.items()
             }
         )
@@ -352,6 +372,20 @@ class MultiAgentSlot(EnvSlot):
             max_empty_steps=spec.max_empty_steps,
             copied=copied,
         )
+
+    @property
+    def memory(self) -> Joint | None:
+        """A part per possible agent; None if no network remembers anything."""
+        memories = self.noise.memories  # type: ignore[attr-defined]  # see `__init__`
+        return joint_of(memories, self._agents) if memories else None
+
+    @memory.setter
+    def memory(self, memory: Joint | None) -> None:
+        memories = self.noise.memories  # type: ignore[attr-defined]
+        memories.clear()
+        if memory is not None:
+            pairs = zip(self._agents.ids, memory, strict=True)
+            memories.update({agent: part[0] for agent, part in pairs if part})
 
     @property
     def num_steps_played(self) -> int:

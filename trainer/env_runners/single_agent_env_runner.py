@@ -12,8 +12,9 @@ from checkpoints.arguments import checked_methods
 from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
-from trainer.env_runners.sub_env_repair import make_vector_env
+from trainer.env_runners.sub_env_repair import make_native_vector_env, make_vector_env
 from trainer.env_runners.trajectories import fire_sample_end
+from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs.env_checks import check_action_space, check_finite, check_spaces, explain_failure
 from trainer.envs.env_factory import VectorEnv
 from trainer.errors import ConfigError
@@ -34,9 +35,7 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
     _player: SingleAgentPlayer
 
     def _make_parts(self, *, is_recreated: bool) -> None:
-        self.env = make_vector_env(
-            self, VectorEnv, is_recreated=is_recreated, check_first=check_spaces
-        )
+        self.env = self._make_env(is_recreated=is_recreated)
         specs = self.spec.module_specs
         if len(specs) > 1:
             raise ConfigError(
@@ -50,7 +49,13 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
         self.module = self.module_spec.build(rng)
         self.modules = ByModule({self.module_id: self.module})
         self._tell_of_module(self.module_id)
-        self._player = SingleAgentPlayer(self, signals=self._signals)
+        player = VectorPlayer if self.spec.has_vector_env else SingleAgentPlayer
+        self._player = player(self, signals=self._signals)
+
+    def _make_env(self, *, is_recreated: bool) -> VectorEnv:
+        if self.spec.has_vector_env:
+            return make_native_vector_env(self, is_recreated=is_recreated)
+        return make_vector_env(self, VectorEnv, is_recreated=is_recreated, check_first=check_spaces)
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:

@@ -13,6 +13,7 @@ from trainer.env_runners.acting import ActionSource
 from trainer.env_runners.env_slot import EnvSlot, blame_step, parts_of_reset
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import RunnerParts
+from trainer.env_runners.remembering import action_source
 from trainer.env_runners.trajectories import TrajectoryEvent
 from trainer.envs.env_checks import check_reset, check_rewards, check_step
 from trainer.episodes import SingleAgentEpisode
@@ -37,7 +38,7 @@ class SingleAgentPlayer(EpisodePlayer):
         self._must_check_reset = runner.spec.checks_env
 
     def _make_actions(self) -> ActionSource:
-        return ActionSource(self._runner.module, self._spec, where=self._place_of_row)
+        return action_source(self._runner.module, self._spec, where=self._place_of_row)
 
     def _make_slot(self, index: int, env: gymnasium.Env[Any, Any]) -> EnvSlot:
         return EnvSlot(

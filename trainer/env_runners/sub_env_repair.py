@@ -30,6 +30,7 @@ from trainer.env_runners.messages import (
 )
 from trainer.envs import EnvContext, VectorEnv
 from trainer.envs.env_checks import SeveralAgentsError, check_reset_signature
+from trainer.envs.native_vector_env import NativeVectorEnv
 from trainer.errors import EnvContractError, EnvCreationError
 from trainer.runtime.restart_policy import Attempt, Attempts
 
@@ -88,6 +89,32 @@ def make_vector_env(
         env_context=contexts[0],
     )
     return vector_env
+
+
+def make_native_vector_env(runner: RunnerParts, *, is_recreated: bool) -> NativeVectorEnv:
+    """A vector env that steps all its sub-envs in one call; callbacks are told of it as a whole.
+
+    Raises:
+        EnvCreationError, EnvContractError: it could not be made or breaks the contract.
+    """
+    spec = runner.spec
+    native, context = spec.env_factory.make_vector(
+        spec.num_envs,
+        worker_index=spec.worker_index,
+        num_workers=spec.num_workers,
+        recreated_worker=is_recreated,
+        is_evaluation=spec.in_evaluation,
+        unique_index=2 * spec.first_slot + spec.in_evaluation,
+    )
+    env = NativeVectorEnv(native, context)
+    runner.callbacks.fire(
+        "on_environment_created",
+        env_runner=runner,
+        metrics_logger=runner.metrics,
+        env=env,
+        env_context=context,
+    )
+    return env
 
 
 def make_again(runner: RunnerParts, index: int) -> gymnasium.Env[Any, Any]:

@@ -216,15 +216,13 @@ class EnvFactory:
         context = EnvContext({}, worker_index, vector_index, **place)
         context = context.copy_with_overrides(self.env_config)
         where = f"env {self.name!r} of env runner {worker_index}, sub-env {vector_index}"
-        create: Callable[..., Any] = self.create
-        try:
-            env = create(context) if _takes_an_argument(create) else create()
-        except Exception as error:
+        env = as_multi_agent_env(self._created(self.create, context, where))
+        if isinstance(env, gymnasium.vector.VectorEnv):
             raise EnvCreationError(
-                f"Could not make {where}: {type(error).__name__}: {error}. "
-                f"It was given env_config={dict(context)!r}."
-            ) from error
-        env = as_multi_agent_env(env)
+                f"The creator of {where} returned a {type(env).__name__}, which is a vector env. "
+                'Say so: env_runners(gym_env_vectorize_mode="vector_entry_point"), or return one '
+                "of its sub-envs."
+            )
         if not isinstance(env, gymnasium.Env):
             raise EnvCreationError(
                 f"The creator of {where} returned a {type(env).__name__}; "
@@ -232,6 +230,49 @@ class EnvFactory:
                 "Derive the class from gymnasium.Env, or wrap it."
             )
         return env, context
+
+    def make_vector(
+        self, num_envs: int, *, worker_index: int, **place: Any
+    ) -> tuple[Any, EnvContext]:
+        """Makes a vector env, with a context of its own.
+
+        Args:
+            num_envs: sub-envs that it is to have.
+            worker_index: of its runner.
+            place: the other attributes of its `EnvContext`.
+
+        Raises:
+            EnvCreationError: there is no vector env, the creator raised, or what it returned is no
+                vector env of that many sub-envs.
+        """
+        context = EnvContext({}, worker_index, **place).copy_with_overrides(self.env_config)
+        where = f"vector env {self.name!r} of env runner {worker_index}"
+        create: Callable[..., Any] = self.create
+        if isinstance(create, _GymnasiumCreator):
+            create = create.for_vectors(num_envs, where)
+        env = self._created(create, context, where)
+        if not isinstance(env, gymnasium.vector.VectorEnv):
+            raise EnvCreationError(
+                f"The creator of {where} returned a {type(env).__name__}; expected a "
+                "gymnasium.vector.VectorEnv. Return one, or leave out "
+                'gym_env_vectorize_mode="vector_entry_point".'
+            )
+        if env.num_envs != num_envs:
+            raise EnvCreationError(
+                f"The creator of {where} returned one of {env.num_envs} sub-envs, but "
+                f"num_envs_per_env_runner={num_envs}. Give both the same number."
+            )
+        return env, context
+
+    @staticmethod
+    def _created(create: Callable[..., Any], context: EnvContext, where: str) -> Any:
+        try:
+            return create(context) if _takes_an_argument(create) else create()
+        except Exception as error:
+            raise EnvCreationError(
+                f"Could not make {where}: {type(error).__name__}: {error}. "
+                f"It was given env_config={dict(context)!r}."
+            ) from error
 
 
 def _takes_an_argument(creator: Callable[..., Any]) -> bool:
@@ -253,6 +294,22 @@ class _GymnasiumCreator:
         spec = copy.copy(self.spec)
         spec.order_enforce = False
         return gymnasium.make(spec, disable_env_checker=True, **context)
+
+    def for_vectors(self, num_envs: int, where: str) -> Callable[[EnvContext], Any]:
+        """Makes the vector env that is registered beside the env.
+
+        Raises:
+            EnvCreationError: there is none.
+        """
+        if self.spec.vector_entry_point is None:
+            raise EnvCreationError(
+                f"Could not make {where}: gymnasium knows no `vector_entry_point` for "
+                f"{self.spec.id!r}. Leave out gym_env_vectorize_mode, or give a creator that "
+                "returns a gymnasium.vector.VectorEnv."
+            )
+        return lambda context: gymnasium.make_vec(
+            self.spec, num_envs, vectorization_mode="vector_entry_point", **context
+        )
 
 
 def _travelling(spec: EnvSpec) -> EnvSpec:

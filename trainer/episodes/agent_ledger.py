@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Final, Literal, NamedTuple, NoReturn
-
-import numpy as np
 
 from trainer.agent_ids import (
     ALL_AGENTS,
@@ -28,7 +25,7 @@ from trainer.agent_ids import (
     plain_id,
     why_no_agent_id,
 )
-from trainer.episodes.episode_columns import Change, joined_changes
+from trainer.episodes.episode_columns import Change, is_number, joined_changes
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EnvContractError, EpisodeError
 from trainer.metrics.statistic import exact_partials, rounded_sum
@@ -420,7 +417,7 @@ class AgentLedger:
         try:
             for agent, line in owing:
                 reward, given = rewards[agent], outputs.get(agent)
-                if not (type(reward) is float or _is_number(reward)) or not line.takes(given):
+                if not (type(reward) is float or is_number(reward)) or not line.takes(given):
                     return False
                 rows.append((line, observations[agent], actions[agent], reward, given, agent))
         except KeyError:
@@ -495,7 +492,7 @@ class AgentLedger:
         """Looks for what an env may not answer."""
         t = self.env_t + 1
         for agent, reward in step.rewards.items():
-            if not _is_number(reward):
+            if not is_number(reward):
                 raise EnvContractError(
                     f"Agent {agent!r} got the reward {reward!r:.80} at env step {t} of episode "
                     f"{self.id_!r}; expected a number. Leave an agent without reward out, or give "
@@ -686,9 +683,3 @@ class AgentLedger:
             for agent in agents
         }
         return {agent: total for agent, total in sums.items() if total}
-
-
-def _is_number(reward: Any) -> bool:
-    if isinstance(reward, np.ndarray):
-        return reward.ndim == 0 and reward.dtype.kind in "biuf"
-    return isinstance(reward, Real | np.number | np.bool_)

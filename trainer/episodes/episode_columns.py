@@ -92,6 +92,24 @@ ADVANTAGES: Final = "advantages"
 VALUE_TARGETS: Final = "value_targets"
 """float64, [T]: what the value function is to predict for `obs`."""
 
+STATE_IN: Final = "state_in"
+"""[T, ...], dicts of arrays: the state of a network with memory before each step."""
+
+STATE_OUT: Final = "state_out"
+"""[B, ...], dicts of arrays: that state after a step; what such a network returns."""
+
+PREV_ACTIONS: Final = "prev_actions"
+"""float32, [T, ...]: codes of the action before each step; zeros at the first one of an episode."""
+
+PREV_REWARDS: Final = "prev_rewards"
+"""float32, [T]: the reward before each step; 0 at the first one of an episode."""
+
+SEQ_LENS: Final = "seq_lens"
+"""int64, [N]: the rows of each of N sequences that stand one after another."""
+
+LOSS_MASK: Final = "loss_mask"
+"""bool, [N, L]: which steps of padded sequences are real."""
+
 
 # ---- given data
 

@@ -238,7 +238,7 @@ class Evaluator:
     # ---- playing
 
     def begin(self, subject: Subject, *, is_beside_training: bool) -> RunningEvaluation:
-        """Lets the runners play, and waits for nobody.
+        """Lets the runners play, and does not wait.
 
         Args:
             subject: what to evaluate; the runners were prepared for it.
@@ -407,7 +407,7 @@ class Evaluator:
     def begins_from(self, running: RunningEvaluation | None) -> bool:
         """Whether `get_state` gives the state from which a running evaluation would begin again.
 
-        Not if somebody asked the runners for something else when they had played all of it.
+        Not if the runners were asked for something else when they had played all of it.
         """
         return running is not None and self.group.is_playing(running.play)
 
@@ -779,7 +779,7 @@ class Evaluations:
         running = self.running
         if running is None:
             return
-        if running.play.is_abandoned:  # with an error that somebody else was told
+        if running.play.is_abandoned:  # with an error that was raised elsewhere
             evaluator = self.get_evaluator()
             evaluator.prepare(running.subject, waits=False)
             running = self.running = evaluator.begin(running.subject, is_beside_training=True)

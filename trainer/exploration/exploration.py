@@ -33,7 +33,7 @@ from trainer.types import Array, State
 
 # ---- nearest name
 #
-# The nearest valid spelling of a name that nobody knows.
+# The nearest valid spelling of an unknown name.
 
 
 def hint(name: str, candidates: Iterable[str]) -> str:

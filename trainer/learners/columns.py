@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from trainer.connectors import ObservationEncoder, SampleBatch
+from trainer.connectors import ObservationEncoder, PreviousSteps, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import (
@@ -28,6 +28,7 @@ from trainer.episodes.episode_columns import (
     ADVANTAGES,
     EPISODE_IDS,
     REWARDS,
+    STATE_IN,
     TERMINATEDS,
     TIMESTEPS,
     TRUNCATEDS,
@@ -39,7 +40,7 @@ from trainer.types import Array, FloatArray
 
 # ---- columns
 
-_OWN = frozenset({ACTION_LOGP, ACTION_DIST_INPUTS, ADVANTAGES, VALUE_TARGETS})
+_OWN = frozenset({ACTION_LOGP, ACTION_DIST_INPUTS, ADVANTAGES, VALUE_TARGETS, STATE_IN})
 """Extra outputs that learners know; all others belong to users."""
 
 
@@ -78,6 +79,9 @@ class Columns:
         is_terminated: the chunk's episode reached a final state at its end, bool [C].
         given: of `advantages` and `value_targets`, the rows that callbacks decided on.
         extras: columns of users that all chunks have, [B, ...] each.
+        state_in: of a network with memory: its state before each step, [B, ...]; else None.
+        last_inputs: of `extras`, what such a network reads with the observation after each chunk,
+            [C, ...] each.
     """
 
     observations: FloatArray
@@ -90,6 +94,8 @@ class Columns:
     is_terminated: Array
     given: Mapping[str, GivenRows] = field(default_factory=dict)
     extras: Mapping[str, Array] = field(default_factory=dict)
+    state_in: Any = None
+    last_inputs: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def obs(self) -> FloatArray:
@@ -126,6 +132,7 @@ def columns_from_episodes(
     episodes: Sequence[SingleAgentEpisode],
     *,
     encoder: ObservationEncoder,
+    previous: PreviousSteps | None = None,
     memory: RowMemory | None = None,
 ) -> Columns:
     """Lays the chunks one after another, in the order given.
@@ -134,6 +141,7 @@ def columns_from_episodes(
         episodes: chunks after `to_numpy()`; look-back is left out, chunks without steps are passed
             over.
         encoder: of the observation space.
+        previous: what a network reads of the step before; None for nothing.
         memory: for the observations; None: new memory.
 
     Raises:
@@ -162,7 +170,16 @@ def columns_from_episodes(
         is_terminated=is_terminated,
         given=_given_rows(chunks, lengths),
         extras=_extras(chunks),
+        state_in=_states(chunks),
+        last_inputs={} if previous is None else previous.after(chunks),
     )
+
+
+def _states(chunks: Sequence[SingleAgentEpisode]) -> Any:
+    """The states before all steps; None if some chunk does not say them."""
+    if not all(STATE_IN in chunk.extra_model_outputs for chunk in chunks):
+        return None
+    return nested.concatenate(*[chunk.get_extra_model_outputs(STATE_IN) for chunk in chunks])
 
 
 def _observations(
@@ -403,6 +420,7 @@ class TrainBatch(SampleBatch):
         """
         super().__init__(rows)
         self._num_rows = nested.batch_length(next(iter(rows.values()))) if keeps_rows else None
+        self._has_states = STATE_IN in rows
         self._forms = {name: _form(column) for name, column in rows.items()}
         self._readable = {name: read_only(column) for name, column in readable.items()}
         for name, column in self._readable.items():
@@ -442,11 +460,16 @@ class TrainBatch(SampleBatch):
             )
         num_rows: int = lengths[first][0]
         if self._num_rows not in (None, num_rows):
+            why, how = (
+                ("is a step of a sequence that the network runs through", "advantage 0")
+                if self._has_states
+                else ("belongs to a step in the replay buffer", "weight 0")
+            )
+            column = how.replace("advantage", "advantages").replace("weight", "weights").split()[0]
             raise EpisodeError(
                 f"The train batch has {num_rows} rows now instead of {self._num_rows}, but every "
-                "row belongs to a step in the replay buffer. Leave the number of rows as it is, "
-                "and give those that are not to count the weight 0: "
-                '`train_batch["weights"][i] = 0`.'
+                f"row {why}. Leave the number of rows as it is, and give those that are not to "
+                f"count the {how}: `train_batch[{column!r}][i] = 0`."
             )
         for name, column in self._readable.items():
             if len(column) == num_rows and not nested.equal(self.get(name, column), column):

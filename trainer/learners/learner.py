@@ -21,6 +21,7 @@ from trainer.episodes import nested
 from trainer.episodes.episode_columns import ACTIONS, NEW_OBS, OBS, REWARDS
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, FrozenConfigError, ModuleError
+from trainer.learners.batching import Batching, batching_for
 from trainer.learners.columns import (
     BatchListener,
     Columns,
@@ -418,11 +419,19 @@ class EpisodeLearner(Learner, ABC):
 
     An update either happens as a whole or not at all: if it raises, everything is as it was before.
     A subclass implements `learn`.
+
+    Attributes:
+        batching: makes batches of rows, or of whole sequences for a module with memory.
     """
 
     def __init__(self, **arguments: Any) -> None:
-        """See `Learner`."""
+        """See `Learner`.
+
+        Raises:
+            ConfigError: the module has memory, and its `max_seq_len` is no number of steps.
+        """
         super().__init__(**arguments)
+        self.batching: Batching = batching_for(self.module)
         self._memory = RowMemory()
 
     @abstractmethod
@@ -471,11 +480,18 @@ class EpisodeLearner(Learner, ABC):
             ModuleError: a loss or gradient was not finite.
             EpisodeError: the episodes cannot be learnt from, or what `on_batch` made of them.
         """
-        columns = columns_from_episodes(episodes, encoder=self._encoder, memory=self._memory)
+        columns = columns_from_episodes(
+            episodes,
+            encoder=self._encoder,
+            previous=self.batching.previous,
+            memory=self._memory,
+        )
         if self.normalization.rewards is not None:
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
         rng = seeding.learner_rng(self.root_seed, self.num_updates, of=self._position)
-        event = TrainBatchEvent(self.module, episodes, on_batch)
+        event = TrainBatchEvent(
+            self.module, episodes, on_batch, keeps_rows=self.batching.keeps_rows
+        )
         self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
         before = self.get_state()
         try:
@@ -622,6 +638,13 @@ class ReplayLearner(Learner, ABC):
         super().__init__(
             module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
         )
+        if self.module.is_stateful():
+            raise ConfigError(
+                f"The network {type(self.module).__name__} has memory (`get_initial_state()`), but "
+                "DQN and SAC learn from single steps of a replay buffer. Use PPO or PG, or show "
+                "the last steps in the observation: "
+                "gymnasium.wrappers.FrameStackObservation(env, n)."
+            )
         self.last_target_update_ts = 0
         self.num_target_updates = 0
 

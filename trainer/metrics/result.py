@@ -651,6 +651,14 @@ _RUN: Final = (
         time_since_restore="seconds",
         iterations_since_restore="iterations",
     ),
+    *keys_of("machines of unlike kinds", "", SOMETIMES, disturbance=True, engine=""),
+    *keys_of(
+        "machines of unlike kinds",
+        "engine/",
+        SOMETIMES,
+        disturbance=True,
+        num_cpu_kinds="kinds",
+    ),
     *keys_of("env runner group", "", TRAIN, disturbance=True, fault_tolerance=""),
     *keys_of(
         "env runner group",
@@ -739,7 +747,7 @@ _FIRST: Final = (
     "evaluation/env_runners/episode_return_mean",
     "evaluation/env_runners/num_episodes",
 )
-"""The rows everybody looks at, in this order."""
+"""The rows most looked at, in this order."""
 
 _LAST: Final = ("learners/", "fault_tolerance/")
 """Standard keys that come behind the metrics of users, as far as there is room."""

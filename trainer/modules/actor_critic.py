@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import gymnasium as gym
@@ -23,6 +24,7 @@ from trainer.modules.model_config import (
     backend_of,
     image_of,
 )
+from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.modules.spaces import distribution_for
 from trainer.nn import (
@@ -64,6 +66,12 @@ class ActorCriticModule(RLModule):
     def make_action_distribution(self) -> ActionDistribution:
         """The distribution that fits the action space, with the configured limit of log_std."""
         self._config = DefaultModelConfig.from_setting(self.model_config)
+        if self._config.memory is not None:
+            raise ConfigError(
+                f"`use_{self._config.memory}=True` builds a RecurrentModule, but the network is a "
+                f"{type(self).__name__}, which has no memory. Derive it from RecurrentModule or "
+                "StatefulRLModule, or leave the setting out."
+            )
         distribution = distribution_for(
             self.action_space, log_std_clip=self._config.log_std_clip_param
         )
@@ -248,6 +256,12 @@ class PolicyModule(ActorCriticModule):
         )
 
 
+_WITH_MEMORY: Final[Mapping[type[RLModule], type[RLModule]]] = MappingProxyType(
+    {ActorCriticModule: RecurrentModule, PolicyModule: RecurrentPolicyModule}
+)
+"""What `use_lstm` and `use_gru` build instead."""
+
+
 # ---- spec
 
 
@@ -307,6 +321,8 @@ class RLModuleSpec:
         model_config = self.model_config
         if isinstance(model_config, DefaultModelConfig):
             model_config = dataclasses.asdict(model_config)
+        if module_class in _WITH_MEMORY and DefaultModelConfig.from_setting(model_config).memory:
+            module_class = _WITH_MEMORY[module_class]
         return module_class(
             observation_space=self.observation_space,
             action_space=self.action_space,

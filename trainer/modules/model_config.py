@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from checkpoints.arguments import boolean, number, one_of, optional
+from checkpoints.arguments import boolean, integer, number, one_of, optional
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.rl_module import RLModule
 from trainer.nn import (
@@ -80,15 +80,17 @@ class DefaultModelConfig:
         head_fcnet_bias_initializer_kwargs: options of it.
         backend: ours. What computes while learning: "numpy", or "torch", which takes about half the
             time for images and needs the extra `[torch]`. Weights and acting are the same.
-        use_lstm: must be False: there are no recurrent networks here.
-        max_seq_len: RLlib's, as all that follow; means something for recurrent networks only.
-        lstm_cell_size: see `max_seq_len`.
-        lstm_use_prev_action: see `max_seq_len`.
-        lstm_use_prev_reward: see `max_seq_len`.
-        lstm_kernel_initializer: see `max_seq_len`.
-        lstm_kernel_initializer_kwargs: see `max_seq_len`.
-        lstm_bias_initializer: see `max_seq_len`.
-        lstm_bias_initializer_kwargs: see `max_seq_len`.
+        use_lstm: an LSTM comes after the layers of `fcnet_hiddens`, for PPO and PG; what it holds
+            is handed on from step to step (`trainer.modules.memory`).
+        use_gru: ours. A GRU instead of an LSTM.
+        max_seq_len: gradients flow back through so many steps of an episode at most, ≥ 1.
+        lstm_cell_size: the numbers of each part of the state, ≥ 1, of a GRU, too.
+        lstm_use_prev_action: it reads the action before, too (zeros at first).
+        lstm_use_prev_reward: it reads the reward before, too (0 at first).
+        lstm_kernel_initializer: of its kernels, those of the state included; of a GRU, too.
+        lstm_kernel_initializer_kwargs: options of it.
+        lstm_bias_initializer: of its biases, likewise.
+        lstm_bias_initializer_kwargs: options of it.
     """
 
     conv_filters: Sequence[Sequence[Any]] | None = None
@@ -124,6 +126,7 @@ class DefaultModelConfig:
     lstm_kernel_initializer_kwargs: Mapping[str, Any] | None = None
     lstm_bias_initializer: Any = None
     lstm_bias_initializer_kwargs: Mapping[str, Any] | None = None
+    use_gru: bool = False
 
     def __post_init__(self) -> None:
         for name, value in plain_names(vars(self)).items():
@@ -140,13 +143,7 @@ class DefaultModelConfig:
             problems.append(
                 f"`conv_channels_first={self.conv_channels_first!r}` must be True, False or None"
             )
-        if not optional(boolean()).accepts(self.use_lstm):
-            problems.append(f"`use_lstm={self.use_lstm!r}` must be False")
-        elif self.use_lstm:
-            problems.append(
-                "`use_lstm=True`: there are no recurrent networks here; stack frames in the env, "
-                "or write your own `RLModule`"
-            )
+        problems += self._memory_problems()
         if problems:
             raise ConfigError("The `model_config` cannot be built: " + "; ".join(problems) + ".")
 
@@ -190,6 +187,29 @@ class DefaultModelConfig:
             )
         return cls(**setting)
 
+    @property
+    def memory(self) -> str | None:
+        """The kind of recurrent layer, a name in `trainer.nn.recurrent.RECURRENT_LAYERS`."""
+        if self.use_gru:
+            return "gru"
+        return "lstm" if self.use_lstm else None
+
+    def _memory_problems(self) -> list[str]:
+        flags = ("use_lstm", "use_gru", "lstm_use_prev_action", "lstm_use_prev_reward")
+        problems = [
+            f"`{name}={getattr(self, name)!r}` must be True or False"
+            for name in flags
+            if not optional(boolean()).accepts(getattr(self, name))
+        ]
+        problems += [
+            f"`{name}={getattr(self, name)!r}` must be an integer ≥ 1"
+            for name in ("max_seq_len", "lstm_cell_size")
+            if not integer(1).accepts(getattr(self, name))
+        ]
+        if self.use_lstm and self.use_gru:
+            problems.append("`use_lstm=True` and `use_gru=True`: one of them at a time")
+        return problems
+
     def _width_problems(self) -> list[str]:
         problems = []
         for name in ("fcnet_hiddens", "head_fcnet_hiddens"):
@@ -217,7 +237,7 @@ class DefaultModelConfig:
         """How the first weights of a part's layers are drawn.
 
         Args:
-            part: "fcnet", "conv" or "head_fcnet".
+            part: "fcnet", "conv", "head_fcnet" or "lstm".
 
         Raises:
             ValueError: a rule does not exist, or does not take its options.
@@ -231,7 +251,7 @@ class DefaultModelConfig:
 
     def _draw_problems(self) -> list[str]:
         problems = []
-        for part in ("fcnet", "conv", "head_fcnet"):
+        for part in ("fcnet", "conv", "head_fcnet", "lstm"):
             try:
                 self.draw_of(part)
             except ValueError as error:
@@ -251,6 +271,16 @@ class DefaultModelConfig:
             for name, choices in allowed.items()
             if not one_of(*choices).accepts(getattr(self, name))
         ]
+
+
+def refuse_memory(config: DefaultModelConfig) -> None:
+    """Raises a ConfigError if a network of an algorithm with replay is to remember."""
+    if config.memory is not None:
+        raise ConfigError(
+            f"`use_{config.memory}=True`: DQN and SAC learn from single steps of a replay buffer, "
+            "whose networks have no memory. Use PPO or PG, or show the last steps in the "
+            "observation: gymnasium.wrappers.FrameStackObservation(env, n)."
+        )
 
 
 def plain_names(setting: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from trainer.modules.model_config import (
     ObservationColumns,
     backend_of,
     image_of,
+    refuse_memory,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.modules.spaces import INVALID, is_invalid
@@ -71,6 +72,7 @@ class QModule(RLModule):
     def make_action_distribution(self) -> ActionDistribution:
         """A choice among the actions, by their values."""
         self._config = QModelConfig.from_setting(self.model_config)
+        refuse_memory(self._config)
         space = self.action_space
         if not isinstance(space, spaces.Discrete):
             raise UnsupportedSpaceError(

@@ -429,11 +429,11 @@ class RLModule(Checkpointable, ABC):
         values: Array = self.training_output(batch, VF_PREDS).copy()
         return values
 
-    def training_output(self, batch: Mapping[str, Array], name: str) -> Array:
+    def training_output(self, batch: Mapping[str, Any], name: str) -> Array:
         """One output of `forward_train`; see `training_outputs`."""
         return self.training_outputs(batch, name)[name]
 
-    def training_outputs(self, batch: Mapping[str, Array], *needed: str) -> Mapping[str, Array]:
+    def training_outputs(self, batch: Mapping[str, Any], *needed: str) -> Mapping[str, Array]:
         """What `forward_train` returns, with the outputs that somebody needs.
 
         Raises:
@@ -446,7 +446,7 @@ class RLModule(Checkpointable, ABC):
                 raise _missing_output(self, outputs, name)
         return outputs
 
-    def target_output(self, batch: Mapping[str, Array], name: str) -> Array:
+    def target_output(self, batch: Mapping[str, Any], name: str) -> Array:
         """One output of `forward_train` that no gradient goes through, such as that of a target.
 
         A network that computes otherwise while it learns (dropout, batch normalisation) gives here
@@ -470,6 +470,14 @@ class RLModule(Checkpointable, ABC):
         Running statistics of a `TorchRLModule` are such.
         """
         del other
+
+    def is_stateful(self) -> bool:
+        """Whether it hands a state on from step to step (`trainer.modules.memory`)."""
+        return False
+
+    def get_initial_state(self) -> Any:
+        """The state before the first step of an episode; empty without memory."""
+        return {}
 
     def action_mask(self, obs: Array) -> Array | None:
         """Which actions are possible, bool [B, M]; None if the env has no masks.

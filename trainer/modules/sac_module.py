@@ -15,7 +15,7 @@ from gymnasium import spaces
 from checkpoints.arguments import checked_methods, shown
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
-from trainer.modules.model_config import DefaultModelConfig, backend_of
+from trainer.modules.model_config import DefaultModelConfig, backend_of, refuse_memory
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
@@ -208,6 +208,7 @@ class SACModelConfig(DefaultModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_memory(self)
         _refuse_what_no_part_has(vars(self))
 
     def layers(self, part: str, num_outputs: int) -> list[LayerSpec]:

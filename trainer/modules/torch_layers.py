@@ -435,6 +435,13 @@ class TorchLayers:
             return masked_outputs(outputs, self._masks.effective(rows))
         return outputs
 
+    def acted(
+        self, forward: Callable[..., Any], rows: Array, batch: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What acting upon rows gives; `batch` has what else is there of them."""
+        del batch
+        return {ACTION_DIST_INPUTS: self.act(forward, rows)}
+
     def learn(self, rows: Array, columns: Mapping[str, Any]) -> dict[str, Array]:
         """The forward pass of learning; keeps the graph for `backward`."""
         rows = self.with_masks(rows)
@@ -465,8 +472,9 @@ class TorchLayers:
             raise self._no_values()
         return arrays[name]
 
-    def values(self, rows: Array) -> Array:
+    def values(self, rows: Array, columns: Mapping[str, Any]) -> Array:
         """The values of rows, [B], in evaluation mode; images in parts."""
+        del columns
         module, rows = self._module, self.with_masks(rows)
         size = _VALUES_AT_ONCE if shown_images(module.seen_space) else max(1, len(rows))
         values = np.empty(len(rows), self._number_type)
@@ -577,10 +585,17 @@ class TorchLayers:
 
     def _inputs(self, forward: Callable[..., Any], outputs: Any, count: int) -> Any:
         """The action distribution inputs among the outputs, [B, K]."""
+        return self._returned(self._checked_inputs(forward, outputs, (count,)))
+
+    def _checked_inputs(
+        self, forward: Callable[..., Any], outputs: Any, shape: tuple[int, ...]
+    ) -> Any:
+        """The action distribution inputs among the outputs, [*shape, K]."""
         module, torch = self._module, self.torch
         where = f"{type(module).__name__}.{forward.__name__}"
         width = module.action_distribution.num_inputs
-        wanted = f"{ACTION_DIST_INPUTS!r}: a tensor [B, {width}]"
+        axes = "B" if len(shape) == 1 else "B, T"
+        wanted = f"{ACTION_DIST_INPUTS!r}: a tensor [{axes}, {width}]"
         if not isinstance(outputs, Mapping) or ACTION_DIST_INPUTS not in outputs:
             given = repr(sorted(map(str, outputs))) if isinstance(outputs, Mapping) else outputs
             raise ModuleError(
@@ -593,25 +608,28 @@ class TorchLayers:
                 f"{where} returned a {type(inputs).__name__} as {ACTION_DIST_INPUTS!r}; expected "
                 f"{wanted}. Gradients flow through tensors only: compute with Torch."
             )
-        if tuple(inputs.shape) != (count, width):
+        if tuple(inputs.shape) != (*shape, width):
             raise ModuleError(
                 f"{where} returned {ACTION_DIST_INPUTS!r} of the shape {list(inputs.shape)} for "
-                f"{count} observations; {module.action_space} needs {[count, width]}: "
+                f"{_counted(shape)}; {module.action_space} needs {[*shape, width]}: "
                 f"`self.action_distribution.num_inputs` = {width} numbers per row."
             )
-        return self._returned(inputs)
+        return inputs
 
     def _checked_values(self, values: Any, count: int) -> Any:
+        self._check_shape_of_values(values, (count,))
+        return self._returned(values)
+
+    def _check_shape_of_values(self, values: Any, shape: tuple[int, ...]) -> None:
         name = type(self._module).__name__
-        if not isinstance(values, self.torch.Tensor) or tuple(values.shape) != (count,):
+        if not isinstance(values, self.torch.Tensor) or tuple(values.shape) != shape:
             given = getattr(values, "shape", None)
             said = type(values).__name__ if given is None else f"the shape {list(given)}"
             raise ModuleError(
-                f"{name} gave values ({VF_PREDS!r}) of {said} for {count} observations; expected "
-                f"a tensor of the shape {[count]}: one number per row. A last layer of one unit "
-                "gives [B, 1]: take `.squeeze(-1)` of it."
+                f"{name} gave values ({VF_PREDS!r}) of {said} for {_counted(shape)}; expected "
+                f"a tensor of the shape {list(shape)}: one number per row. A last layer of one "
+                "unit gives a last axis of 1: take `.squeeze(-1)` of it."
             )
-        return self._returned(values)
 
     def _returned(self, tensor: Any) -> Any:
         if tensor.dtype != self._dtype:
@@ -678,13 +696,17 @@ class TorchLayers:
         rows = self._probe_rows(rng, count)
         forward = self._module._forward_exploration
         with np.errstate(all="ignore"):
-            expected = self.act(forward, rows)
+            expected = self._probed(forward, rows)
             for order in (np.roll(np.arange(count), 1), rng.permutation(count)):
-                if self.act(forward, rows[order]).tobytes() != expected[order].tobytes():
+                if self._probed(forward, rows[order]).tobytes() != expected[order].tobytes():
                     return False
             firsts = range(self.rows_at_once)
-            alone = np.concatenate([self.act(forward, rows[i : i + 1]) for i in firsts])
+            alone = np.concatenate([self._probed(forward, rows[i : i + 1]) for i in firsts])
         return alone.tobytes() == expected[: self.rows_at_once].tobytes()
+
+    def _probed(self, forward: Callable[..., Any], rows: Array) -> Array:
+        """What acting gives for rows of `_probe_rows`."""
+        return self.act(forward, rows)
 
     def _probe_rows(self, rng: np.random.Generator, count: int) -> Array:
         module = self._module
@@ -771,6 +793,13 @@ def buffer_problems(buffers: Mapping[str, Array], given: Mapping[str, Array]) ->
         elif array.dtype.kind == "f" and not np.isfinite(array).all():
             problems.append(f"{name!r} holds numbers that are not finite")
     return problems
+
+
+def _counted(shape: tuple[int, ...]) -> str:
+    """How many observations there are, for messages."""
+    if len(shape) == 1:
+        return f"{shape[0]} observations"
+    return f"{shape[0]} sequences of {shape[1]} observations"
 
 
 def _short(value: Any) -> str:

@@ -22,6 +22,7 @@ from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ModuleError
 from trainer.modules.rl_module import RLModule
 from trainer.modules.torch_layers import TorchLayers, TorchParameters, buffer_problems
+from trainer.modules.torch_memory import TorchMemoryLayers
 from trainer.nn.torch_network import torch_library
 from trainer.types import Array, State
 
@@ -54,6 +55,11 @@ class TorchRLModule(RLModule):
     Acting runs in blocks of eight rows if that gives each row the same bits wherever it stands, and
     row by row otherwise; a probe decides when the module is built. Images are acted on one by one;
     with eight or more envs per runner, `acting_block = 8` in the class takes less time for them.
+
+    With memory, override `get_initial_state()`: {"h": zeros [H], ...}. All columns are [B, T, ...]
+    then, T = 1 while acting; `batch["state_in"]` holds the states [B, ...] before the first step,
+    and forward passes return those after the last one as "state_out". While learning, sequences
+    are padded with zeros, which no loss counts; "loss_mask" [B, T] says where.
 
     A module is no `torch.nn.Module`, but gives what one has: `state_dict()`, `named_parameters()`,
     `register_buffer()` … docs/modules.md has the rules.
@@ -231,6 +237,10 @@ class TorchRLModule(RLModule):
 
     # ---- what the library calls
 
+    def is_stateful(self) -> bool:
+        """Whether it has memory: `get_initial_state` is overridden."""
+        return type(self).get_initial_state is not RLModule.get_initial_state
+
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the layers' parameters, by their names in Torch."""
         return dict(self.parameters.shapes)
@@ -256,7 +266,7 @@ class TorchRLModule(RLModule):
         if layers.has_tensors(batch):
             with layers.computing(is_training=False):
                 return forward(dict(batch))  # type: ignore[no-any-return]
-        return {ACTION_DIST_INPUTS: layers.act(forward, self.checked_rows(batch))}
+        return layers.acted(forward, self.checked_rows(batch), batch)
 
     def forward_train(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """See `RLModule.forward_train`; tensors in the batch give what the forward pass gives."""
@@ -289,7 +299,7 @@ class TorchRLModule(RLModule):
             raise self.acting_only_error()
         if layers.has_tensors(batch):
             return layers.values_of(dict(batch), embeddings)
-        return layers.values(self.checked_rows(batch))
+        return layers.values(self.checked_rows(batch), batch)
 
     def place_of(self, name: str) -> int:
         """Where in the flat vector a parameter stands; equal ones stand as they were made."""
@@ -315,7 +325,8 @@ class TorchRLModule(RLModule):
             own, ours = self.compute_values, TorchRLModule.compute_values
             self.__dict__["_own_values"] = own
             self.__dict__["compute_values"] = ours.__get__(self)
-        layers = TorchLayers(self, torch_library(type(self).__name__), dtype)
+        kind = TorchMemoryLayers if self.is_stateful() else TorchLayers
+        layers = kind(self, torch_library(type(self).__name__), dtype)
         self.__dict__["_torch_layers"] = layers
         layers.build(0 if rng is None else int(rng.integers(2**63)))
         if rng is not None:

@@ -55,16 +55,20 @@ from trainer.nn.optimizers import (
     ScheduleSetting,
 )
 from trainer.nn.product import ProductDistribution
+from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS, RecurrentLayer
 
 __all__ = [
     "ACTIVATIONS",
     "BIAS_RULES",
     "BLOCK_ROWS",
     "CLIP_MODES",
+    "GRU",
     "INITIALIZERS",
     "KERNEL_RULES",
+    "LSTM",
     "MLP",
     "PADDINGS",
+    "RECURRENT_LAYERS",
     "ActingForward",
     "ActionDistribution",
     "Activation",
@@ -85,6 +89,7 @@ __all__ = [
     "MultiCategorical",
     "Parameters",
     "ProductDistribution",
+    "RecurrentLayer",
     "Schedule",
     "ScheduleSetting",
     "SquashedGaussian",

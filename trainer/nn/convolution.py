@@ -250,7 +250,7 @@ class ConvolutionLayer:
 
         Args:
             d_outputs: derivative of the loss, [B, h, w, channels].
-            wants_inputs: whether somebody needs the derivative for the images.
+            wants_inputs: whether the derivative for the images is needed.
 
         Returns:
             That derivative, [B, H, W, C], in memory that the next backward pass uses again.
@@ -610,7 +610,7 @@ class ImageNetwork:
 
         Args:
             gradient: dL/d(outputs), [N, B].
-            d_inputs: must be None: images come first, so nobody needs their gradient.
+            d_inputs: must be None: images come first, so their gradient is not needed.
         """
         if d_inputs is not None:
             raise ValueError("The gradient for images is not computed; leave `d_inputs` out.")

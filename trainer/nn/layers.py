@@ -555,7 +555,7 @@ class DenseLayer:
         Args:
             gradient: dL/dz, [N, B]: with respect to the pre-activations.
             inputs: what `forward` got, [K + 1, B]; None leaves `weight_gradients` alone.
-            d_inputs: dL/dx, [K, B]; overwritten. None if nobody needs it.
+            d_inputs: dL/dx, [K, B]; overwritten. None if it is not needed.
         """
         if inputs is not None:
             np.matmul(inputs, gradient.T, self.weight_gradients)
@@ -648,7 +648,7 @@ class MLP:
 
         Args:
             gradient: dL/d(outputs), [N, B].
-            d_inputs: dL/d(inputs), [K, B], overwritten; None if nobody needs it.
+            d_inputs: dL/d(inputs), [K, B], overwritten; None if it is not needed.
             only_inputs: leave the gradients of the layers alone, which saves half the work.
         """
         caches = self._caches
@@ -789,7 +789,7 @@ class ActingForward:
         num_inputs = self._layers[0].num_inputs
         self._rows = inputs.reshape(-1, num_inputs + 1)[:, :num_inputs]
         for layer in self._layers:
-            # The last layer gets a column of ones too; nobody reads it.
+            # The last layer gets a column of ones too; it is not read.
             following = _blocks_with_ones(layer, layer.num_outputs, num_blocks)
             outputs = following[:, :, : layer.num_outputs]
             self._stages.append(_Stage(inputs, layer.weights, outputs, layer.activation))

@@ -30,6 +30,7 @@ from trainer.nn.layers import (
     columns_with_ones,
 )
 from trainer.nn.optimizers import Parameters
+from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS, RecurrentLayer, RecurrentState
 from trainer.types import Array
 
 # ---- torch computing
@@ -179,6 +180,105 @@ class TorchStack(ConvolutionStack):
         self._graph.backward(d_features.reshape(len(d_features), *self._layers[-1].output_shape))
 
 
+class TorchLSTM(LSTM):
+    """An `LSTM` whose passes over sequences are made by Torch; `step` is NumPy's."""
+
+    def __init__(self, parameters: Parameters, gradients: Parameters, **layer: Any) -> None:
+        """See `LSTM`.
+
+        Raises:
+            ImportError: Torch is not installed.
+        """
+        super().__init__(parameters, gradients, **layer)
+        self._in_torch = _Recurrence(self, "lstm", parameters, gradients, layer["name"])
+
+    def forward(self, inputs: Array, state: RecurrentState) -> Array:
+        """See `RecurrentLayer.forward`."""
+        return self._in_torch.forward(inputs, state)
+
+    def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
+        """See `RecurrentLayer.backward`."""
+        self._in_torch.backward(gradient, d_inputs)
+
+
+class TorchGRU(GRU):
+    """A `GRU` whose passes over sequences are made by Torch; `step` is NumPy's."""
+
+    def __init__(self, parameters: Parameters, gradients: Parameters, **layer: Any) -> None:
+        """See `GRU`.
+
+        Raises:
+            ImportError: Torch is not installed.
+        """
+        super().__init__(parameters, gradients, **layer)
+        self._in_torch = _Recurrence(self, "gru", parameters, gradients, layer["name"])
+
+    def forward(self, inputs: Array, state: RecurrentState) -> Array:
+        """See `RecurrentLayer.forward`."""
+        return self._in_torch.forward(inputs, state)
+
+    def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
+        """See `RecurrentLayer.backward`."""
+        self._in_torch.backward(gradient, d_inputs)
+
+
+class _Recurrence:
+    """The passes of a recurrent layer in Torch, over the memory of one in NumPy."""
+
+    def __init__(
+        self,
+        layer: RecurrentLayer,
+        function: str,
+        parameters: Parameters,
+        gradients: Parameters,
+        name: str,
+    ) -> None:
+        """Lays tensors over the weights of the layer called `name`; `function` is Torch's."""
+        self._torch = torch_library(_USER)
+        self._function = getattr(self._torch, function)
+        self._layer = layer
+        names = list(layer.shapes(name, num_inputs=layer.num_inputs, width=layer.width))
+        self._leaves = [
+            self._torch.from_numpy(parameters.views[part]).requires_grad_() for part in names
+        ]
+        self._targets = [gradients.views[part] for part in names]
+        self._inputs: Any = None
+        self._outputs: Any = None
+
+    def forward(self, inputs: Array, state: RecurrentState) -> Array:
+        """The outputs of all steps with a row of ones below; new memory."""
+        torch, layer = self._torch, self._layer
+        count, num_columns = len(state["h"]), inputs.shape[1]
+        with single_threaded_torch(torch), torch.enable_grad():
+            self._inputs = aligned_copy(torch, inputs[:-1].T).requires_grad_()
+            before = [aligned_copy(torch, state[name])[None] for name in layer.state_names]
+            kernel, bias, recurrent, *others = self._leaves
+            # Torch adds a bias on the state's side, too. Only that inside a GRU's reset is learnt.
+            zeros = torch.zeros(len(bias) - sum(map(len, others)), dtype=bias.dtype)
+            self._outputs, *_ = self._function(
+                self._inputs.reshape(num_columns // count, count, layer.num_inputs),
+                before[0] if len(before) == 1 else tuple(before),
+                [kernel.t(), recurrent.t(), bias, torch.cat([zeros, *others])],
+                *(True, 1, 0.0, True, False, False),
+            )
+        columns = columns_with_ones(layer.width, num_columns, inputs.dtype.type)
+        columns[:-1] = self._outputs.detach().numpy().reshape(num_columns, layer.width).T
+        return columns
+
+    def backward(self, gradient: Array, d_inputs: Array | None) -> None:
+        """Overwrites the gradients; belongs to the last forward pass."""
+        torch, outputs = self._torch, self._outputs
+        given = aligned_copy(torch, gradient.T, outputs.dtype).reshape(outputs.shape)
+        with single_threaded_torch(torch):
+            found = torch.autograd.grad(
+                outputs, [*self._leaves, self._inputs], given, retain_graph=True
+            )
+        for target, part in zip(self._targets, found[:-1], strict=True):
+            target[...] = part.numpy()
+        if d_inputs is not None:
+            d_inputs[...] = found[-1].numpy().T
+
+
 class _Graph:
     """Layers in a chain, and autograd's record of the last forward pass."""
 
@@ -223,7 +323,7 @@ class _Graph:
 
         Args:
             d_outputs: derivative of the loss, of the outputs' shape.
-            d_inputs: that for the inputs, overwritten; None if nobody needs it.
+            d_inputs: that for the inputs, overwritten; None if it is not needed.
             only_inputs: leave the gradients of the layers alone.
         """
         torch = self._torch
@@ -330,13 +430,20 @@ class Backend:
     Attributes:
         mlp: dense layers.
         stack: convolutions.
+        recurrent: recurrent layers, by kind.
     """
 
     mlp: type[MLP]
     stack: type[ConvolutionStack]
+    recurrent: Mapping[str, type[RecurrentLayer]]
 
 
 BACKENDS: Final[Mapping[str, Backend]] = MappingProxyType(
-    {"numpy": Backend(MLP, ConvolutionStack), "torch": Backend(TorchMLP, TorchStack)}
+    {
+        "numpy": Backend(MLP, ConvolutionStack, RECURRENT_LAYERS),
+        "torch": Backend(
+            TorchMLP, TorchStack, MappingProxyType({"lstm": TorchLSTM, "gru": TorchGRU})
+        ),
+    }
 )
 """By the name that `model_config={"backend": ...}` gives."""

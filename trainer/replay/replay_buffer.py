@@ -804,7 +804,7 @@ REPLAY_BUFFERS: Final[Mapping[str, type[ReplayBuffer]]] = MappingProxyType(
 
 _PRIORITIES: Final = ("alpha", "beta")
 _PATHS: Final = ("", "ray", "trainer")
-"""First parts of dotted paths that mean our classes; somebody's own class is given as a class."""
+"""First parts of dotted paths that mean our classes; a user's class is given as a class."""
 
 
 @checked_arguments

@@ -100,7 +100,7 @@ def plain_array(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ar
 
 # ---- column rooms
 #
-# Room for the columns of a replay buffer that is being restored, filled by whoever reads a file.
+# Room for the columns of a replay buffer that is being restored, filled by the reader of a file.
 # A column is longer than what was saved of it: it has room for every step to come. If the
 # reader's arrays are the beginnings of such columns, nothing needs to be copied.
 
@@ -109,7 +109,7 @@ class ColumnRooms:
     """Columns that were made and not taken yet. Its life:
 
     `with rooms.opened() as make_array:` the reader fills what `make_array` gives, and the ring
-    takes from `whole_column` what it was given. What nobody took is gone after the block.
+    takes from `whole_column` what it was given. What was not taken is gone after the block.
     """  # noqa: D415 - the first line announces the list
 
     def __init__(self, num_rows: int) -> None:

@@ -308,7 +308,9 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "render_env": NotOffered("Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."),
         "create_local_env_runner": NotOffered("Leave it out: the main process can always sample."),
         "gym_env_vectorize_mode": NotOffered(
-            'Leave it at "SYNC" and use more runners: `num_env_runners`.'
+            'Leave it at "SYNC" and use more runners: `num_env_runners`. "VECTOR_ENTRY_POINT" '
+            "steps a vector env.",
+            lambda mode: mode == "VECTOR_ENTRY_POINT",
         ),
         "add_default_connectors_to_env_to_module_pipeline": NotOffered(_DEFAULT_CONNECTORS),
         "add_default_connectors_to_module_to_env_pipeline": NotOffered(_DEFAULT_CONNECTORS),
@@ -345,9 +347,7 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "is_atari": "Atari envs get no wrappers of their own.",
         "auto_wrap_old_gym_envs": "Envs follow gymnasium's API.",
         "create_env_on_local_worker": "The main process makes an env when it needs one.",
-        "num_cpus_per_env_runner": _NO_CLUSTER,
         "num_gpus_per_env_runner": _NO_CLUSTER,
-        "custom_resources_per_env_runner": _NO_CLUSTER,
         "validate_env_runners_after_construction": "Runners are always checked.",
         "max_requests_in_flight_per_env_runner": "A runner has one request at a time.",
         "merge_env_runner_states": _ALWAYS_MERGED,
@@ -376,7 +376,6 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "policy_states_are_swappable": "All modules stay in memory.",
         "num_cpus_for_main_process": _NO_CLUSTER,
         "num_gpus": _NO_TORCH,
-        "placement_strategy": _NO_CLUSTER,
         "framework_str": _NO_TORCH,
         "eager_tracing": _NO_TORCH,
         "eager_max_retraces": _NO_TORCH,
@@ -450,7 +449,7 @@ ConfigT = TypeVar("ConfigT", bound="StackSections")
 
 
 class StackSections(ConfigValues):
-    """`resources()`, `framework()`, `api_stack()` and `experimental()`."""
+    """`framework()`, `api_stack()` and `experimental()`; settings of `resources()`."""
 
     num_cpus_for_main_process = Setting[float](1, number(0))
     num_gpus = Setting[float](0, number(0))
@@ -471,28 +470,6 @@ class StackSections(ConfigValues):
     _use_msgpack_checkpoints = Setting(False, boolean())
     _disable_preprocessor_api = Setting(False, boolean())
     _disable_action_flattening = Setting(False, boolean())
-
-    @section
-    def resources(
-        self: ConfigT,
-        *,
-        num_cpus_for_main_process: float = NotProvided,
-        num_gpus: float = NotProvided,
-        placement_strategy: str = NotProvided,
-        **old_names: Any,
-    ) -> ConfigT:
-        """Reserve parts of a cluster.
-
-        Args:
-            num_cpus_for_main_process: CPUs for the main process.
-            num_gpus: GPUs for learning.
-            placement_strategy: how processes are spread over machines.
-            **old_names: old names of these settings, such as `num_cpus_per_worker`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
-        """
-        return self
 
     @section
     def framework(

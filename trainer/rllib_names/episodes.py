@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from checkpoints.arguments import checked_methods
+from trainer.episodes import nested
+from trainer.episodes.episode_columns import STATE_IN
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
@@ -118,9 +120,13 @@ class EpisodeNames:
         }
 
     def rnn_state_for(self, agent_id: Any = None) -> list[Any]:
-        """The state of a recurrent module: always empty, there are none."""
+        """The arrays of a module's state before the newest step; empty without memory."""
         self._check_agent(agent_id)
-        return []
+        column = self.extra_model_outputs.get(STATE_IN)
+        arrays: list[Any] = []
+        if column is not None and column.total:
+            nested.map_leaves(arrays.append, column.get(-1))
+        return arrays
 
     def _newest(
         self, column: LookbackBuffer, agent_id: Any, *, back: int = 1, fill: Any = None

@@ -64,16 +64,14 @@ class PolicyNames:
         return type(_module(self).action_distribution)
 
     def is_recurrent(self) -> bool:
-        """Whether it remembers: never."""
-        return False
-
-    def get_initial_state(self) -> list[Any]:
-        """What it remembers when an episode begins: nothing."""
-        return []
+        """Whether it remembers."""
+        return _module(self).is_stateful()
 
     def num_state_tensors(self) -> int:
-        """How much it remembers: nothing."""
-        return 0
+        """How many arrays its state has."""
+        found: list[Any] = []
+        nested.map_leaves(found.append, _module(self).get_initial_state())
+        return len(found)
 
     @takes(obs=numeric())
     def compute_single_action(
@@ -83,7 +81,7 @@ class PolicyNames:
 
         Args:
             obs: the numbers that it reads, of any shape, [D] in all.
-            state: of recurrent networks, which are not here.
+            state: an empty list; networks with memory are refused.
             explore: see `compute_actions`.
 
         Returns:
@@ -106,7 +104,7 @@ class PolicyNames:
 
         Args:
             obs_batch: one row per observation, [B, ...].
-            state_batches: of recurrent networks, which are not here.
+            state_batches: an empty list; networks with memory are refused.
             explore: draw actions from the distribution; the draws of one module object follow from
                 how often it was asked. False takes the most likely ones. None draws.
 
@@ -188,6 +186,13 @@ class QPolicyNames:
 
 
 def _rows(module: RLModule, obs_batch: Any) -> Array:
+    if module.is_stateful():
+        raise ModuleError(
+            f"A policy whose network has memory ({type(module).__name__}) was asked for actions by "
+            "an old name, which hands no state on as it is here. Ask "
+            "`algorithm.compute_single_action(obs, state=state)`, or `module.forward_inference("
+            '{"obs": rows, "state_in": states})`.'
+        )
     rows = np.asarray(obs_batch, np.float32)
     rows = rows.reshape(len(rows), math.prod(rows.shape[1:])) if rows.ndim else rows
     masks = module.action_masks
@@ -234,7 +239,7 @@ _ATTENTION: Final = (
     "there are no attention networks here; stack frames in the env, or write an own `RLModule`"
 )
 _OF_ATTENTION: Final = ModelKey((), _ATTENTION, needs="use_attention")
-_OF_LSTM: Final = ModelKey((), "there are no recurrent networks here", needs="use_lstm")
+_PREVIOUS: Final = "give `lstm_use_prev_action` and `lstm_use_prev_reward` instead"
 
 UNREAD_MODEL_KEYS: Final[Mapping[str, ModelKey]] = MappingProxyType(
     {
@@ -276,14 +281,7 @@ UNREAD_MODEL_KEYS: Final[Mapping[str, ModelKey]] = MappingProxyType(
             ),
             _OF_ATTENTION,
         ),
-        **dict.fromkeys(
-            (
-                "lstm_use_prev_action_reward",
-                "lstm_weights_initializer",
-                "lstm_weights_initializer_config",
-            ),
-            _OF_LSTM,
-        ),
+        "lstm_use_prev_action_reward": ModelKey((False, None, -1), _PREVIOUS),
     }
 )
 """By key; what is not here and not a setting of the network is misspelt."""
@@ -291,12 +289,12 @@ UNREAD_MODEL_KEYS: Final[Mapping[str, ModelKey]] = MappingProxyType(
 OLD_INITIALIZER_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
         f"{part}_{tensor}_initializer_config": f"{part}_{tensor}_initializer_kwargs"
-        for part in ("fcnet", "conv", "head_fcnet")
+        for part in ("fcnet", "conv", "head_fcnet", "lstm")
         for tensor in ("kernel", "bias")
     }
     | {
         f"{part}_weights_initializer{end}": f"{part}_kernel_initializer{new}"
-        for part in ("fcnet", "conv", "head_fcnet")
+        for part in ("fcnet", "conv", "head_fcnet", "lstm")
         for end, new in (("", ""), ("_config", "_kwargs"))
     }
 )

@@ -19,6 +19,7 @@ from trainer.episodes import nested
 from trainer.episodes.agent_columns import AgentColumns, ColumnName
 from trainer.episodes.agent_ledger import AgentLedger
 from trainer.episodes.agent_parts import newest_common_info
+from trainer.episodes.episode_columns import STATE_IN
 from trainer.errors import EpisodeError
 from trainer.rllib_names.runners import batch_of
 from trainer.types import DEFAULT_MODULE_ID, AgentId
@@ -262,9 +263,12 @@ class MultiAgentEpisodeNames:
         return {name: column.get(-1) for name, column in columns.items() if column.total}
 
     def rnn_state_for(self, agent_id: Any = None) -> list[Any]:
-        """The state of a recurrent module: always empty, there are none."""
-        _one(self, agent_id)
-        return []
+        """The arrays of a module's state before the newest step; empty without memory."""
+        arrays: list[Any] = []
+        outputs = self.last_extra_action_outs_for(_one(self, agent_id))
+        if outputs.get(STATE_IN) is not None:
+            nested.map_leaves(arrays.append, outputs[STATE_IN])
+        return arrays
 
 
 def _newest(

@@ -36,6 +36,7 @@ from trainer.runner_group.rounds import (
     RoundResult,
 )
 from trainer.runtime.engine import Engine
+from trainer.runtime.machine_facts import cpu_kinds
 from trainer.runtime.messages import Failed, Lost
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -229,6 +230,10 @@ class Asking:
         """Process ids of the remote runners that have a process, by number."""
         return {} if self._pool is None else self._pool.pids()
 
+    def num_cpu_kinds(self) -> int:
+        """How many kinds of CPU there are among the machines of the runners and this one."""
+        return 1 if self._pool is None else len(cpu_kinds(self._pool.engine.machines()))
+
     def now_s(self) -> float:
         """The clock by which runners are waited for; only differences mean something."""
         return time.monotonic() if self._pool is None else self._pool.now_s()
@@ -255,6 +260,7 @@ class Asking:
         self.abandon()
         if self._pool is not None:
             self._pool.stop(grace_s=min(_CLOSING_S, self.stall_limit_s or _CLOSING_S))
+            self._pool.engine.close()
         self._records.stop_runners()
 
     def kill(self) -> None:
@@ -262,6 +268,7 @@ class Asking:
         self._is_stopped = True
         if self._pool is not None:
             self._pool.kill()
+            self._pool.engine.close()
 
 
 # ---- user calls

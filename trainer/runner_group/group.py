@@ -804,6 +804,10 @@ class EnvRunnerGroup:
         """How many remote runners there are, healthy or not."""
         return len(self._records.places) if self._records.is_remote else 0
 
+    def num_cpu_kinds(self) -> int:
+        """How many kinds of CPU there are among the machines of the runners and this one."""
+        return self._asking.num_cpu_kinds()
+
     def num_healthy_env_runners(self) -> int:
         """How many runners can be asked, the local one included."""
         return len(self.healthy_env_runner_ids())

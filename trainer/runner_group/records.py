@@ -350,6 +350,16 @@ class RunnerPlace:
 
     def warn_of_lost_episodes(self, count: int) -> None:
         """Says that running episodes could not be put back."""
+        if self.spec.has_vector_env:
+            _LOGGER.warning(
+                "Vector env %r does not go on from where it stood: %d running episode(s) of %s "
+                "start anew (counted in num_episodes_lost). It needs get_state() and set_state() "
+                "for that, and as many sub-envs as before; see docs/envs.md.",
+                self.spec.env_factory.name,
+                count,
+                self.name,
+            )
+            return
         _LOGGER.warning(
             "Env %r does not repeat an episode from its seed and actions: %d running episode(s) of "
             "%s start anew (counted in num_episodes_lost). %sake reset(seed=…) determine "
@@ -531,6 +541,7 @@ def _played(episode: ShapeCheck) -> ShapeCheck:
             "env_state": anything,
             "carried_state": anything,
             "connectors": of_type(dict),
+            "memory": anything,
         },
     )
 
@@ -649,7 +660,7 @@ def _unlike_each_other(slots: list[dict[str, Any]], place: str) -> Iterator[str]
         rows, inside = _newest_outputs(slot), f"{place}[{index}]['episode']['extra_model_outputs']"
         example = example or rows
         for name, row in rows.items():
-            if not isinstance(row, np.ndarray | np.generic | int | float):
+            if not isinstance(row, np.ndarray | np.generic | int | float | dict):
                 yield f"{inside}[{name!r}] holds {described(row)}, expected numbers"
             # They may be missing where random actions were played; nobody learns from them.
             elif name in example:

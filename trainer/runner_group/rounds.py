@@ -8,7 +8,7 @@ import math
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 from callbacks import CallbackError
@@ -32,7 +32,13 @@ from trainer.env_runners.messages import (
 )
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import apply_to_runner, report_of
-from trainer.errors import DebuggerError, EnvContractError, RunnerFailedError, RunnerLostError
+from trainer.errors import (
+    DebuggerError,
+    EngineError,
+    EnvContractError,
+    RunnerFailedError,
+    RunnerLostError,
+)
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerPlace
 from trainer.runtime.engine import LimitAtWork
@@ -494,6 +500,11 @@ class RequestRound(Round):
         place = self._places[index]
         try:
             sync = place.sync(self._weights)
+            sync = replace(
+                sync,
+                weights=self._pool.publish("weights", sync.weights),
+                normalization=self._pool.publish("normalization", sync.normalization),
+            )
             self._pool[index].submit(
                 ask.method,
                 (sync, *ask.arguments),
@@ -660,7 +671,8 @@ class RequestRound(Round):
         is_first_start = was_starting and place.num_starts == 1
         if is_first_start and place.has_running_episodes and is_putting_back(notes):
             is_first_start = False  # it was made; an env step failed, as others may
-        if isinstance(error, (CallbackError, EnvContractError)) or is_first_start:
+        is_told_at_once = isinstance(error, (CallbackError, EnvContractError, EngineError))
+        if is_told_at_once or is_first_start:
             kept = "" if is_first_start else self._keep(index, outcome, self._asks[index])
             if kept:
                 _LOGGER.warning("%s failed.%s", place.name.capitalize(), kept)

@@ -38,12 +38,16 @@ from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from trainer.runtime.messages import Lost, Outcome
+from trainer.runtime.machine_facts import MachineFacts
+from trainer.runtime.messages import Lost, Outcome, Published
 
 _LOGGER = logging.getLogger(__name__)
 
 NUM_NOTES: Final = 6
 """How many numbers a servant can note in `Signals.notes`."""
+
+ENGINES: Final = ("local", "ray")
+"""The engines that settings can name."""
 
 NO_NOTES: Final = (0,) * NUM_NOTES
 """The notes of a call before its servant has noted anything."""
@@ -243,6 +247,29 @@ class Engine(Protocol):
 
     def preload(self, modules: Sequence[str]) -> None:
         """Imports modules once for all workers to come, where that makes their start faster."""
+
+    def publish(self, value: object, *, name: str) -> Published:
+        """Packs a value that many workers are to be sent, once for all of them.
+
+        Give what it returns as an argument, or as a part of one: the servant gets the value. It is
+        a copy of its own.
+
+        Args:
+            value: any that can travel.
+            name: what messages call it.
+
+        Raises:
+            SerializationError: it cannot be pickled.
+        """
+
+    def machines(self) -> Sequence[MachineFacts]:
+        """What is known of the machines of its workers, this one included."""
+
+    def close(self) -> None:
+        """Gives back what it holds besides places, if none of them has a worker.
+
+        It may be used again, and closed again.
+        """
 
     @property
     def for_owners(self) -> TakeOver | None:

@@ -45,12 +45,15 @@ from trainer.runtime.engine import (
     TakeOver,
     nothing,
 )
+from trainer.runtime.machine_facts import MachineFacts, facts_of_this_machine
 from trainer.runtime.messages import (
     Failed,
     Lost,
     Outcome,
+    Published,
     outcome_of,
     pack_arguments,
+    published,
     warn_of_close,
 )
 from trainer.runtime.process_start import (
@@ -237,13 +240,33 @@ class LocalPlace:
     ) -> None:
         """Calls a method of the servant; see `Place`."""
         packed = pack_arguments(self.name, method, arguments)
+        self.submit_packed(method, packed, stall_limit_s=stall_limit_s, limited_by=limited_by)
+
+    def submit_packed(
+        self,
+        method: str,
+        packed: bytes,
+        *,
+        buffers: Sequence[bytes] = (),
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+    ) -> None:
+        """Calls a method of the servant with arguments that are packed already.
+
+        Args:
+            method: its name.
+            packed: the arguments.
+            buffers: what was kept out of them; see `trainer.runtime.worker.unpack`.
+            stall_limit_s: how long it may go without progress.
+            limited_by: the setting that says so.
+        """
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
         with signals_deferred():
             self._begin_call()
             self._signals.must_end = False
             try:
-                future = self._executor.submit(worker_main.call, method, packed)
+                future = self._executor.submit(worker_main.call, method, packed, buffers)
             except BrokenProcessPool as error:
                 # It died while it was idle: the call fails like one that was under way.
                 future = _broken(_DiedIdleError(str(error)))
@@ -279,6 +302,11 @@ class LocalPlace:
 
         A dead process is cleared away.
         """
+        answer = self.take_packed()
+        return answer if isinstance(answer, Lost) else outcome_of(answer)
+
+    def take_packed(self) -> bytes | Lost:
+        """The same, with the worker's `Reply` still packed."""
         if self._pending is None:
             raise RuntimeError(f"{self.name} was not asked anything.")
         while not self.has_answer:
@@ -294,12 +322,17 @@ class LocalPlace:
                 return self._lost(self._reap())
             self.is_busy = False
             self._semaphores.unlink()  # it has answered, so it has opened them
-        return outcome_of(packed)
+        return packed
 
     @property
     def num_signs(self) -> int:
         """Signs of progress in the call that was made last; they stay when its process dies."""
         return self._signals.num_signs - self._signs_before  # type: ignore[no-any-return]
+
+    @property
+    def num_signs_ever(self) -> int:
+        """Signs of progress of all calls since the place was made, as servants count them."""
+        return self._signals.num_signs  # type: ignore[no-any-return]
 
     @property
     def notes(self) -> tuple[int, ...]:
@@ -598,6 +631,17 @@ class LocalEngine:
     def preload(self, modules: Sequence[str]) -> None:
         """Lets the fork server import modules once for all workers to come."""
         preload(modules, self.start_method)
+
+    def publish(self, value: object, *, name: str) -> Published:
+        """Packs a value once for all workers."""
+        return published(value, name=name)
+
+    def machines(self) -> list[MachineFacts]:
+        """The facts of this machine."""
+        return [facts_of_this_machine()]
+
+    def close(self) -> None:
+        """Does nothing: it holds nothing besides places."""
 
     @property
     def for_owners(self) -> TakeOver | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import pickle
 import signal
 import traceback
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from typing import Any, Final
 import cloudpickle
 
 from callbacks import PackingError
-from callbacks.packing import pack_object
+from callbacks.packing import BufferCallback, pack_object
 from trainer.errors import RemoteError, SerializationError
 
 _LOGGER = logging.getLogger(__name__)
@@ -100,19 +101,30 @@ def pack(value: object) -> bytes:
         ) from error
 
 
-def pack_arguments(name: str, method: str, arguments: Sequence[object]) -> bytes:
+def pack_arguments(
+    name: str,
+    method: str,
+    arguments: Sequence[object],
+    *,
+    buffer_callback: BufferCallback | None = None,
+) -> bytes:
     """Pickles the arguments of a call of a servant's method.
 
     Args:
         name: what messages call the worker.
         method: of the servant.
         arguments: of the call.
+        buffer_callback: see `pack_object`.
 
     Raises:
         SerializationError: they cannot be pickled; the worker was not asked.
     """
     try:
-        return pack_object(tuple(arguments), name=f"the arguments of {method}()")
+        return pack_object(
+            tuple(arguments),
+            name=f"the arguments of {method}()",
+            buffer_callback=buffer_callback,
+        )
     except PackingError as error:
         raise SerializationError(f"{name} was not asked: {error}") from error
 
@@ -160,6 +172,46 @@ def _packed_error(error: BaseException, cause: BaseException | None) -> bytes | 
     return packed
 
 
+# ---- what is sent to many
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """Stands for a value on its way to many workers: packed once; unpickled, it is the value.
+
+    Engines may send the bytes beside a call (PEP 574), and so once per machine instead of once per
+    worker.
+
+    Attributes:
+        packed: the pickled value.
+    """
+
+    packed: bytes
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _unpacked, (pickle.PickleBuffer(self.packed),)
+
+
+def published(value: object, *, name: str) -> Published:
+    """Packs a value for many workers.
+
+    Args:
+        value: any that can travel.
+        name: what messages call it.
+
+    Raises:
+        SerializationError: it cannot be pickled.
+    """
+    try:
+        return Published(pack_object(value, name=name))
+    except PackingError as error:
+        raise SerializationError(f"No worker was asked: {error}") from error
+
+
+def _unpacked(packed: bytes) -> Any:
+    return cloudpickle.loads(packed)
+
+
 # ---- outcomes
 #
 # How a call to a worker can end: one class per ending. So nobody has to guess from an exception.
@@ -204,6 +256,8 @@ class Lost:
         cause: what the engine says about the end where there is no exit code, as the rest of a
             sentence; empty if it says nothing.
         where: the machine it ran on, where that is not this one.
+        was_taken_along: it was ended by the loss of its machine, or of what the engine had started
+            it from there, which nothing inside it has caused.
     """
 
     exit_code: int | None
@@ -215,11 +269,13 @@ class Lost:
     stall_limit: str = field(default="", compare=False)
     cause: str = field(default="", compare=False)
     where: str = field(default="", compare=False)
+    was_taken_along: bool = field(default=False, compare=False)
 
     @property
     def was_killed(self) -> bool:
-        """Whether another program may have ended it, as far as the kernel tells."""
-        return self.exit_code in _SENT_FROM_OUTSIDE and not self.num_oom_kills
+        """Whether something outside of it may have ended it, as far as the kernel tells."""
+        by_signal = self.exit_code in _SENT_FROM_OUTSIDE and not self.num_oom_kills
+        return by_signal or self.was_taken_along
 
     def describe(self) -> str:
         """One line: how the process ended, with the signal's name and what it usually means."""

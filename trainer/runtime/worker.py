@@ -30,7 +30,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import forkserver, util
 from typing import Any, BinaryIO, Final, cast
 
@@ -139,11 +139,16 @@ class _Unpacking:
     is_unpacking = False
 
 
-def unpack(packed: bytes) -> Any:
-    """Unpickles what came from another process; the user's modules are imported by that."""
+def unpack(packed: bytes, buffers: Sequence[bytes] = ()) -> Any:
+    """Unpickles what came from another process; the user's modules are imported by that.
+
+    Args:
+        packed: the bytes.
+        buffers: those that were sent beside them, in order (PEP 574).
+    """
     _Unpacking.is_unpacking = True
     try:
-        return cloudpickle.loads(packed)
+        return cloudpickle.loads(packed, buffers=buffers)
     finally:
         _Unpacking.is_unpacking = False
 
@@ -217,15 +222,20 @@ class ServantHost:
         finally:
             flush_output()
 
-    def call(self, method: str, packed_arguments: bytes) -> bytes:
+    def call(self, method: str, packed_arguments: bytes, buffers: Sequence[bytes] = ()) -> bytes:
         """Calls `servant.method(*arguments)`.
+
+        Args:
+            method: of the servant.
+            packed_arguments: the arguments, a tuple.
+            buffers: see `unpack`.
 
         Returns:
             a packed `Reply`; the servant's `failure_context()` is added to what the method raises.
         """
         servant = self._servant
         try:
-            arguments = unpack(packed_arguments)
+            arguments = unpack(packed_arguments, buffers)
             return _packed_reply(getattr(servant, method)(*arguments))
         except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
             context = servant.failure_context() if servant else None
@@ -356,9 +366,9 @@ def construct(packed_factory: bytes) -> bytes:
     return _Process.host.construct(packed_factory)
 
 
-def call(method: str, packed_arguments: bytes) -> bytes:
+def call(method: str, packed_arguments: bytes, buffers: Sequence[bytes] = ()) -> bytes:
     """Calls a method of the servant of this process; see `ServantHost`."""
-    return _Process.host.call(method, packed_arguments)
+    return _Process.host.call(method, packed_arguments, buffers)
 
 
 def end_in_order() -> bytes:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
+from typing import TypeVar, cast
 
 from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, TakeOver, nothing
 from trainer.runtime.local_engine import LocalEngine
-from trainer.runtime.messages import Outcome
+from trainer.runtime.messages import Outcome, Published
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.worker import refuse_while_unpacking
 
 _LONGEST_POLL_S = 0.5
+
+T = TypeVar("T")
 
 
 class WorkerPool:
@@ -28,6 +31,7 @@ class WorkerPool:
 
     Attributes:
         places: by number; `pool[1]` is the first.
+        engine: where they are.
     """
 
     def __init__(
@@ -50,11 +54,12 @@ class WorkerPool:
                 a process must know, such as where actors are found.
         """
         refuse_while_unpacking("Workers")
-        self._engine: Engine = LocalEngine() if engine is None else engine
-        self._engine.preload(preload_modules)
-        self._arrivals: Arrivals = self._engine.make_arrivals()
+        self.engine: Engine = LocalEngine() if engine is None else engine
+        self.engine.preload(preload_modules)
+        self._published: dict[str, tuple[object, Published]] = {}
+        self._arrivals: Arrivals = self.engine.make_arrivals()
         self.places: dict[int, Place] = {
-            index: self._engine.make_place(name, arrivals=self._arrivals, inherit=inherit)
+            index: self.engine.make_place(name, arrivals=self._arrivals, inherit=inherit)
             for index, name in enumerate(names, start=1)
         }
         # An algorithm that is dropped without stop() must not leave workers behind.
@@ -63,14 +68,35 @@ class WorkerPool:
     def __getitem__(self, index: int) -> Place:
         return self.places[index]
 
+    def publish(self, kind: str, value: T) -> T:
+        """Packs a value once for all workers that will be sent it.
+
+        Args:
+            kind: what messages call it; of each kind the newest value is kept.
+            value: the same object as long as it is the same value; None stays None.
+
+        Returns:
+            what to send in its place: unpacked, it is the value.
+
+        Raises:
+            SerializationError: it cannot be pickled.
+        """
+        if value is None:
+            return value
+        known = self._published.get(kind)
+        if known is None or known[0] is not value:
+            known = (value, self.engine.publish(value, name=kind))
+            self._published[kind] = known
+        return cast(T, known[1])
+
     @property
     def for_owners(self) -> TakeOver | None:
         """For `inherit`, of workers that will start workers of their own: starts those faster."""
-        return self._engine.for_owners
+        return self.engine.for_owners
 
     def now_s(self) -> float:
         """The engine's clock in seconds; only differences mean something."""
-        return self._engine.now_s()
+        return self.engine.now_s()
 
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that run in a process of their own, by number."""

@@ -18,9 +18,18 @@ import numpy as np
 
 from trainer.connectors import ObservationEncoder
 from trainer.envs import EnvFactory, EnvState, make_env_factory, why_no_env_state
-from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
+from trainer.episodes import nested
+from trainer.episodes.episode_columns import (
+    ACTION_DIST_INPUTS,
+    OBS,
+    SEQ_LENS,
+    STATE_IN,
+    STATE_OUT,
+    VF_PREDS,
+)
 from trainer.episodes.nested import copied, is_same
 from trainer.modules import RLModule, RLModuleSpec
+from trainer.modules.memory import state_form
 from trainer.types import Array
 
 # ---- gradients
@@ -158,6 +167,8 @@ def check_module(
     module = spec.build(np.random.default_rng(seed))
     _check_acting(module, obs)
     _check_training(module, obs)
+    if module.is_stateful():
+        _check_memory(module, obs, seed=seed)
     _check_state(module, obs)
     exact = spec.build(np.random.default_rng(seed), dtype=np.float64)
     _check_gradients(exact, obs.astype(np.float64), seed=seed, tolerance=relative_tolerance)
@@ -232,6 +243,54 @@ def _check_training(module: RLModule, obs: Array) -> None:
         )
 
 
+def _batch_of(module: RLModule, obs: Array, *, seed: int) -> dict[str, Any]:
+    """A batch to learn from: with memory, sequences of several lengths and states before them."""
+    if not module.is_stateful():
+        return {OBS: obs}
+    rng = np.random.default_rng(seed)
+    lengths = np.array([3, 1, len(obs) - 4])
+    drawn = nested.map_leaves(
+        lambda leaf: leaf + 0.3 * rng.standard_normal(leaf.shape).astype(leaf.dtype),
+        state_form(module).repeated(len(lengths)),
+    )
+    return {OBS: obs, SEQ_LENS: lengths, STATE_IN: drawn}
+
+
+def _check_memory(module: RLModule, obs: Array, *, seed: int) -> None:
+    """Steps hand on what sequences do, and give every row the same bits in any batch."""
+    name, form = type(module).__name__, state_form(module)
+    batch = _batch_of(module, obs, seed=seed)
+    expected = module.target_output(batch, ACTION_DIST_INPUTS)
+    lengths, starts = batch[SEQ_LENS], np.cumsum(batch[SEQ_LENS]) - batch[SEQ_LENS]
+    states = form.rows(batch[STATE_IN], len(lengths))
+    for step in range(int(lengths.max())):
+        active = [number for number, length in enumerate(lengths) if step < length]
+        rows = obs[[starts[number] + step for number in active]]
+        before = form.together([states[number] for number in active])
+        outputs = module.forward_inference({OBS: rows, STATE_IN: before})
+        after = form.rows_of(outputs, len(active))
+        alone = module.forward_inference(
+            {OBS: rows[:1], STATE_IN: nested.take(before, slice(0, 1))}
+        )
+        _expect(
+            alone[ACTION_DIST_INPUTS].tobytes() == outputs[ACTION_DIST_INPUTS][:1].tobytes()
+            and nested.equal(form.rows_of(alone, 1)[0], after[0]),
+            f"{name} gives a row other bits when it stands alone, in what it returns or in "
+            f"{STATE_OUT!r}, so runs could not be repeated exactly. Multiply with "
+            "`trainer.nn.matmul_rows` instead of `@`, and compute nothing across rows.",
+        )
+        for place, number in enumerate(active):
+            states[number] = after[place]
+            found = outputs[ACTION_DIST_INPUTS][place]
+            wanted = expected[starts[number] + step]
+            _expect(
+                np.allclose(found, wanted, rtol=1e-3, atol=1e-4),
+                f"{name}: step {step} of a sequence gives {found} while acting and {wanted} while "
+                f"learning. Both must hand the same state on, from {STATE_IN!r} to "
+                f"{STATE_OUT!r}.",
+            )
+
+
 def _check_state(module: RLModule, obs: Array) -> None:
     name, expected = type(module).__name__, module.forward_acting(obs).tobytes()
     spec = RLModuleSpec(
@@ -257,14 +316,15 @@ def _check_gradients(module: RLModule, obs: Array, *, seed: int, tolerance: floa
     rng = np.random.default_rng(seed)
     parameters, gradients = module.parameters, module.gradients
     start = parameters.flat + 0.05 * rng.standard_normal(parameters.num_parameters)
-    outputs = module.forward_train({OBS: obs})
+    batch = _batch_of(module, obs, seed=seed)
+    outputs = module.forward_train(batch)
     weights = {key: rng.standard_normal(value.shape) for key, value in outputs.items()}
     invalid = np.abs(outputs[ACTION_DIST_INPUTS]) > 1e20  # masked: huge and constant
     weights[ACTION_DIST_INPUTS][invalid] = 0.0
 
     def loss(flat: Array) -> float:
         parameters.flat[:] = flat
-        outputs = module.forward_train({OBS: obs})
+        outputs = module.forward_train(batch)
         return float(sum((outputs[key] * weights[key]).sum() for key in weights))
 
     def gradient() -> Array:

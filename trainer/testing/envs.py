@@ -4,6 +4,8 @@
     CorridorEnv      walk to the right end; the best return is known
     ContinuousEnv    repeat a number with a continuous action; the best return is 0
     TargetEnv        find a target in a small image; the best return is 1
+    RepeatPreviousEnv   name the symbol of some steps before; the best return is known
+    StatelessCartPole   CartPole-v1 without its velocities: nothing can be done without memory
     UnseededEnv      a CountdownEnv with randomness of its own: no episode can be repeated
     FailingEnv       a CountdownEnv that raises, exits, crashes or hangs at a stated place
 
@@ -81,6 +83,73 @@ class CountdownEnv(gymnasium.Env[Array, Any]):
     def _observation(self) -> Array:
         left = (self.length - self.steps) / self.max_length
         return np.array([left, self._mixture], np.float32)
+
+
+class RepeatPreviousEnv(gymnasium.Env[Any, Any]):
+    """Shows a symbol in every step, and pays 1 for naming that of `delay` steps before.
+
+    The first `delay` steps pay nothing. Who remembers gets `best_return`, who guesses one part in
+    `num_symbols` of it.
+
+    Settings (`env_config`):
+        delay: k, steps to remember, at least 1; 4.
+        num_symbols: at least 2; 4.
+        length: steps of an episode, more than the delay; 64.
+
+    Observation: the number of the symbol.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        self.delay: int = env_config.get("delay", 4)
+        self.length: int = env_config.get("length", 64)
+        num_symbols: int = env_config.get("num_symbols", 4)
+        self._symbols: Any = spaces.Discrete(num_symbols)
+        self.observation_space = self.action_space = self._symbols
+        self._shown: list[int] = []
+
+    @property
+    def best_return(self) -> float:
+        """The return of who is always right."""
+        return float(self.length - self.delay)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Shows the first symbol."""
+        super().reset(seed=seed, options=options)
+        self._shown = []
+        return self._show(), {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Pays for the symbol `delay` steps before the one that was shown last."""
+        place = len(self._shown) - 1 - self.delay
+        reward = float(place >= 0 and int(action) == self._shown[place])
+        is_over = len(self._shown) >= self.length
+        return self._show(), reward, is_over, False, {}
+
+    def _show(self) -> int:
+        self._shown.append(int(self.np_random.integers(self._symbols.n)))
+        return self._shown[-1]
+
+
+class StatelessCartPole(gymnasium.ObservationWrapper[Array, int, Array]):
+    """CartPole-v1 that shows where cart and pole are, and hides how fast they move.
+
+    Without memory, returns stay below 100 or so; with it, 500 can be reached.
+
+    Observation: float32, [2]: the position of the cart, and the angle of the pole.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        del env_config
+        super().__init__(gymnasium.make("CartPole-v1"))
+        whole: Any = self.env.observation_space
+        self.observation_space = spaces.Box(whole.low[[0, 2]], whole.high[[0, 2]], dtype=np.float32)
+
+    def observation(self, observation: Array) -> Array:
+        """The positions among four numbers."""
+        positions: Array = observation[[0, 2]]
+        return positions
 
 
 class CorridorEnv(gymnasium.Env[Any, Any]):

@@ -40,13 +40,16 @@ from trainer.runtime.engine import (
     StallWatch,
     nothing,
 )
+from trainer.runtime.machine_facts import MachineFacts, facts_of_this_machine
 from trainer.runtime.messages import (
     Failed,
     Lost,
     Outcome,
+    Published,
     outcome_of,
     pack,
     pack_arguments,
+    published,
     warn_of_close,
 )
 from trainer.runtime.signals import signals_deferred
@@ -543,6 +546,7 @@ class FakeEngine:
         name: "fake".
         struck: the faults that have happened: name of the place, number of the call, fault.
         places: all places that were made, by name; of several with one name, the last.
+        told_machines: what `machines` gives; empty for this one.
     """
 
     name = "fake"
@@ -551,6 +555,7 @@ class FakeEngine:
         """Args: script: what happens; of those about a call, the first that is not used up."""
         self.struck: list[tuple[str, int, ScriptedFault]] = []
         self.places: dict[str, FakePlace] = {}
+        self.told_machines: Sequence[MachineFacts] = ()
         self._script = list(script)
         self._times_left = [fault.times for fault in script]
         self._all_places: list[FakePlace] = []
@@ -575,6 +580,17 @@ class FakeEngine:
 
     def preload(self, modules: Sequence[str]) -> None:
         """Does nothing: what workers import, this process imports."""
+
+    def publish(self, value: object, *, name: str) -> Published:
+        """Packs a value once for all workers."""
+        return published(value, name=name)
+
+    def machines(self) -> Sequence[MachineFacts]:
+        """As the test says; this machine if it says nothing."""
+        return self.told_machines or [facts_of_this_machine()]
+
+    def close(self) -> None:
+        """Does nothing: it holds nothing besides places."""
 
     @property
     def for_owners(self) -> None:

@@ -28,6 +28,7 @@ from checkpoints.arguments import (
     text,
 )
 from trainer.errors import TuneError
+from trainer.runtime.engine import ENGINES, Engine
 
 _URI: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _MODES: Final = one_of(None, "min", "max")
@@ -79,7 +80,8 @@ class TuneConfig:
             only.
         in_process: all trials in this process, one row after the other, for debuggers.
         seed_globals: set NumPy's and Python's global generators by position in trial processes.
-        engine: "local".
+        engine: "local"; "ray": on a Ray cluster (docs/scale-out.md), where each lane reserves what
+            trial 0 asks for; or an engine of your own. It is no part of the experiment.
         chdir_to_trial_dir: make the trial's folder the working directory of its process.
 
     Raises:
@@ -101,7 +103,7 @@ class TuneConfig:
     max_run_ahead: int | None = None
     in_process: bool = False
     seed_globals: bool = True
-    engine: str = "local"
+    engine: str | Engine = "local"
     chdir_to_trial_dir: bool = False
 
     _CHECKS: ClassVar[dict[str, Check]] = {
@@ -125,11 +127,11 @@ class TuneConfig:
         if self.num_samples == 0:
             problems.append("`num_samples=0`: expected at least 1, or -1 for no end.")
         problems += self._problems_of_metrics()
-        if self.engine != "local":
-            problems.append(
-                f"`engine={self.engine!r}`: trials run in processes of this machine only; expected "
-                "'local'."
-            )
+        if isinstance(self.engine, str) and self.engine not in ENGINES:
+            expected = ", ".join(map(repr, ENGINES))
+            problems.append(f"`engine={self.engine!r}`: expected one of {expected}, or an engine.")
+        if self.in_process and self.engine != "local":
+            problems.append("`engine` and `in_process=True`: give one of them.")
         _raise(self, problems)
         if not self.max_concurrent_trials:  # 0 means the default, as in Ray Tune
             object.__setattr__(self, "max_concurrent_trials", None)

@@ -228,6 +228,7 @@ class Experiment:
             self._plan.num_lanes,
             self.records,
             in_process=self._processes.in_process,
+            engine=self._processes.engine,
             settings={
                 "trial_timeout_s": self._loop.trial_timeout_s,
                 "patience": patience_with(self._spec),

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
-from trainer.runtime.engine import Place, TakeOver
+from trainer.runtime.engine import Engine, Place, TakeOver
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -644,6 +644,7 @@ class Lanes:
         number: how many.
         bootstraps: what starts processes.
         in_process: run trials in this process.
+        engine: where processes run; None: on this machine.
         settings: for each `Lane`.
     """
 
@@ -653,6 +654,7 @@ class Lanes:
         bootstraps: Bootstraps,
         *,
         in_process: bool,
+        engine: Engine | None = None,
         settings: Mapping[str, Any],
     ) -> None:
         self._happenings: deque[Happening] = deque()
@@ -663,7 +665,10 @@ class Lanes:
         else:
             names = [f"the process of lane {index}" for index in range(number)]
             self._pool = WorkerPool(
-                names, preload_modules=_PRELOADED, inherit=lambda: self._take_over
+                names,
+                engine=engine,
+                preload_modules=_PRELOADED,
+                inherit=lambda: self._take_over,
             )
             places = [self._pool[index] for index in range(1, number + 1)]
         self.lanes = [
@@ -738,3 +743,5 @@ class Lanes:
             self._pool.stop(grace_s=_CLOSE_GRACE_S)
         for lane in self.lanes:
             lane.kill()
+        if self._pool is not None:
+            self._pool.engine.close()

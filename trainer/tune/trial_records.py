@@ -20,6 +20,8 @@ from callbacks.packing import pack_object
 from trainer.envs import packed_registrations
 from trainer.errors import TuneError
 from trainer.metrics import comparable
+from trainer.ray_engine.engine import RayEngine
+from trainer.runtime.engine import Engine
 from trainer.tune.controller import Controller
 from trainer.tune.events import CheckpointRef, StartTrial, Trial
 from trainer.tune.journal_entries import (
@@ -66,6 +68,7 @@ class ProcessSettings:
         score_order: whether large or small scores are good.
         name_of: gives a trial's name; None: its number.
         folder_of: gives the name of a trial's folder; None: its number.
+        engine: where processes run; None: on this machine.
     """
 
     experiment_name: str
@@ -78,6 +81,7 @@ class ProcessSettings:
     score_order: str = "max"
     name_of: Any = None
     folder_of: Any = None
+    engine: Engine | None = None
 
 
 @dataclass
@@ -477,6 +481,32 @@ def check_packs(spec: TrainableSpec, config: Any) -> None:
 def _tag(start: StartTrial) -> str:
     params = ",".join(f"{path}={value}" for path, value in start.params.items())
     return f"{start.trial}_{params}" if params else str(start.trial)
+
+
+def cpus_for_trials(engine: str | Engine) -> float:
+    """Logical CPUs that trials share, if the user does not say: of the machine or the cluster.
+
+    Raises:
+        ImportError, EngineError: there is no such cluster.
+    """
+    if engine == "ray":
+        return RayEngine().num_cpus_there() or usable_cpus()
+    return usable_cpus()
+
+
+def engine_for_trials(engine: str | Engine, *, num_cpus: float) -> Engine | None:
+    """Where trials run; None is on this machine.
+
+    Args:
+        engine: as in `TuneConfig`.
+        num_cpus: to reserve for each lane.
+
+    Raises:
+        ImportError, EngineError: there is no such cluster.
+    """
+    if not isinstance(engine, str):
+        return engine
+    return RayEngine(num_cpus=num_cpus) if engine == "ray" else None
 
 
 def usable_cpus() -> int:

@@ -123,6 +123,13 @@ class TrialBootstrap:
         return TrialServant(self, signals)
 
     def _settle(self) -> None:
+        folder = self.context.trial_dir
+        if folder is not None and not Path(folder).is_dir():
+            raise TuneError(
+                f"The trial's folder {folder} is not there on the machine {socket.gethostname()}. "
+                'Trials read and write their files there: with engine="ray", storage_path must '
+                "be a folder that all machines share, such as a network file system."
+            )
         if self.registrations:
             take_over_registrations(self.registrations)
         if self.output is not None:

@@ -66,7 +66,12 @@ from trainer.tune.trainables import (
     algorithm_config,
     resolve_trainable,
 )
-from trainer.tune.trial_records import ProcessSettings, check_packs, usable_cpus
+from trainer.tune.trial_records import (
+    ProcessSettings,
+    check_packs,
+    cpus_for_trials,
+    engine_for_trials,
+)
 
 _LOGGER = logging.getLogger(__name__)
 _PARAMETERS: Final = ".parameters"
@@ -367,6 +372,7 @@ class _Setup:
         seed: of the experiment.
         num_lanes: trials at the same time at most; 0 until `check` has worked it out.
         cpus: that trials share.
+        request: CPUs that trial 0 asks for.
     """
 
     trainable: Any
@@ -376,6 +382,7 @@ class _Setup:
     seed: int = -1
     num_lanes: int = 0
     cpus: float = 0.0
+    request: float = 1.0
 
     def __post_init__(self) -> None:
         self.spec = resolve_trainable(self.trainable)
@@ -383,7 +390,9 @@ class _Setup:
         if self.seed < 0:
             given = self.tune_config.seed
             self.seed = draw_root_seed() if given is None else given
-        self.cpus = self.cpus or float(self.run_config.num_cpus or usable_cpus())
+        if not self.cpus:
+            given = self.run_config.num_cpus
+            self.cpus = float(given or cpus_for_trials(self.tune_config.engine))
 
     @property
     def checkpoint_config(self) -> CheckpointConfig:
@@ -412,7 +421,7 @@ class _Setup:
         if not starts:
             raise TuneError("The searcher suggested no first trial; expected at least one.")
         self.check_config(starts[0].config)
-        request = probe.trials[0].cpus
+        self.request = request = probe.trials[0].cpus
         given = self.tune_config.max_concurrent_trials
         number = given or default_num_lanes(self.cpus, request, probe.num_trials_expected)
         self.num_lanes = lanes or number
@@ -544,6 +553,7 @@ class _Setup:
             score_order=saving.checkpoint_score_order,
             name_of=tuning.trial_name_creator,
             folder_of=tuning.trial_dirname_creator,
+            engine=engine_for_trials(tuning.engine, num_cpus=self.request),
         )
         loop = LoopSettings(
             recovery_interval_s=running.recovery_interval_s,

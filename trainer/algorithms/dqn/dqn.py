@@ -44,9 +44,10 @@ from trainer.config.settings import (
 )
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
-from trainer.errors import UnsupportedSpaceError
+from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate, TargetNetwork
-from trainer.modules import QModule, RLModule, RLModuleSpec
+from trainer.modules import DefaultModelConfig, QModule, RLModule, RLModuleSpec
+from trainer.modules.model_config import refuse_memory
 from trainer.modules.random_module import RandomRLModule
 from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
@@ -344,6 +345,18 @@ def epsilon_is_said_once(config: DQNConfig) -> Iterator[Problem]:
         )
 
 
+def networks_have_no_memory(config: DQNConfig) -> Iterator[Problem]:
+    """Single steps of a replay buffer say nothing of the steps before."""
+    spec = config.rl_module_spec
+    if isinstance(spec, RLModuleSpec) and spec.module_class is not None:
+        return  # a class of users takes any keys, and says itself whether it remembers
+    given = (spec.model_config if isinstance(spec, RLModuleSpec) else None) or config.model_config
+    try:
+        refuse_memory(DefaultModelConfig.from_setting(given))
+    except ConfigError as error:
+        yield Problem("The network of DQN", str(error), "Leave it out.", ("model_config",))
+
+
 def own_networks_have_no_atoms(config: DQNConfig) -> Iterator[Problem]:
     """Distributional learning needs the ready-made network, or one that is derived from it."""
     if config.num_atoms == 1:
@@ -366,7 +379,7 @@ _REFUSED: Final = {
     "sigma0": "It belongs to noisy networks, which are not offered; leave it out.",
     "before_learn_on_batch": "Change batches in the callback `on_learn_on_batch`: "
     "`config.callbacks(on_learn_on_batch=...)`.",
-    "burn_in_len": "It belongs to recurrent networks, which are not offered; leave it out.",
+    "burn_in_len": "It belongs to recurrent networks, which DQN does not train; leave it out.",
     "categorical_distribution_temperature": "Actions are chosen by the largest value. For a "
     'temperature, use exploration_config={"type": "SoftQ", "temperature": ...}.',
 }
@@ -400,6 +413,7 @@ class DQNConfig(OffPolicyConfig):
         *OffPolicyConfig.rules,
         Rule(("num_atoms", "v_min", "v_max"), atoms_have_a_range),
         Rule(("num_atoms", "rl_module_spec"), own_networks_have_no_atoms),
+        Rule(("model_config", "rl_module_spec"), networks_have_no_memory),
         Rule(("epsilon",), epsilon_is_a_share),
         Rule(("epsilon", "exploration_config"), epsilon_is_said_once),
         refused(_REFUSED),

@@ -107,12 +107,14 @@ class PGLearner(EpisodeLearner):
         rows = event.fire(
             {
                 **columns.extras,
+                **self.batching.state_rows(columns),
                 OBS: columns.obs,
                 ACTIONS: columns.actions,
                 ADVANTAGES: returns.astype(np.float32),
             },
             **{ACTION_LOGP: columns.action_logp, ACTION_DIST_INPUTS: columns.action_dist_inputs},
         )
+        rows = self.batching.whole(rows, columns.lengths)
         loss = self._loss(rows)
         # A network of the user's own may have a value function; nothing is learnt for it here.
         no_values = np.zeros(len(rows[OBS]), self.module.parameters.dtype)

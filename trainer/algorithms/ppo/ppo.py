@@ -50,14 +50,8 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
-from trainer.learners import (
-    Columns,
-    EpisodeLearner,
-    LearnerSettings,
-    TrainBatchEvent,
-    minibatches,
-    num_minibatches,
-)
+from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
+from trainer.learners.batching import values_of_chunk
 from trainer.learners.learner import is_positive, schedule_problems
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import DistributionTerms, Schedule, ScheduleSetting
@@ -307,17 +301,19 @@ class PPOLearner(EpisodeLearner):
         size = settings.minibatch_size or num_rows
         coefficients = self._coefficients(num_env_steps)
         lr = self._lr.value_at(num_env_steps)
-        last_epoch = num_minibatches(num_rows, minibatch_size=size, num_epochs=1)
+        batching, lengths = self.batching, columns.lengths
+        last_epoch = batching.num_minibatches(lengths, num_rows, minibatch_size=size)
         record: deque[tuple[PPOLoss, float]] = deque(maxlen=last_epoch)
         num_rows_trained = 0
-        for minibatch in minibatches(
+        for minibatch in batching.minibatches(
             rows,
+            lengths,
             minibatch_size=size,
             num_epochs=settings.num_epochs,
             rng=rng if settings.shuffle_batch_per_epoch else None,
         ):
             record.append(self._step(minibatch, coefficients=coefficients, lr=lr))
-            num_rows_trained += size
+            num_rows_trained += len(minibatch[OBS])
         metrics = _means(record)
         self._adapt_kl_coeff(metrics["mean_kl_loss"])
         metrics["vf_explained_var"] = explained_variance(estimate.value_targets, values)
@@ -341,7 +337,7 @@ class PPOLearner(EpisodeLearner):
         num_rows = len(columns.rewards)
         values = np.zeros(len(columns.observations))
         if self.settings.use_critic:
-            values[:] = self.module.compute_values({OBS: columns.observations})
+            values[:] = self.batching.values(self.module, columns)
         chunks = Chunks(
             rewards=columns.rewards,
             values=values[:num_rows],
@@ -366,6 +362,7 @@ class PPOLearner(EpisodeLearner):
         distribution = self.module.action_distribution
         return {
             **columns.extras,
+            **self.batching.state_rows(columns),
             OBS: columns.obs,
             ACTIONS: columns.actions,
             ACTION_LOGP: columns.action_logp,
@@ -589,7 +586,7 @@ class AdvantagePostprocessing:
         """See `TrajectoryPostprocessing.add_columns`."""
         last_value = 0.0
         if self.use_critic:
-            values = module.compute_values({OBS: obs})
+            values = values_of_chunk(module, obs, batch)
             batch[VF_PREDS] = values[:-1]
             last_value = 0.0 if batch[TERMINATEDS][-1] else float(values[-1])
         compute_advantages(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -36,6 +36,7 @@ from trainer.errors import ConfigError
 from trainer.learners import BatchListener, ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
 from trainer.learners.learner import schedule_problems
 from trainer.modules import RLModule, RLModuleSpec, SACModelConfig, SACModule, TorchSACModule
+from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.random_module import RandomRLModule
 from trainer.modules.sac_module import LOG_ALPHA, Critics
 from trainer.modules.torch_critics import TorchCritics
@@ -568,6 +569,8 @@ def networks_can_be_made(config: SACConfig) -> Iterator[Problem]:
         if spec.module_class is not None:
             continue
         given = spec.model_config or config.model_config
+        if isinstance(given, DefaultModelConfig):
+            given = asdict(given)
         try:
             shape = SACModelConfig.from_setting({**given, **config.settings_of_module()})
             shape.layers("policy", 1)

@@ -1,0 +1,413 @@
+"""Env runners on a Ray cluster: the same bytes as on the local engine, whatever happens to it.
+
+The cluster has two nodes on this machine. What Ray calls a machine is a node here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from checkpoints import encode
+from tests.fingerprints import KILLS, Plan, fingerprints_of, plans, second_half
+from tests.ray_cluster import another_node, remove
+from trainer import Algorithm, PPOConfig, actors
+from trainer.algorithms import building
+from trainer.errors import EngineError, RunnerLostError
+from trainer.ray_engine.engine import RayEngine, RayPlace
+from trainer.runtime import machine_facts
+from trainer.testing import CountdownEnv, Fault, is_process_alive, wait_until, with_faults
+
+pytestmark = [pytest.mark.ray, pytest.mark.process]
+
+ROOT: Final = Path(__file__).parents[2]
+_LONG_S: Final = 120.0
+
+
+@pytest.fixture(autouse=True)
+def folder_of_kills(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(KILLS, str(tmp_path))
+
+
+def on_ray(plan: Plan) -> Plan:
+    return replace(plan, settings={**plan.settings, "engine": "ray"})
+
+
+def config_on_ray(num_env_runners: int = 2, **resources: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=4 // max(num_env_runners, 1),
+            observation_filter="MeanStdFilter",
+        )
+        .training(train_batch_size=80, minibatch_size=40, model={"fcnet_hiddens": [8]})
+        .resources(engine="ray", **resources)
+        .debugging(seed=5)
+    )
+
+
+def learnt(algo: Algorithm) -> bytes:
+    state = algo.get_state()
+    return encode([state["learner"], state["connectors"], state["env_runners"]])
+
+
+@functools.cache
+def undisturbed() -> bytes:
+    """What two iterations of `slow_config` learn on the local engine."""
+    with slow_config().resources(engine="local").build_algo() as algo:
+        for _ in range(2):
+            algo.train()
+        return learnt(algo)
+
+
+def places_of(algo: Algorithm) -> list[RayPlace]:
+    pool: Any = algo.env_runner_group._asking._pool
+    return list(pool.places.values())
+
+
+# ---- the same bytes
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PPO, 2 runners", "DQN, 2 runners", "evaluation beside training", "curriculum"],
+)
+def test_local_and_ray_runs_have_the_same_results_states_and_files(
+    name: str, tmp_path: Path
+) -> None:
+    plan = plans()[name]
+    (tmp_path / "local").mkdir()
+    (tmp_path / "ray").mkdir()
+    local = fingerprints_of(plan, tmp_path / "local")
+    assert fingerprints_of(on_ray(plan), tmp_path / "ray") == local
+
+
+def test_a_checkpoint_goes_on_under_the_other_engine(tmp_path: Path) -> None:
+    plan = plans()["PPO, 2 runners"]
+    folders = {name: tmp_path / name for name in ("local", "ray")}
+    whole = {}
+    for name, folder in folders.items():
+        folder.mkdir()
+        whole[name] = fingerprints_of(on_ray(plan) if name == "ray" else plan, folder)
+    expected = {key: value for key, value in whole["local"].items() if key.startswith("state")}
+    went_on = second_half(plan, folders["ray"] / "checkpoint")  # locally: it is no part of it
+    assert {key: went_on[key] for key in expected} == expected
+    given = {**plan.given(), "engine": "ray"}
+    with Algorithm.from_checkpoint(folders["local"] / "checkpoint", **given) as algo:
+        assert all(isinstance(place, RayPlace) for place in places_of(algo))
+        for _ in range(3):
+            algo.train()
+        there = encode(algo.get_state(components=["learner"])["learner"])
+    with Algorithm.from_checkpoint(folders["local"] / "checkpoint", **plan.given()) as algo:
+        for _ in range(3):
+            algo.train()
+        assert encode(algo.get_state(components=["learner"])["learner"]) == there
+
+
+def test_weights_and_normalisation_are_put_into_the_store_once_per_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    puts: list[str] = []
+    publish = RayEngine.publish
+
+    def count(engine: RayEngine, value: object, *, name: str) -> Any:
+        puts.append(name)
+        return publish(engine, value, name=name)
+
+    monkeypatch.setattr(RayEngine, "publish", count)
+    with config_on_ray(num_env_runners=4).build_algo() as algo:
+        for _ in range(2):
+            algo.train()
+    assert puts == ["weights", "normalization"] * 2
+
+
+# ---- faults
+
+
+@contextlib.contextmanager
+def in_mid_request(algo: Algorithm, do: Callable[[RayPlace], None]) -> Iterator[None]:
+    """Does something, from outside, when the first runner has made some steps of a request."""
+    place = places_of(algo)[0]
+    has_struck = threading.Event()
+
+    def watch() -> None:
+        if wait_until(lambda: place.owes_answer and place._last.num_signs > 0, within_s=_LONG_S):
+            do(place)
+            has_struck.set()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    assert has_struck.is_set()
+
+
+class SlowCountdownEnv(CountdownEnv):
+    def step(self, action: int) -> Any:
+        time.sleep(0.02)
+        return super().step(action)
+
+
+def slow_config(**resources: Any) -> PPOConfig:
+    """Runners that are long enough at work for something to happen to them."""
+    config = config_on_ray(**resources)
+    config.environment(SlowCountdownEnv)
+    return config
+
+
+def kill_actor(place: RayPlace) -> None:
+    os.kill(place._last.host_pid, signal.SIGKILL)
+
+
+def kill_worker(place: RayPlace) -> None:
+    assert place._last.pid is not None
+    os.kill(place._last.pid, signal.SIGKILL)
+
+
+def stop_actor(place: RayPlace) -> None:
+    os.kill(place._last.host_pid, signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (kill_actor, "it went with its Ray actor"),
+        (kill_worker, "was killed by signal 9"),
+        (stop_actor, "made no progress for"),
+    ],
+)
+def test_a_process_that_is_killed_or_stopped_changes_nothing(
+    fault: Callable[[RayPlace], None], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = slow_config()
+    if fault is stop_actor:
+        config.env_runners(sample_timeout_s=3.0)
+    with config.build_algo() as algo:
+        algo.train()
+        place = places_of(algo)[0]
+        pids = [place._last.pid, place._last.host_pid]
+        with in_mid_request(algo, fault):
+            result = algo.train()
+        assert result["fault_tolerance"]["num_remote_worker_restarts"] == 1
+        assert told in caplog.text
+        if fault is stop_actor:
+            assert wait_until(
+                lambda: not any(is_process_alive(pid) for pid in pids if pid), within_s=_LONG_S
+            )
+        assert learnt(algo) == undisturbed()
+
+
+def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
+    ray_cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = slow_config()
+    config.env_runners(custom_resources_per_env_runner={"spare": 1.0})
+    with (
+        another_node(ray_cluster, 2, spare=2.0) as one,
+        another_node(ray_cluster, 2, spare=2.0) as other,
+    ):
+        nodes = {node.node_id: node for node in (one, other)}
+        with config.build_algo() as algo:
+            algo.train()
+            lost = places_of(algo)[0]._last.node
+            num_there = [place._last.node for place in places_of(algo)].count(lost)
+            with in_mid_request(algo, lambda _: remove(ray_cluster, nodes[lost])):
+                result = algo.train()
+            # More if Ray was asked for another actor before it knew that the machine is lost.
+            assert result["fault_tolerance"]["num_remote_worker_restarts"] >= num_there
+            assert f"(node {lost[:8]})" in caplog.text
+            assert lost not in {place._last.node for place in places_of(algo)}
+            assert learnt(algo) == undisturbed()
+
+
+def test_runners_that_wait_for_room_start_on_a_machine_that_is_added(ray_cluster: Any) -> None:
+    needs = {"late": 1.0}
+    engine = RayEngine(resources=needs, placement_timeout_s=_LONG_S)
+    config = slow_config().resources(engine=engine)
+    learnt_there: list[bytes] = []
+
+    def train() -> None:
+        with config.build_algo() as algo:
+            for _ in range(2):
+                algo.train()
+            learnt_there.append(learnt(algo))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert wait_until(lambda: bool(engine._reservations), within_s=_LONG_S)
+    with another_node(ray_cluster, 2, late=2.0):
+        thread.join()
+    assert learnt_there == [undisturbed()]
+
+
+def test_without_a_machine_that_has_room_the_error_says_so(ray_cluster: Any) -> None:
+    engine = RayEngine(num_cpus=1000, placement_timeout_s=0.5)
+    with pytest.raises(RunnerLostError, match=r"1000 CPU on one machine.* 8 CPU of which"):
+        config_on_ray().resources(engine=engine).build_algo()
+
+
+def test_what_code_of_users_does_is_told_as_on_the_local_engine() -> None:
+    fault = Fault("step", way="raise", at_step=2, times="always")
+    texts = []
+    for engine in ("local", "ray"):
+        config = config_on_ray().resources(engine=engine)
+        config.environment(with_faults(CountdownEnv, fault))
+        config.fault_tolerance(restart_failed_env_runners=False)
+        with config.build_algo() as algo, pytest.raises(Exception, match="step") as raised:
+            algo.train()
+        texts.append((type(raised.value).__name__, str(raised.value)))
+    assert texts[0] == texts[1]
+
+
+# ---- bad input
+
+
+def test_other_versions_on_a_machine_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = machine_facts.facts_of_this_machine()
+    claimed = replace(here, versions=(*here.versions[:1], ("numpy", "0.1"), *here.versions[2:]))
+    monkeypatch.setattr("trainer.ray_engine.engine.facts_of_this_machine", lambda: claimed)
+    with pytest.raises(EngineError, match=r"other versions than this one: numpy 0\.1, there"):
+        config_on_ray().build_algo()
+
+
+def test_a_class_that_a_machine_does_not_have_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its module is found everywhere on this machine, but imports only in this process."""
+    (tmp_path / "envs_of_one_machine.py").write_text(
+        """
+import os
+from trainer.testing import CountdownEnv
+if "THE_SIMULATOR_IS_HERE" not in os.environ:
+    raise ModuleNotFoundError("No module named 'simulator'")
+class Env(CountdownEnv): pass
+""",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("THE_SIMULATOR_IS_HERE", "1")
+    env = importlib.import_module("envs_of_one_machine").Env
+    begun_s = time.monotonic()
+    with pytest.raises(ModuleNotFoundError, match="No module named 'simulator'"):
+        config_on_ray().environment(env).build_algo()
+    assert time.monotonic() - begun_s < _LONG_S
+
+
+def test_make_engine_takes_what_the_config_says() -> None:
+    config = config_on_ray(placement_strategy="SPREAD")
+    config.env_runners(num_cpus_per_env_runner=2)
+    engine = building.make_engine(config)
+    assert isinstance(engine, RayEngine)
+    assert engine._needs == {"CPU": 2.0}
+    assert engine._strategy == "SPREAD"
+
+
+def test_the_example_loses_a_machine_and_learns_the_same_bytes() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "two_nodes.py"), "--iterations", "2"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=5 * _LONG_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert "a machine is lost" in lines
+    assert lines[-1] == "the same bytes"
+
+
+def test_nobody_at_the_address_is_told_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+from trainer import PPOConfig
+from trainer.errors import EngineError
+config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
+try:
+    config.resources(engine="ray").build_algo()
+except EngineError as error:
+    print(error)
+"""
+    begun_s = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": "127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_LONG_S,
+    )
+    assert "There is no Ray cluster to connect to at RAY_ADDRESS=127.0.0.1:1" in done.stdout
+    assert time.monotonic() - begun_s < _LONG_S / 2
+
+
+def test_a_local_cluster_is_started_and_shut_down_with_its_last_user() -> None:
+    script = """
+import ray
+from trainer import PPOConfig
+def build():
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
+    return config.resources(engine="ray").build_algo()
+one = build()
+two = build()
+one.train()
+one.stop()
+print(ray.is_initialized(), two.train()["training_iteration"])
+two.stop()
+print(ray.is_initialized())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=5 * _LONG_S,
+    )
+    assert done.stdout.split() == ["True", "1", "False"], done.stderr[-3000:]
+
+
+def test_runners_reach_named_actors_on_the_machine_of_the_main_process() -> None:
+    @actors.remote
+    class Counter:
+        def __init__(self) -> None:
+            self.count = 0
+
+        def inc(self) -> int:
+            self.count += 1
+            return self.count
+
+    counter = Counter.options(name="counted").remote()
+    with config_on_ray().build_algo() as algo:
+        algo.env_runner_group.foreach_env_runner(
+            lambda runner: actors.get(actors.get_actor("counted").inc.remote())
+        )
+    assert actors.get(counter.inc.remote()) == 3
+    actors.kill(counter)
+
+
+def test_other_cpus_are_told_once_and_refused_if_asked(caplog: pytest.LogCaptureFixture) -> None:
+    here = machine_facts.facts_of_this_machine()
+    engine, strict = RayEngine(), RayEngine(strict_cpus=True)
+    for number in (1, 2):
+        there = replace(here, host=f"node-{number}", cpu=f"Another {number}")
+        assert engine.why_refused(there) == ""
+        assert "strict_cpus=True refuses" in strict.why_refused(there)
+    assert len(machine_facts.cpu_kinds(engine.machines())) == 3
+    assert caplog.text.count("have CPUs of 2 kinds") == 1

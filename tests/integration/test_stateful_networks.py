@@ -1,0 +1,250 @@
+"""Networks with memory in whole algorithms: acting alone, callbacks, rewriting, what is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks import CallbackError
+from checkpoints import encode
+from trainer import ConfigError, PPOConfig, TrainedPolicy
+from trainer.algorithms.policy_export import export_onnx
+from trainer.episodes import nested
+from trainer.errors import ModuleError
+from trainer.metrics import comparable
+from trainer.testing import FailingEnv, RepeatPreviousEnv, StatelessCartPole
+
+_INTRINSIC = {"RE3": "encoder_net_config", "Curiosity": "feature_net_config"}
+MODEL = {
+    "fcnet_hiddens": [8],
+    "use_gru": True,
+    "lstm_cell_size": 8,
+    "max_seq_len": 5,
+    "vf_share_layers": True,
+}
+
+
+def config(env: Any = StatelessCartPole, *, model: Any = None, **env_config: Any) -> PPOConfig:
+    """61 steps on 4 slots, which cut episodes wherever they stand."""
+    return (
+        PPOConfig()
+        .environment(env, env_config=env_config)
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=4)
+        .training(train_batch_size=61, minibatch_size=24, num_epochs=2, lr=3e-3)
+        .rl_module(model_config={**MODEL, **(model or {})})
+        .debugging(seed=7)
+    )
+
+
+def results_of(made: PPOConfig, num_iterations: int = 2) -> list[bytes]:
+    """What some iterations show and learn."""
+    with made.build_algo() as algo:
+        shown = [comparable(algo.train()) for _ in range(num_iterations)]
+        state = algo.get_state()
+    told = [{**result, "config": None, "fault_tolerance": None} for result in shown]
+    return [encode(told), encode([state["learner"], state["env_runners"]["slots"]])]
+
+
+# ---- acting alone
+
+
+def test_single_actions_follow_the_states_of_an_episode(tmp_path: Path) -> None:
+    made = config(RepeatPreviousEnv, length=8, delay=1)
+    made.env_runners(num_envs_per_env_runner=1, explore=False)
+    seen: list[Any] = []
+    made.callbacks(on_sample_end=lambda *, samples, **_: seen.extend(samples))
+    with made.build_algo() as algo:
+        algo.env_runner_group.foreach_env_runner(lambda runner: runner.sample(num_episodes=1))
+        state, observations = algo.get_module().get_initial_state(), seen[0].get_observations()
+        for step in range(8):
+            assert nested.equal(seen[0].get_extra_model_outputs("state_in", step), state)
+            action, state, info = algo.compute_single_action(
+                observations[step], state=state, explore=False
+            )
+            assert action == seen[0].get_actions(step)
+            np.testing.assert_array_equal(
+                info["action_dist_inputs"],
+                seen[0].get_extra_model_outputs("action_dist_inputs", step),
+            )
+        by_agent, states, _ = algo.compute_actions(
+            {"x": observations[0]}, {"x": algo.get_module().get_initial_state()}, explore=False
+        )
+        assert by_agent["x"] == seen[0].get_actions(0)
+        assert nested.equal(states["x"], seen[0].get_extra_model_outputs("state_in", 1))
+        path = algo.save_to_path(str(tmp_path / "saved"))
+    policy, after = TrainedPolicy.from_checkpoint(path), None
+    for step in range(8):
+        action, after = policy.predict(observations[step], after)
+        assert action == seen[0].get_actions(step)
+    with pytest.raises(ConfigError, match=r"predict_all.*has memory"):
+        policy.predict_all(list(observations))
+
+
+def test_a_forgotten_or_foreign_state_is_one_error() -> None:
+    with config().build_algo() as algo:
+        obs = np.zeros(2, np.float32)
+        with pytest.raises(ConfigError, match=r"without a state.*has memory"):
+            algo.compute_single_action(obs)
+        wrong_ones: list[Any] = [{"h": np.zeros(3)}, {"x": np.zeros(8)}, [], {"h": "text"}]
+        for wrong in wrong_ones:
+            with pytest.raises(ModuleError, match="get_initial_state"):
+                algo.compute_single_action(obs, state=wrong)
+        action, state, info = algo.compute_single_action(obs, full_fetch=True)
+        assert action in (0, 1)
+        assert sorted(state) == ["h"]
+        assert info["action_prob"] == pytest.approx(np.exp(info["action_logp"]))
+
+
+def test_old_names_say_that_it_remembers() -> None:
+    states: list[Any] = []
+    made = config().callbacks(
+        on_episode_step=lambda *, episode, **_: states.append(episode.rnn_state_for())
+    )
+    with made.build_algo() as algo:
+        policy: Any = algo.get_module()
+        assert policy.is_recurrent()
+        assert policy.num_state_tensors() == 1
+        with pytest.raises(ModuleError, match="by an old name"):
+            policy.compute_actions(np.zeros((1, 2), np.float32))
+        algo.train()
+    assert [len(state) for state in states] == [1] * 61
+    assert states[0][0].shape == (8,)
+
+
+def test_a_network_with_memory_is_not_exported() -> None:
+    pytest.importorskip("onnx")
+    with config().build_algo() as algo, pytest.raises(ModuleError, match="has memory, whose"):
+        export_onnx(algo, "never.onnx")
+
+
+# ---- what callbacks see and change
+
+
+def test_callbacks_see_states_and_values_that_follow_from_them() -> None:
+    trajectories: list[Any] = []
+    batches: list[Any] = []
+
+    def on_postprocess_trajectory(*, postprocessed_batch: Any, **_: Any) -> None:
+        trajectories.append(postprocessed_batch.copy())
+
+    def on_learn_on_batch(*, train_batch: Any, **_: Any) -> None:
+        batches.append({name: train_batch[name] for name in train_batch})
+
+    made = config().callbacks(
+        on_postprocess_trajectory=on_postprocess_trajectory, on_learn_on_batch=on_learn_on_batch
+    )
+    with made.build_algo() as algo:
+        algo.train()
+    assert sum(batch.count for batch in trajectories) == 61
+    assert batches[0]["state_in"]["h"].shape == (61, 8)
+    # The learner's values and those that the runner showed are of the same states.
+    by_place = {}
+    for batch in trajectories:
+        for row in range(batch.count):
+            by_place[batch["eps_id"][row], batch["t"][row]] = batch["vf_preds"][row]
+    for row in range(61):
+        place = batches[0]["eps_id"][row], batches[0]["t"][row]
+        assert batches[0]["vf_preds"][row] == pytest.approx(by_place[place], abs=1e-5)
+    starts = batches[0]["t"] == 0
+    assert (batches[0]["state_in"]["h"][starts] == 0).all()
+    assert (batches[0]["state_in"]["h"][~starts] != 0).any(axis=1).all()
+
+
+def test_who_only_listens_changes_no_byte() -> None:
+    listened = config().callbacks(
+        on_postprocess_trajectory=lambda **_: None,
+        on_learn_on_batch=lambda **_: None,
+        on_episode_step=lambda **_: None,
+    )
+    assert results_of(listened)[1] == results_of(config())[1]
+
+
+def test_rewritten_rewards_are_learnt_from_and_memory_goes_on() -> None:
+    def on_postprocess_trajectory(*, postprocessed_batch: Any, **_: Any) -> None:
+        postprocessed_batch["rewards"] *= 2.0
+
+    doubled = config().callbacks(on_postprocess_trajectory=on_postprocess_trajectory)
+    assert results_of(doubled)[1] != results_of(config())[1]
+
+
+def test_rows_of_sequences_stay() -> None:
+    def on_learn_on_batch(*, train_batch: Any, **_: Any) -> None:
+        for name in list(train_batch):
+            train_batch[name] = nested.take(train_batch[name], slice(0, 10))
+
+    made = config().callbacks(on_learn_on_batch=on_learn_on_batch)
+    with made.build_algo() as algo, pytest.raises(CallbackError) as caught:
+        algo.train()
+    assert "sequence that the network runs through" in str(caught.value)
+
+
+# ---- with everything else
+
+
+@pytest.mark.parametrize(
+    "exploration",
+    ["EpsilonGreedy", "Random", *(pytest.param(n, marks=pytest.mark.slow) for n in _INTRINSIC)],
+)
+def test_strategies_choose_from_what_a_network_with_memory_gives(exploration: str) -> None:
+    made = config()
+    given: dict[str, Any] = {"type": exploration}
+    if exploration in _INTRINSIC:
+        given[_INTRINSIC[exploration]] = {"fcnet_hiddens": [6]}
+    if exploration == "Curiosity":
+        given["sub_exploration"] = {"type": "StochasticSampling"}
+    made.env_runners(exploration_config=given)
+    assert results_of(made) == results_of(made)
+
+
+def test_observations_are_normalised_before_they_are_remembered() -> None:
+    made = config().update_from_dict(
+        {"observation_filter": "MeanStdFilter", "normalize_rewards": True}
+    )
+    made.rl_module(
+        model_config={**MODEL, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+    )
+    assert results_of(made)[1] != results_of(config())[1]
+
+
+def test_a_sub_env_that_fails_in_the_middle_is_repaired_with_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    armed = tmp_path / "armed"
+    outcomes = []
+    for is_armed in (False, True):
+        made = config(FailingEnv, where="step", min_length=6, armed_file=str(armed))
+        made.fault_tolerance(restart_failed_sub_environments=True)
+        with made.build_algo() as algo:
+            algo.train()
+            if is_armed:
+                armed.touch()
+            algo.train()
+            assert not armed.exists()
+            state = algo.get_state()
+        outcomes.append(encode([state["learner"], state["env_runners"]["slots"]]))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_longer_sequences_and_larger_minibatches_learn_the_same_gradient() -> None:
+    """One step over the whole batch: cuts change how far gradients flow, and how much is padding.
+
+    Neither is in any mean or statistic.
+    """
+    losses = []
+    for longest in (4, 500):
+        made = config(model={"max_seq_len": longest})
+        made.training(minibatch_size=None, num_epochs=1, use_kl_loss=False)
+        with made.build_algo() as algo:
+            result = algo.train()["learners"]["default_policy"]
+        names = ("policy_loss", "vf_loss", "entropy", "vf_explained_var")
+        losses.append([result[name] for name in names])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3, atol=1e-6)
+
+
+def test_env_steps_are_counted_once_per_epoch() -> None:
+    with config().build_algo() as algo:
+        result = algo.train()["learners"]["default_policy"]
+    assert result["num_module_steps_trained"] == 2 * 61

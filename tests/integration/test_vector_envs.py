@@ -1,0 +1,385 @@
+"""Vector envs that step all their sub-envs in one call: episodes, exactness, losses, refusals."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from checkpoints import encode
+from trainer import DQNConfig, PPOConfig
+from trainer.envs import native_vector_env
+from trainer.errors import ConfigError, EnvContractError, EnvCreationError
+from trainer.metrics import comparable
+
+MODES = list(AutoresetMode)
+
+
+class Counter(gym.Env[Any, Any]):
+    """Shows [number of the episode, step]; the episode of sub-env i has 2 + i steps.
+
+    It is truncated in odd episodes, and pays the number of the step.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.observation_space = spaces.Box(-1.0, 1000.0, (2,), np.float32)
+        self.action_space = spaces.Discrete(3)
+        self.length, self.number = 2 + index, -1
+
+    def seen(self) -> Any:
+        return np.array([self.number, self.steps], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.number, self.steps = self.number + 1, 0
+        return self.seen(), {"begins": self.number}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        is_over, is_odd = self.steps >= self.length, self.number % 2 == 1
+        infos = {"step": self.steps} if self.steps % 2 else {}
+        return self.seen(), float(self.steps), is_over and not is_odd, is_over and is_odd, infos
+
+
+def counters(config: Any) -> Any:
+    """Three of them, in the autoreset mode that the config names."""
+    makers = [lambda index=index: Counter(index) for index in range(3)]
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode(config["mode"]))
+
+
+def ppo(env: Any = "CartPole-v1", num_env_runners: int = 0, num_envs: int = 4) -> PPOConfig:
+    config = PPOConfig().environment(env).debugging(seed=3)
+    config.env_runners(
+        num_env_runners=num_env_runners,
+        num_envs_per_env_runner=num_envs,
+        gym_env_vectorize_mode="vector_entry_point",
+    )
+    config.training(train_batch_size=120, minibatch_size=30, num_epochs=2)
+    return config.rl_module(model_config={"fcnet_hiddens": [8]})
+
+
+def counting(mode: AutoresetMode) -> PPOConfig:
+    return ppo(counters, num_envs=3).environment(counters, env_config={"mode": mode.value})
+
+
+def learnt(config: Any, iterations: int = 3) -> bytes:
+    with config.build_algo() as algo:
+        results = [comparable(algo.train())["env_runners"] for _ in range(iterations)]
+        return encode([algo.get_state(["learner", "counters"]), results])
+
+
+# ---- episodes
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_timesteps", [7, 50])
+def test_episodes_are_those_of_the_sub_envs_in_every_autoreset_mode(
+    mode: AutoresetMode, num_timesteps: int
+) -> None:
+    with counting(mode).build_algo() as algo:
+        runner = algo.env_runner
+        chunks = [c for _ in range(4) for c in runner.sample(num_timesteps=num_timesteps)]
+    by_id: dict[str, list[Any]] = {}
+    for chunk in chunks:
+        by_id.setdefault(chunk.id_, []).append(chunk)
+    seen: dict[int, list[float]] = {}
+    for id_, parts in by_id.items():
+        whole = parts[0]
+        for part in parts[1:]:
+            whole.concat_episode(part)
+        slot = int(id_.split("-")[1])
+        observations, rewards = whole.get_observations(), whole.get_rewards()
+        assert observations[:, 1].tolist() == list(range(len(whole) + 1))
+        assert len(set(observations[:, 0])) == 1
+        assert rewards.tolist() == [float(step + 1) for step in range(len(whole))]
+        infos = whole.get_infos()
+        assert [info.get("step") for info in infos[1:]] == [
+            step if step % 2 else None for step in range(1, len(whole) + 1)
+        ]
+        number = int(observations[0, 0])
+        if whole.is_done:
+            assert len(whole) == 2 + slot
+            assert whole.is_truncated is (number % 2 == 1)
+            assert whole.is_terminated is (number % 2 == 0)
+        seen.setdefault(slot, []).append(number)
+    # Every episode that the vector env began was recorded, in order.
+    assert all(numbers == list(range(len(numbers))) for numbers in seen.values())
+    assert set(seen) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whole_episodes_are_as_many_as_were_asked_for(mode: AutoresetMode) -> None:
+    with counting(mode).build_algo() as algo:
+        for count in (5, 2):
+            episodes = algo.env_runner.sample(num_episodes=count)
+            assert len(episodes) == count
+            assert all(episode.is_done for episode in episodes)
+            assert all(episode.get_observations()[0, 1] == 0.0 for episode in episodes)
+
+
+def test_env_steps_are_counted_over_all_sub_envs() -> None:
+    with ppo(num_envs=8).build_algo() as algo:
+        for steps, expected in ((80, 80), (10, 16), (1, 8)):
+            chunks = algo.env_runner.sample(num_timesteps=steps, force_reset=True)
+            found = sum(map(len, chunks))
+            assert expected - 8 < found <= expected + 8
+            assert found >= steps
+
+
+def test_env_runner_env_is_a_vector_env_of_gymnasium() -> None:
+    made: list[Any] = []
+    config = ppo(num_envs=5).callbacks(on_environment_created=lambda *, env, **_: made.append(env))
+    with config.build_algo() as algo:
+        algo.train()
+        env: Any = algo.env_runner.env
+        assert made[0] is env
+        assert (env.num_envs, len(env.envs)) == (5, 5)
+        assert env.get_attr("gravity") == (9.8,) * 5
+        env.set_attr("gravity", 9.9)
+        assert env.native.gravity == 9.9
+        assert env.single_action_space == spaces.Discrete(2)
+        assert env.observation_space.shape == (5, 4)
+        assert isinstance(env, gym.vector.VectorEnv)
+
+
+def test_callbacks_and_metrics_are_those_of_single_envs() -> None:
+    counts = {"created": 0, "start": 0, "step": 0, "end": 0}
+
+    def count(name: str) -> Any:
+        def listener(*, episode: Any, env_index: int, **_: Any) -> None:
+            assert 0 <= env_index < 4
+            counts[name] += 1
+            if name == "end":
+                assert episode.is_done
+
+        return listener
+
+    config = ppo().callbacks(**{f"on_episode_{name}": count(name) for name in counts})
+    with config.build_algo() as algo:
+        result = algo.train()["env_runners"]
+    assert counts["step"] == result["num_env_steps_sampled"] >= 120
+    assert counts["end"] <= counts["created"] == counts["start"] <= counts["end"] + 4
+    assert result["num_episodes"] == counts["end"] > 0
+    assert result["episode_return_mean"] == result["episode_len_mean"]
+
+
+def test_dqn_and_an_evaluation_run_and_are_repeatable() -> None:
+    def outcome() -> bytes:
+        config = DQNConfig().environment("CartPole-v1").debugging(seed=3)
+        config.env_runners(num_envs_per_env_runner=4, gym_env_vectorize_mode="vector_entry_point")
+        config.training(num_steps_sampled_before_learning_starts=20, train_batch_size=16)
+        config.reporting(min_sample_timesteps_per_iteration=40)
+        config.evaluation(evaluation_interval=1, evaluation_duration=5)
+        with config.build_algo() as algo:
+            results = [comparable(algo.train()) for _ in range(2)]
+            assert results[0]["evaluation"]["env_runners"]["num_episodes"] == 5
+            return encode([result["evaluation"]["env_runners"] for result in results])
+
+    assert outcome() == outcome()
+
+
+# ---- exactness
+
+
+def test_equal_seeds_give_equal_bytes() -> None:
+    assert learnt(ppo()) == learnt(ppo())
+    assert learnt(ppo()) != learnt(ppo().debugging(seed=4))
+
+
+def restored(config: Any, path: Path, *, iterations: int = 2) -> tuple[bytes, bytes, Any]:
+    """What an undisturbed run learns, what a restored one learns, and its last result."""
+    undisturbed = learnt_state(config.copy(), 1 + iterations)
+    with config.copy().build_algo() as algo:
+        algo.train()
+        algo.save_to_path(path)
+    with config.copy().build_algo() as algo:
+        algo.restore_from_path(path)
+        for _ in range(iterations):
+            result = algo.train()
+        return undisturbed, encode(algo.get_state(["learner"])), result
+
+
+def learnt_state(config: Any, iterations: int) -> bytes:
+    with config.build_algo() as algo:
+        for _ in range(iterations):
+            algo.train()
+        return encode(algo.get_state(["learner"]))
+
+
+@pytest.mark.parametrize("num_envs", [4, 1])
+def test_a_restored_run_goes_on_with_the_same_bytes(num_envs: int, tmp_path: Path) -> None:
+    undisturbed, again, _ = restored(ppo(num_envs=num_envs), tmp_path / "c")
+    assert again == undisturbed
+
+
+def test_a_forgotten_part_of_the_state_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [name for name in native_vector_env._CART_POLE if name != "state"]
+    monkeypatch.setattr(native_vector_env, "_CART_POLE", tuple(names))
+    undisturbed, again, _ = restored(ppo(), tmp_path / "c")
+    assert again != undisturbed
+
+
+def test_an_iteration_that_failed_is_undone() -> None:
+    raises = {"at": -1}
+
+    def on_train_result(**_: Any) -> None:
+        raises["at"] += 1
+        if raises["at"] == 1:
+            raise ValueError("on purpose")
+
+    undisturbed = learnt_state(ppo(), 3)
+    with ppo().callbacks(on_train_result=on_train_result).build_algo() as algo:
+        algo.train()
+        with pytest.raises(Exception, match="on purpose"):
+            algo.train()
+        for _ in range(2):
+            algo.train()
+        assert encode(algo.get_state(["learner"])) == undisturbed
+
+
+@pytest.mark.process
+def test_a_runner_that_is_killed_gives_the_same_bytes(tmp_path: Path) -> None:
+    def killing(file: Path) -> Any:
+        def on_episode_step(*, episode: Any, **_: Any) -> None:
+            if episode.t == 9 and file.exists():
+                file.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return on_episode_step
+
+    file = tmp_path / "kills"
+    file.touch()
+    killed = learnt_state(
+        ppo(num_env_runners=2, num_envs=2).callbacks(on_episode_step=killing(file)), 2
+    )
+    assert not file.exists()
+    assert killed == learnt_state(ppo(num_env_runners=2, num_envs=2), 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_state_running_episodes_are_lost_counted_and_told(
+    mode: AutoresetMode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with counting(mode).build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+    with counting(mode).build_algo() as algo, caplog.at_level(logging.WARNING):
+        algo.restore_from_path(tmp_path / "c")
+        result = algo.train()
+    assert 1 <= result["fault_tolerance/num_episodes_lost"] <= 3
+    told = [record.getMessage() for record in caplog.records if "counters" in record.getMessage()]
+    assert len(told) == 1
+    assert "needs get_state() and set_state()" in told[0]
+
+
+class Walks(gym.vector.VectorEnv[Any, Any, Any]):
+    """Sub-envs walk by what they do; has a state, tasks (the distance), no autoreset of its own."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(self, config: Any) -> None:
+        self.num_envs, self.distance = 3, 4
+        self.single_observation_space = spaces.Box(-99.0, 99.0, (2,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, 3)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, 3)
+        self.places = np.zeros((3, 2), np.float32)
+
+    def get_task(self) -> int:
+        return self.distance
+
+    def set_task(self, task: int) -> None:
+        self.distance = task
+
+    def get_state(self) -> Any:
+        return {"places": self.places.copy(), "np_random": self.np_random.bit_generator.state}
+
+    def set_state(self, state: Any) -> None:
+        self.places = np.array(state["places"])
+        self.np_random.bit_generator.state = state["np_random"]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        mask = np.ones(3, np.bool_) if options is None else options["reset_mask"]
+        self.places[mask] = 0.0
+        self.places[mask, 1] = self.np_random.uniform(size=mask.sum())
+        return self.places, {}
+
+    def step(self, actions: Any) -> Any:
+        self.places[:, 0] += actions + self.np_random.integers(0, 2, 3)
+        is_over = self.places[:, 0] >= self.distance
+        return self.places, actions.astype(np.float32), is_over, np.zeros(3, np.bool_), {}
+
+
+def test_an_env_with_a_state_of_its_own_is_gone_on_with(tmp_path: Path) -> None:
+    undisturbed, again, result = restored(ppo(Walks, num_envs=3), tmp_path / "c")
+    assert again == undisturbed
+    assert result["fault_tolerance/num_episodes_lost"] == 0
+
+
+def test_tasks_reach_the_vector_env_and_last(tmp_path: Path) -> None:
+    with ppo(Walks, num_envs=3).build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.set_task(9)
+        assert algo.env_runner.env.native.distance == 9
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+        expected = algo.train()["env_runners"]["episode_len_mean"]
+    with ppo(Walks, num_envs=3).build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        assert algo.env_runner.env.native.distance == 9
+        assert algo.train()["env_runners"]["episode_len_mean"] == expected
+
+
+def test_a_state_of_other_sub_envs_is_not_taken(tmp_path: Path) -> None:
+    with ppo(num_env_runners=0, num_envs=4).build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+    with ppo(num_env_runners=0, num_envs=2).build_algo() as algo:
+        algo.restore_from_path(tmp_path / "c")
+        result = algo.train()
+    assert result["fault_tolerance/num_episodes_lost"] >= 2
+
+
+# ---- what is refused
+
+
+def test_what_cannot_be_done_with_a_vector_env_is_named() -> None:
+    config = ppo().fault_tolerance(restart_failed_sub_environments=True)
+    with pytest.raises(ConfigError, match="cannot be made anew one by one"):
+        config.build_algo()
+    config = ppo().env_runners(env_to_module_connector=lambda *_: [])
+    with pytest.raises(ConfigError, match="connector pieces stand beside single sub-envs"):
+        config.build_algo()
+    with pytest.raises(EnvCreationError, match="no `vector_entry_point` for 'Pendulum-v1'"):
+        ppo("Pendulum-v1").build_algo()
+    with pytest.raises(EnvCreationError, match=r"(?s)3 sub-envs.*num_envs_per_env_runner=4"):
+        counting(AutoresetMode.NEXT_STEP).env_runners(num_envs_per_env_runner=4).build_algo()
+    with pytest.raises(EnvCreationError, match="which is a vector env"):
+        counting(AutoresetMode.NEXT_STEP).env_runners(gym_env_vectorize_mode="SYNC").build_algo()
+    with pytest.raises(EnvCreationError, match=r"expected a gymnasium\.vector\.VectorEnv"):
+        ppo(lambda _: gym.make("CartPole-v1")).build_algo()
+    with pytest.raises(ConfigError, match="not offered in this version"):
+        ppo().env_runners(gym_env_vectorize_mode="ASYNC").build_algo()
+
+
+class Misshapen(SyncVectorEnv):
+    def step(self, actions: Any) -> Any:
+        observations, rewards, *rest = super().step(actions)
+        return observations, rewards[:-1], *rest
+
+
+def test_answers_of_another_shape_are_named() -> None:
+    makers = [lambda index=index: Counter(index) for index in range(3)]
+    with pytest.raises(EnvContractError, match=r"(?s)Misshapen returned 3 .* expected 3 of each"):
+        ppo(lambda _: Misshapen(makers), num_envs=3).build_algo().train()

@@ -1,0 +1,50 @@
+"""A network with memory in NumPy that several tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trainer.modules import StatefulRLModule
+from trainer.nn import matmul_rows
+from trainer.types import Array
+
+KEPT = 0.8
+
+
+class RunningMean(StatefulRLModule):
+    """Linear in a running mean of the observations."""
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {
+            "pi": (self.obs_size, self.action_distribution.num_inputs),
+            "vf/0": (self.obs_size,),
+        }
+
+    def initialize(self, rng: np.random.Generator) -> None:
+        for view in self.parameters.views.values():
+            view[...] = 0.5 * rng.standard_normal(view.shape)
+
+    def get_initial_state(self) -> Any:
+        return {"mean": np.zeros(self.obs_size, np.float32)}
+
+    def forward_step(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        mean = KEPT * batch["state_in"]["mean"] + (1.0 - KEPT) * batch["obs"]
+        inputs = matmul_rows(mean, self.parameters.views["pi"])
+        return {"action_dist_inputs": inputs, "state_out": {"mean": mean}}
+
+    def forward_sequences(self, batch: Mapping[str, Any]) -> Mapping[str, Array]:
+        mean, means = batch["state_in"]["mean"], []
+        for step in range(batch["obs"].shape[1]):
+            mean = KEPT * mean + (1.0 - KEPT) * batch["obs"][:, step]
+            means.append(mean)
+        self._means: Array = np.stack(means, axis=1)
+        w = self.parameters.views
+        return {"action_dist_inputs": self._means @ w["pi"], "vf_preds": self._means @ w["vf/0"]}
+
+    def backward_sequences(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+        means, g = self._means.reshape(-1, self.obs_size), self.gradients.views
+        g["pi"][:] = means.T @ d_action_dist_inputs.reshape(len(means), -1)
+        g["vf/0"][:] = means.T @ d_vf_preds.reshape(-1)

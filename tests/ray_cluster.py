@@ -1,0 +1,69 @@
+"""A small Ray cluster for tests: several nodes on this machine, each a machine for Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+STORE_BYTES: Final = 100 * 2**20
+CPUS_PER_NODE: Final = 4
+
+
+def why_no_ray() -> str:
+    """Why there can be no cluster; "" if there can."""
+    found = importlib.util.find_spec("ray")
+    return "" if found else 'Ray is not installed: pip install "local-trainer[ray]"'
+
+
+@contextlib.contextmanager
+def cluster_for_tests() -> Iterator[Any]:
+    """Two nodes with 4 CPUs each, to which this process is connected."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, value in {
+            "RAY_DEDUP_LOGS": "0",
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }.items():
+            patch.setenv(name, value)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        ray: Any = importlib.import_module("ray")
+        made: Any = importlib.import_module("ray.cluster_utils").Cluster(
+            initialize_head=True, head_node_args=_node(CPUS_PER_NODE)
+        )
+        made.add_node(**_node(CPUS_PER_NODE))
+        made.wait_for_nodes()
+        ray.init(address=made.address, logging_level="WARNING")
+        try:
+            yield made
+        finally:
+            ray.shutdown()
+            made.shutdown()
+
+
+def _node(num_cpus: int, **arguments: Any) -> dict[str, Any]:
+    return {"num_cpus": num_cpus, "object_store_memory": STORE_BYTES, **arguments}
+
+
+@contextlib.contextmanager
+def another_node(cluster: Any, num_cpus: int = 1, **resources: float) -> Iterator[Any]:
+    """One more node, until the end of the block or until the test removes it."""
+    node = cluster.add_node(**_node(num_cpus, resources=resources))
+    cluster.wait_for_nodes()
+    try:
+        yield node
+    finally:
+        remove(cluster, node)
+
+
+def remove(cluster: Any, node: Any) -> None:
+    """Removes a node at once, with all of its processes; nothing happens if it is gone."""
+    if node in cluster.list_all_nodes():
+        cluster.remove_node(node, allow_graceful=False)

@@ -1,0 +1,360 @@
+"""Networks with memory: sequences, states, gradients, what is refused; batches of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.memory_modules import RunningMean
+from trainer import ConfigError, DQNConfig, PGConfig, PPOConfig, RLModuleSpec, SACConfig
+from trainer.connectors import PreviousSteps
+from trainer.errors import EpisodeError, ModuleError
+from trainer.learners.batching import RowBatching, SequenceBatching, batching_for, values_of_chunk
+from trainer.learners.columns import Columns
+from trainer.modules import RLModule
+from trainer.modules.memory import Sequences, max_seq_len_of, state_form
+from trainer.testing.checks import check_module
+from trainer.testing.envs import StatelessCartPole
+
+OBS, ACT = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(3)
+MASKED = spaces.Dict({"a": OBS, "action_mask": spaces.Box(0, 1, (3,), np.int8)})
+SMALL = {"fcnet_hiddens": [5], "lstm_cell_size": 4}
+
+
+def built(model_config: Mapping[str, Any], *, action_space: Any = ACT, **spec: Any) -> RLModule:
+    return RLModuleSpec(
+        observation_space=OBS,
+        action_space=action_space,
+        model_config={**SMALL, **model_config},
+        **spec,
+    ).build(np.random.default_rng(2))
+
+
+# ---- modules
+
+
+@pytest.mark.parametrize(
+    "model_config",
+    [
+        {"use_gru": True},
+        {"use_lstm": True, "fcnet_hiddens": [], "head_fcnet_hiddens": [4]},
+        {"use_lstm": True, "vf_share_layers": False},
+    ],
+    ids=str,
+)
+def test_ready_made_networks_with_memory_are_sound(model_config: dict[str, Any]) -> None:
+    module_class = type(built(model_config))
+    check_module(
+        module_class,
+        observation_space=OBS,
+        action_space=ACT,
+        model_config={**SMALL, "head_fcnet_activation": "tanh", **model_config},
+    )
+
+
+def test_networks_with_memory_read_masks_images_and_nested_actions() -> None:
+    gru = {**SMALL, "use_gru": True, "vf_share_layers": True}
+    module_class = type(built(gru))
+    image = spaces.Box(0, 255, (5, 5, 1), np.uint8)
+    convolution = {**gru, "conv_filters": [[2, 3, 2]], "conv_activation": "tanh"}
+    both = spaces.Tuple((ACT, spaces.Box(-1.0, 1.0, (2,))))
+    check_module(module_class, observation_space=MASKED, action_space=ACT, model_config=gru)
+    check_module(module_class, observation_space=image, action_space=ACT, model_config=convolution)
+    check_module(module_class, observation_space=OBS, action_space=both, model_config=gru)
+
+
+def test_networks_of_users_in_numpy_are_sound() -> None:
+    check_module(RunningMean, observation_space=OBS, action_space=ACT)
+    check_module(RunningMean, observation_space=MASKED, action_space=ACT)
+
+
+@pytest.mark.parametrize("kind", ["use_lstm", "use_gru"])
+def test_torch_learns_what_numpy_does(kind: str) -> None:
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    batch = {"obs": rng.standard_normal((9, 3)).astype(np.float32), "seq_lens": np.array([4, 5])}
+    found = []
+    for backend in ("numpy", "torch"):
+        module = built({kind: True, "backend": backend})
+        outputs = module.forward_train(batch)
+        inputs, values = outputs["action_dist_inputs"].copy(), outputs["vf_preds"].copy()
+        module.backward(d_action_dist_inputs=np.cos(inputs), d_vf_preds=np.sin(values))
+        found.append((inputs, values, module.gradients.flat.copy()))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_sequence_in_parts_is_the_sequence() -> None:
+    module = built({"use_gru": True})
+    obs = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
+    whole = module.forward_train({"obs": obs, "seq_lens": np.array([6])})["vf_preds"].copy()
+    state = state_form(module).repeated(1)
+    for row in range(3):
+        outputs = module.forward_inference({"obs": obs[row : row + 1], "state_in": state})
+        state = outputs["state_out"]
+    rest = module.forward_train({"obs": obs[3:], "seq_lens": np.array([3]), "state_in": state})
+    np.testing.assert_allclose(rest["vf_preds"], whole[3:], rtol=1e-4)
+    fresh = module.forward_train({"obs": obs[3:], "seq_lens": np.array([3])})
+    assert np.abs(fresh["vf_preds"] - whole[3:]).max() > 1e-3  # the state matters
+
+
+def test_previous_actions_and_rewards_change_what_is_computed() -> None:
+    reads = {"use_gru": True, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+    module = built(reads)
+    obs = np.zeros((2, 3), np.float32)
+    codes, rewards = np.eye(3, dtype=np.float32)[[0, 1]], np.zeros(2, np.float32)
+    first = module.compute_values({"obs": obs, "prev_actions": codes, "prev_rewards": rewards})
+    assert first[0] != first[1]
+    second = module.compute_values({"obs": obs, "prev_actions": codes, "prev_rewards": rewards + 1})
+    assert (first != second).all()
+    assert module.parameters.shapes["encoder/memory/kernel"] == (5 + 3 + 1, 12)
+
+
+def test_actors_keep_the_critics_memory_and_drop_its_head() -> None:
+    module = built({"use_lstm": True, "vf_share_layers": False})
+    actor = built({"use_lstm": True, "vf_share_layers": False}, inference_only=True)
+    assert set(actor.parameters.shapes) == {
+        name for name in module.parameters.shapes if not name.startswith("vf/")
+    }
+    assert sorted(actor.get_initial_state()) == ["actor", "critic"]
+
+
+# ---- sequences
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
+def test_padding_and_taking_out_are_inverse(lengths: list[int]) -> None:
+    sequences = Sequences(np.array(lengths))
+    rows = np.arange(2.0 * sum(lengths)).reshape(-1, 2) + 1.0
+    padded = sequences.padded(rows)
+    assert padded.shape == (len(lengths), max(lengths), 2)
+    assert (sequences.flat(padded) == rows).all()
+    assert ((padded != 0).all(axis=2) == sequences.mask).all()
+
+
+def columns_of(lengths: list[int], *, seed: int = 0) -> Columns:
+    """Chunks of so many steps with states that say the row."""
+    rng, count = np.random.default_rng(seed), sum(lengths)
+    return Columns(
+        observations=rng.standard_normal((count + len(lengths), 3)).astype(np.float32),
+        actions=rng.integers(3, size=count),
+        action_logp=np.zeros(count, np.float32),
+        action_dist_inputs=np.zeros((count, 3), np.float32),
+        rewards=np.ones(count),
+        terminateds=np.zeros(count, np.bool_),
+        lengths=np.array(lengths),
+        is_terminated=np.zeros(len(lengths), np.bool_),
+        state_in={"h": np.arange(4.0 * count).reshape(count, 4).astype(np.float32)},
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 5), st.integers(1, 20))
+def test_a_pass_holds_every_row_once_in_whole_sequences(
+    lengths: list[int], longest: int, size: int
+) -> None:
+    columns, batching = columns_of(lengths), SequenceBatching(longest)
+    count = len(columns.obs)
+    chunk = np.repeat(np.arange(len(lengths)), lengths)
+    rows = {"row": np.arange(count), **batching.state_rows(columns)}
+    rng = np.random.default_rng(1)
+    parts = batching.num_minibatches(columns.lengths, count, minibatch_size=size)
+    taken = list(
+        batching.minibatches(rows, columns.lengths, minibatch_size=size, num_epochs=2, rng=rng)
+    )
+    assert len(taken) == 2 * parts
+    for one_pass in (taken[:parts], taken[parts:]):
+        assert sorted(np.concatenate([batch["row"] for batch in one_pass])) == list(range(count))
+    for batch in taken:
+        numbers, cut = batch["row"], batch["seq_lens"]
+        assert cut.sum() == len(numbers)
+        assert cut.max() <= longest
+        for part, state in zip(
+            np.split(numbers, np.cumsum(cut)[:-1]), batch["state_in"]["h"], strict=True
+        ):
+            assert (part == part[0] + np.arange(len(part))).all()
+            assert len(set(chunk[part])) == 1
+            assert state[0] == 4.0 * part[0]  # the state before its first row
+
+
+def test_minibatches_have_about_the_rows_that_were_asked_for() -> None:
+    columns, batching = columns_of([40] * 10), SequenceBatching(20)
+    rows = {"row": np.arange(400), **batching.state_rows(columns)}
+    sizes = [
+        len(batch["row"])
+        for batch in batching.minibatches(
+            rows, columns.lengths, minibatch_size=100, num_epochs=1, rng=None
+        )
+    ]
+    assert sizes == [100] * 4
+
+
+def test_values_over_sequences_are_those_over_whole_chunks() -> None:
+    module = built({"use_gru": True})
+    columns = columns_of([7, 1, 4])
+    obs, starts = columns.obs, [0, 7, 8]
+    # The states that this network has there.
+    states, expected = [], []
+    for start, length, last in zip(starts, [7, 1, 4], columns.last_obs, strict=True):
+        chunk = np.concatenate([obs[start : start + length], last[None]])
+        state = state_form(module).repeated(1)
+        expected.append(module.compute_values({"obs": chunk, "seq_lens": np.array([length + 1])}))
+        for row in chunk[:-1]:
+            states.append(state["h"][0])
+            outputs = module.forward_inference({"obs": row[None], "state_in": state})
+            state = outputs["state_out"]
+    columns = Columns(**{**vars(columns), "state_in": {"h": np.stack(states)}})
+    wanted = np.concatenate([*(part[:-1] for part in expected), [part[-1] for part in expected]])
+    for longest in (1, 3, 7, 20):
+        found = SequenceBatching(longest).values(module, columns)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    of_chunk = values_of_chunk(
+        module,
+        np.concatenate([obs[:7], columns.last_obs[:1]]),
+        {"state_in": columns.state_in, "actions": columns.actions[:7], "rewards": np.ones(7)},
+    )
+    np.testing.assert_allclose(of_chunk, expected[0], rtol=1e-4)
+
+
+def test_rows_by_themselves_are_batched_as_before() -> None:
+    batching: Any = batching_for(built({}))
+    assert isinstance(batching, RowBatching)
+    assert not batching.keeps_rows
+    assert batching.num_minibatches(np.array([5]), 5, minibatch_size=2) == 3
+
+
+def test_the_step_before_is_encoded_like_observations() -> None:
+    previous = PreviousSteps(ACT, {"lstm_use_prev_action": True, "lstm_use_prev_reward": True})
+    columns = previous.columns([None, 2], [0.0, 1.5])
+    assert columns["prev_actions"].tolist() == [[0, 0, 0], [0, 0, 1]]
+    assert columns["prev_rewards"].tolist() == [0.0, 1.5]
+    assert PreviousSteps(ACT, {}).columns([None], [0.0]) == {}
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize("given_length", [0, -1, 2.5, "20", None])
+def test_a_wrong_max_seq_len_is_one_error(given_length: Any) -> None:
+    with pytest.raises(ConfigError, match=r"max_seq_len.*an integer ≥ 1"):
+        max_seq_len_of({"max_seq_len": given_length})
+    config = PPOConfig().environment(StatelessCartPole)
+    config.rl_module(model_config={"use_gru": True, "max_seq_len": given_length})
+    with pytest.raises(ConfigError, match=r"max_seq_len.*must be an integer ≥ 1"):
+        config.validate()
+
+
+def test_settings_of_memory_are_judged_together() -> None:
+    wrong = {"use_lstm": True, "use_gru": True, "lstm_cell_size": 0, "lstm_use_prev_action": 3}
+    with pytest.raises(ConfigError) as caught:
+        built(wrong)
+    for part in ("one of them at a time", "lstm_cell_size=0", "lstm_use_prev_action=3"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("config_class", [DQNConfig, SACConfig])
+@pytest.mark.parametrize("kind", ["use_lstm", "use_gru"])
+def test_algorithms_with_replay_refuse_memory_by_name(config_class: Any, kind: str) -> None:
+    config = config_class().environment("CartPole-v1").rl_module(model_config={kind: True})
+    with pytest.raises(ConfigError, match=f"{kind}=True.*PPO or PG"):
+        config.validate()
+
+
+def test_a_network_of_ones_own_with_memory_is_refused_by_dqn() -> None:
+    config = DQNConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=RunningMean))
+    with pytest.raises(ConfigError, match="RunningMean has memory"):
+        config.build_algo()
+
+
+def test_noise_on_weights_is_refused() -> None:
+    config = PPOConfig().environment(StatelessCartPole).env_runners(num_env_runners=0)
+    config.rl_module(model_config={"use_gru": True})
+    config.env_runners(exploration_config={"type": "ParameterNoise"})
+    with pytest.raises(ConfigError, match="ParameterNoise plays with noise on the weights"):
+        config.build_algo()
+
+
+def test_reading_the_step_before_needs_a_look_back() -> None:
+    config = PPOConfig().environment(StatelessCartPole)
+    config.env_runners(num_env_runners=0, episode_lookback_horizon=0)
+    config.rl_module(model_config={"use_gru": True, "lstm_use_prev_reward": True})
+    with pytest.raises(ConfigError, match="episode_lookback_horizon=0"):
+        config.build_algo()
+
+
+class Misbehaving(RunningMean):
+    """Breaks one rule, which `model_config` names."""
+
+    def get_initial_state(self) -> Any:
+        given: dict[str, Any] = {"list": [1.0], "empty": {}, "words": {"a": "b"}}
+        given["counts"] = {"a": np.zeros(3, int)}
+        return given.get(self.model_config["breaks"], super().get_initial_state())
+
+    def forward_step(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = super().forward_step(batch)
+        mean = outputs["state_out"]["mean"]
+        changed: dict[str, Any] = {
+            "shape": {"mean": mean[:, :1]},
+            "name": {"average": mean},
+            "kind": {"mean": "text"},
+        }
+        if self.model_config["breaks"] == "missing":
+            del outputs["state_out"]
+        elif self.model_config["breaks"] in changed:
+            outputs["state_out"] = changed[self.model_config["breaks"]]
+        return outputs
+
+
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        ("list", "returned list of length 1; expected a dict"),
+        ("empty", "returned dict; expected a dict"),
+        ("words", "holds str; expected arrays"),
+        ("counts", "holds int64 array of shape .3,.; expected arrays of finite floating"),
+        ("missing", "without 'state_out'"),
+        ("shape", r"of the shape \[1, 1\] at \['mean'\].*\[1, 3\]"),
+        ("name", r"a dict of \['average'\]"),
+        ("kind", "a str, which is no array at"),
+    ],
+)
+def test_what_breaks_the_contract_of_states_is_one_error(breaks: str, message: str) -> None:
+    module = RLModuleSpec(Misbehaving, OBS, ACT, {"breaks": breaks}).build()
+    with pytest.raises(ModuleError, match=message) as caught:
+        module.forward_inference({"obs": np.zeros((1, 3), np.float32)})
+    assert "Misbehaving" in str(caught.value)
+
+
+def test_states_of_another_network_are_refused() -> None:
+    module = built({"use_gru": True})
+    batch: dict[str, Any] = {"obs": np.zeros((2, 3), np.float32)}
+    batch["state_in"] = {"h": np.zeros((2, 9), np.float32)}
+    with pytest.raises(ModuleError, match=r"of the shape \[2, 9\].*\[2, 4\]"):
+        module.forward_inference(batch)
+    with pytest.raises(ModuleError, match=r"seq_lens.*which add up"):
+        module.forward_train({"obs": batch["obs"], "seq_lens": np.array([3])})
+
+
+def test_episodes_without_states_are_not_learnt_from() -> None:
+    columns = Columns(**{**vars(columns_of([3])), "state_in": None})
+    with pytest.raises(EpisodeError, match="no 'state_in'"):
+        SequenceBatching(5).values(built({"use_gru": True}), columns)
+
+
+def test_pg_learns_with_a_policy_that_remembers() -> None:
+    config = PGConfig().environment(StatelessCartPole).env_runners(num_env_runners=0)
+    config.rl_module(model_config={**SMALL, "use_gru": True})
+    config.training(train_batch_size=40)
+    with config.build_algo() as algo:
+        before = algo.learner.module.parameters.flat.copy()
+        algo.train()
+        assert (algo.learner.module.parameters.flat != before).all()
+        assert not any(name.startswith("vf/") for name in algo.learner.module.parameters.shapes)

@@ -1,0 +1,104 @@
+"""Networks in Torch with memory: shapes, gradients, padding, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from tests.torch_modules import Remembering
+from trainer import RLModuleSpec, TorchRLModule
+from trainer.errors import ModuleError
+from trainer.testing.checks import check_module
+
+OBS, ACT = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(3)
+
+
+def built(module_class: Any = Remembering, **settings: Any) -> Any:
+    return RLModuleSpec(module_class, OBS, ACT, {"cell_size": 4, **settings}).build(
+        np.random.default_rng(0)
+    )
+
+
+def test_a_network_with_memory_is_sound() -> None:
+    check_module(
+        Remembering, observation_space=OBS, action_space=ACT, model_config={"cell_size": 4}
+    )
+
+
+class Masked(TorchRLModule):
+    """A GRU over a Dict observation with a mask, values from the same pass."""
+
+    def setup(self) -> None:
+        self.gru = nn.GRU(3, 4, batch_first=True)
+        self.pi, self.vf = nn.Linear(4, 3), nn.Linear(4, 1)
+
+    def get_initial_state(self) -> Any:
+        return {"h": np.zeros(4, np.float32)}
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        obs = batch["obs"]
+        assert obs["action_mask"].shape[:2] == obs["a"].shape[:2] == batch["loss_mask"].shape
+        embeddings, h = self.gru(obs["a"], batch["state_in"]["h"][None])
+        outputs = {"action_dist_inputs": self.pi(embeddings), "state_out": {"h": h[0]}}
+        return {**outputs, "vf_preds": self.vf(embeddings).squeeze(-1)}
+
+
+def test_masks_and_dict_observations_have_a_time_axis() -> None:
+    mask = spaces.Box(0, 1, (3,), np.int8)
+    space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (3,)), "action_mask": mask})
+    check_module(Masked, observation_space=space, action_space=ACT)
+
+
+def test_gradients_are_those_of_torch_without_padding() -> None:
+    module = built()
+    obs = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    outputs = module.forward_train({"obs": obs, "seq_lens": np.array([2, 3])})
+    d_inputs = np.cos(outputs["action_dist_inputs"])
+    module.backward(d_action_dist_inputs=d_inputs, d_vf_preds=np.ones(5, np.float32))
+    found = module.gradients.flat.copy()
+    loss: Any = 0.0
+    for part, d_part in zip(np.split(obs, [2]), np.split(d_inputs, [2]), strict=True):
+        state = {name: torch.zeros(1, 4) for name in ("h", "c")}
+        given = module.forward_train({"obs": torch.from_numpy(part)[None], "state_in": state})
+        values = module.vf(given["embeddings"])
+        loss = loss + (given["action_dist_inputs"][0] * torch.from_numpy(d_part)).sum()
+        loss = loss + values.sum()
+    module.gradients.flat[:] = 0.0
+    loss.backward()
+    np.testing.assert_allclose(found, module.gradients.flat, rtol=1e-4, atol=1e-6)
+
+
+class Broken(Remembering):
+    """Breaks one rule, which `model_config` names."""
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        outputs = super()._forward(batch)
+        breaks = self.model_config["breaks"]
+        if breaks == "missing":
+            del outputs["state_out"]
+        elif breaks == "shape":
+            outputs["state_out"] = {name: s[:, :1] for name, s in outputs["state_out"].items()}
+        elif breaks == "axis":
+            outputs["action_dist_inputs"] = outputs["action_dist_inputs"][:, 0]
+        return outputs
+
+
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        ("missing", r"_forward_exploration returned .* without 'state_out'"),
+        ("shape", r"of the shape \[8, 1\] at \['h'\]"),
+        ("axis", r"of the shape \[8, 3\] for 8 sequences of 1 observations"),
+    ],
+)
+def test_what_breaks_the_contract_is_one_error(breaks: str, message: str) -> None:
+    with pytest.raises(ModuleError, match=message):
+        built(Broken, breaks=breaks)

@@ -1,0 +1,169 @@
+"""Recurrent layers: equations, gradients through time, steps that are the same in any batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer.nn import Parameters
+from trainer.nn.layers import INITIALIZERS, columns_with_ones
+from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS, RecurrentLayer
+from trainer.testing.checks import gradient_check
+
+K, H, T, B = 3, 4, 5, 2
+KINDS = pytest.mark.parametrize("kind", RECURRENT_LAYERS.values(), ids=RECURRENT_LAYERS.keys())
+
+
+def made(kind: type[RecurrentLayer], *, dtype: Any = np.float64, width: int = H) -> Any:
+    """A layer with drawn weights, its parameters and its gradients."""
+    parameters = Parameters(kind.shapes("rnn", num_inputs=K, width=width), dtype=dtype)
+    gradients = parameters.zeros_like()
+    layer = kind(parameters, gradients, name="rnn", num_inputs=K, width=width)
+    rng = np.random.default_rng(3)
+    layer.initialize(rng, initializer=INITIALIZERS["orthogonal"])
+    parameters.flat[:] += 0.3 * rng.standard_normal(parameters.num_parameters)
+    return layer, parameters, gradients
+
+
+def drawn(kind: type[RecurrentLayer], *, count: int = B, num_steps: int = T) -> Any:
+    """Inputs [T, B, K], as columns, and a state."""
+    rng = np.random.default_rng(5)
+    inputs = rng.standard_normal((num_steps, count, K))
+    columns = columns_with_ones(K, num_steps * count, np.float64)
+    columns[:-1] = inputs.reshape(-1, K).T
+    state = {name: 0.5 * rng.standard_normal((count, H)) for name in kind.state_names}
+    return inputs, columns, state
+
+
+def sigmoid(z: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-z))
+
+
+def lstm_by_hand(w: Any, x: Any, state: Any) -> Any:
+    z = x @ w["rnn/kernel"] + w["rnn/bias"] + state["h"] @ w["rnn/recurrent"]
+    i, f, g, o = np.split(z, 4, axis=1)
+    c = sigmoid(f) * state["c"] + sigmoid(i) * np.tanh(g)
+    return {"h": sigmoid(o) * np.tanh(c), "c": c}
+
+
+def gru_by_hand(w: Any, x: Any, state: Any) -> Any:
+    h = state["h"]
+    r, z, n = np.split(x @ w["rnn/kernel"] + w["rnn/bias"], 3, axis=1)
+    hr, hz, hn = np.split(h @ w["rnn/recurrent"], 3, axis=1)
+    r, z = sigmoid(r + hr), sigmoid(z + hz)
+    n = np.tanh(n + r * (hn + w["rnn/recurrent_bias"]))
+    return {"h": (1 - z) * n + z * h}
+
+
+@pytest.mark.parametrize(("kind", "by_hand"), [(LSTM, lstm_by_hand), (GRU, gru_by_hand)])
+def test_forward_and_step_follow_the_equations(kind: Any, by_hand: Any) -> None:
+    layer, parameters, _ = made(kind)
+    inputs, columns, state = drawn(kind)
+    outputs = layer.forward(columns, state)
+    assert (outputs[-1] == 1.0).all()
+    found, acting = outputs[:-1].T.reshape(T, B, H), dict(state)
+    for step in range(T):
+        state = by_hand(parameters.views, inputs[step], state)
+        np.testing.assert_allclose(found[step], state["h"], rtol=1e-12)
+        shown, acting = layer.step(inputs[step], acting)
+        np.testing.assert_allclose(shown, state["h"], rtol=1e-12)
+        for name in kind.state_names:
+            np.testing.assert_allclose(acting[name], state[name], rtol=1e-12)
+
+
+@KINDS
+def test_gradients_through_time_are_central_differences(kind: Any) -> None:
+    layer, parameters, gradients = made(kind)
+    _, columns, state = drawn(kind)
+    weights = np.random.default_rng(7).standard_normal((H, T * B))
+
+    def loss(flat: Any) -> float:
+        parameters.flat[:] = flat
+        return float((layer.forward(columns, state)[:-1] * weights).sum())
+
+    start = parameters.flat.copy()
+    loss(start)
+    gradients.flat[:] = 9.0  # to be overwritten
+    d_inputs = np.empty((K, T * B))
+    layer.backward(weights, d_inputs=d_inputs)
+    gradient_check(loss, gradients.flat.copy(), start)
+
+    def loss_of_inputs(values: Any) -> float:
+        parameters.flat[:] = start
+        return float((layer.forward(np.vstack([values, columns[-1:]]), state)[:-1] * weights).sum())
+
+    gradient_check(loss_of_inputs, d_inputs, columns[:-1].copy())
+
+
+@KINDS
+def test_gradient_of_the_last_step_alone_reaches_the_first_input(kind: Any) -> None:
+    layer, _, _ = made(kind)
+    _, columns, state = drawn(kind)
+    only_last = np.zeros((H, T * B))
+    only_last[:, -B:] = 1.0
+    d_inputs = np.empty((K, T * B))
+    layer.forward(columns, state)
+    layer.backward(only_last, d_inputs=d_inputs)
+    assert (np.abs(d_inputs[:, :B]) > 1e-8).any()
+
+
+@KINDS
+def test_padding_after_a_sequence_changes_no_gradient(kind: Any) -> None:
+    layer, _, gradients = made(kind)
+    inputs, columns, state = drawn(kind)
+    longer = np.concatenate([inputs, np.zeros((3, B, K))])
+    padded = columns_with_ones(K, (T + 3) * B, np.float64)
+    padded[:-1] = longer.reshape(-1, K).T
+    weights = np.random.default_rng(7).standard_normal((H, T * B))
+    layer.forward(columns, state)
+    layer.backward(weights)
+    expected = gradients.flat.copy()
+    layer.forward(padded, state)
+    layer.backward(np.hstack([weights, np.zeros((H, 3 * B))]))
+    np.testing.assert_allclose(gradients.flat, expected, rtol=1e-12, atol=1e-15)
+
+
+@KINDS
+@pytest.mark.parametrize("width", [4, 7, 64])
+def test_step_gives_a_row_the_same_bits_in_any_batch(kind: Any, width: int) -> None:
+    layer, _, _ = made(kind, dtype=np.float32, width=width)
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((11, K)).astype(np.float32)
+    state = {name: rng.standard_normal((11, width)).astype(np.float32) for name in kind.state_names}
+    together, after = layer.step(rows, state)
+    for part in (slice(0, 1), slice(3, 4), slice(2, 11), slice(1, 9)):
+        alone, state_alone = layer.step(rows[part], {n: a[part] for n, a in state.items()})
+        assert alone.tobytes() == together[part].tobytes()
+        for name in kind.state_names:
+            assert state_alone[name].tobytes() == after[name][part].tobytes()
+
+
+@pytest.mark.parametrize(("kind", "name"), [(LSTM, "LSTM"), (GRU, "GRU")])
+def test_layers_compute_what_torch_does_with_the_same_weights(kind: Any, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    layer, parameters, _ = made(kind)
+    inputs, columns, state = drawn(kind)
+    theirs = getattr(torch.nn, name)(K, H, dtype=torch.float64)
+    views = parameters.views
+    with torch.no_grad():
+        theirs.weight_ih_l0.copy_(torch.from_numpy(views["rnn/kernel"].T))
+        theirs.weight_hh_l0.copy_(torch.from_numpy(views["rnn/recurrent"].T))
+        theirs.bias_ih_l0.copy_(torch.from_numpy(views["rnn/bias"]))
+        theirs.bias_hh_l0.zero_()
+        if kind is GRU:
+            theirs.bias_hh_l0[2 * H :] = torch.from_numpy(views["rnn/recurrent_bias"])
+        parts = tuple(torch.from_numpy(part)[None] for part in state.values())
+        expected, _ = theirs(torch.from_numpy(inputs), parts if kind is LSTM else parts[0])
+    found = layer.forward(columns, state)[:-1].T.reshape(T, B, H)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
+
+
+def test_forget_gates_begin_open_unless_biases_are_drawn() -> None:
+    parameters = Parameters(LSTM.shapes("rnn", num_inputs=K, width=H))
+    layer = LSTM(parameters, parameters.zeros_like(), name="rnn", num_inputs=K, width=H)
+    layer.initialize(np.random.default_rng(0), initializer=INITIALIZERS["orthogonal"])
+    biases = parameters.views["rnn/bias"]
+    assert (biases[H : 2 * H] == 1.0).all()
+    assert biases.sum() == H

@@ -1,0 +1,409 @@
+"""Recurrent layers: LSTM and GRU, forward and backward through time, and one step for acting.
+
+Training runs over T steps of B sequences side by side. Like all layers here (`trainer.nn.layers`)
+they read columns with a row of ones below, [K + 1, T · B]; column t · B + b is step t of sequence
+b. One product makes the inputs' part of all gates and steps, so that a step is one product, of the
+state of all sequences with the weights of all gates.
+
+Gates stand in the order of `torch.nn.LSTM` and `torch.nn.GRU`, and the equations are theirs, so
+weights of one fit the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from trainer.nn.layers import (
+    AS_THE_NETWORK,
+    Initializer,
+    LayerDraw,
+    columns_with_ones,
+    matmul_rows,
+    padded_rows,
+)
+from trainer.nn.optimizers import Parameters
+from trainer.types import Array
+
+RecurrentState = Mapping[str, Array]
+"""The state of a layer by name, [B, H] each."""
+
+GATE_GAIN: Final = 1.0
+"""Gain of the kernels: gates saturate where their inputs are large."""
+
+
+class RecurrentLayer(ABC):
+    """A layer that hands a state on from step to step.
+
+    Life: `shapes` tells what parameters to create; `initialize` draws them; then any number of
+    times `forward` followed by `backward`, which belongs to the last forward pass; or `step`.
+
+    Attributes:
+        num_inputs: K.
+        width: H, the numbers of its output and of each part of its state.
+        weights: [K + 1, G · H] for G gates side by side; of the inputs, the bias in the last row.
+        recurrent: [H, G · H]; of the state.
+    """
+
+    state_names: ClassVar[tuple[str, ...]]
+    """The parts of the state; the first one is the output."""
+    num_gates: ClassVar[int]
+    """G."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        gradients: Parameters,
+        *,
+        name: str,
+        num_inputs: int,
+        width: int,
+        draw: LayerDraw = AS_THE_NETWORK,
+    ) -> None:
+        """Finds its weights in `parameters` and `gradients`, which hold (at least) `shapes(...)`.
+
+        Args:
+            parameters: what it computes with.
+            gradients: what `backward` overwrites.
+            name: what its tensors' names begin with.
+            num_inputs: K, ≥ 1.
+            width: H, ≥ 1.
+            draw: how its first weights are drawn, where that is decided for the layer alone.
+        """
+        self.num_inputs, self.width = num_inputs, width
+        self._draw = draw
+        gates = self.num_gates * width
+        first, last, recurrent = (f"{name}/{part}" for part in ("kernel", "bias", "recurrent"))
+        shape = (num_inputs + 1, gates)
+        self.weights: Array = parameters.block(first, last).reshape(shape)
+        self._weight_gradients: Array = gradients.block(first, last).reshape(shape)
+        self.recurrent: Array = parameters.views[recurrent]
+        self._recurrent_gradients: Array = gradients.views[recurrent]
+        self._dtype = parameters.dtype
+        self._sizes = (-1, -1)
+        self._inputs: Array = np.empty((0, 0))
+        self._allocate(0, 0)
+
+    @classmethod
+    def shapes(cls, name: str, *, num_inputs: int, width: int) -> dict[str, tuple[int, ...]]:
+        """The tensors `<name>/kernel` [K, G · H], `.../bias` and `.../recurrent` [H, G · H]."""
+        gates = cls.num_gates * width
+        return {
+            f"{name}/kernel": (num_inputs, gates),
+            f"{name}/bias": (gates,),
+            f"{name}/recurrent": (width, gates),
+        }
+
+    def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
+        """Draws the weights of each gate as those of a layer of its own.
+
+        With "orthogonal", the state's part of a gate keeps lengths, so that neither states nor
+        gradients vanish over a few steps (Saxe et al. 2014, section 3).
+        """
+        no_bias = np.zeros(self.width)
+        for gate in range(self.num_gates):
+            columns = slice(gate * self.width, (gate + 1) * self.width)
+            part = self.weights[:, columns]
+            self._draw.after(initializer, rng, weights=part, gain=GATE_GAIN)
+            kernel = self.recurrent[:, columns]
+            initializer(rng, kernel=kernel, bias=no_bias, gain=GATE_GAIN)
+            if self._draw.kernel is not None:
+                self._draw.kernel(rng, kernel)
+
+    def initial_state(self) -> dict[str, Array]:
+        """The state before the first step: zeros [H] by name."""
+        return {name: np.zeros(self.width, self._dtype) for name in self.state_names}
+
+    def forward(self, inputs: Array, state: RecurrentState) -> Array:
+        """The outputs of all steps with a row of ones below, ready for an `MLP`.
+
+        Args:
+            inputs: [K + 1, T · B], last row ones; kept (not copied) for the backward pass.
+            state: before the first step, [B, H] by name; no gradient flows into it.
+
+        Returns:
+            [H + 1, T · B], valid until the next forward pass.
+        """
+        count = len(state[self.state_names[0]])
+        num_steps = inputs.shape[1] // count
+        if (num_steps, count) != self._sizes:
+            self._allocate(num_steps, count)
+        self._inputs = inputs
+        np.matmul(inputs.T, self.weights, self._gates.reshape(num_steps * count, -1))
+        self._begin(state)
+        for step in range(num_steps):
+            self._forward_step(step)
+        self._outputs[:-1].reshape(self.width, num_steps, count)[...] = self._hidden[1:].transpose(
+            2, 0, 1
+        )
+        return self._outputs
+
+    def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
+        """Overwrites the gradients, back through all steps; belongs to the last forward pass.
+
+        Args:
+            gradient: dL/d(outputs), [H, T · B].
+            d_inputs: dL/d(inputs), [K, T · B], overwritten; None if nobody needs it.
+        """
+        num_steps, count = self._sizes
+        by_step = gradient.reshape(self.width, num_steps, count).transpose(1, 2, 0)
+        d_gates = self._d_gates.reshape(num_steps * count, -1)
+        d_hidden: Array = np.zeros((count, self.width), self._dtype)
+        self._begin_backward()
+        for step in range(num_steps - 1, -1, -1):
+            d_hidden += by_step[step]
+            d_hidden = self._backward_step(step, d_hidden)
+        np.matmul(self._inputs, d_gates, self._weight_gradients)
+        self._end_backward(self._hidden[:-1].reshape(num_steps * count, self.width))
+        if d_inputs is not None:
+            np.matmul(self.weights[:-1], d_gates.T, d_inputs)
+
+    def step(self, rows: Array, state: RecurrentState) -> tuple[Array, dict[str, Array]]:
+        """One step, row-exact (see `trainer.nn.layers`).
+
+        Args:
+            rows: inputs, [B, K].
+            state: before the step, [B, H] by name.
+
+        Returns:
+            The outputs, a new array [B, H], and the state after the step; new arrays.
+        """
+        count = len(rows)
+        # Whole blocks also where elements are computed one by one: same shapes, same code.
+        num_rows = padded_rows(count)
+        ones: Array = np.ones((num_rows, self.num_inputs + 1), self._dtype)
+        ones[:count, :-1] = rows
+        before: dict[str, Array] = {}
+        for name in self.state_names:
+            before[name] = np.zeros((num_rows, self.width), self._dtype)
+            before[name][:count] = state[name]
+        after = self._act(matmul_rows(ones, self.weights), before)
+        after = {name: array[:count] for name, array in after.items()}
+        return after[self.state_names[0]], after
+
+    def _allocate(self, num_steps: int, count: int) -> None:
+        """Makes the memory for so many steps of so many sequences."""
+        self._sizes = (-1, -1)  # an interrupt may come before all of it is there
+        shape = (num_steps, count, self.num_gates * self.width)
+        self._gates: Array = np.empty(shape, self._dtype)
+        self._d_gates: Array = np.empty(shape, self._dtype)
+        self._hidden: Array = np.empty((num_steps + 1, count, self.width), self._dtype)
+        self._outputs: Array = columns_with_ones(self.width, num_steps * count, self._dtype)
+        self._allocate_others(num_steps, count)
+        self._sizes = (num_steps, count)
+
+    def _begin(self, state: RecurrentState) -> None:
+        self._hidden[0] = state["h"]
+
+    def _gate(self, array: Array, number: int) -> Array:
+        """The columns of one gate, or of several that begin with it."""
+        return array[..., number * self.width : (number + 1) * self.width]
+
+    @abstractmethod
+    def _allocate_others(self, num_steps: int, count: int) -> None:
+        """Makes what a kind of layer keeps besides."""
+
+    @abstractmethod
+    def _forward_step(self, step: int) -> None:
+        """Computes gates and state of a step, from the inputs' part that is in the gates."""
+
+    @abstractmethod
+    def _begin_backward(self) -> None:
+        """Computes what all steps need."""
+
+    @abstractmethod
+    def _backward_step(self, step: int, d_hidden: Array) -> Array:
+        """Writes the gradient of a step's gates; gives that of the output before it, new memory."""
+
+    @abstractmethod
+    def _end_backward(self, hidden: Array) -> None:
+        """Overwrites the gradients of what reads the state, [T · B, H]."""
+
+    @abstractmethod
+    def _act(self, gates: Array, state: RecurrentState) -> dict[str, Array]:
+        """The state after one step, from the inputs' part of the gates; row-exact."""
+
+
+def _sigmoid_in_place(values: Array) -> None:
+    """Replaces z by (1 + tanh(z/2)) / 2, its sigmoid, which cannot overflow as exp(-z) does."""
+    np.multiply(values, 0.5, values)
+    np.tanh(values, values)
+    np.multiply(values, 0.5, values)
+    np.add(values, 0.5, values)
+
+
+class LSTM(RecurrentLayer):
+    """Long short-term memory with forget gates (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
+
+    With x the inputs, h the output, c the cell, σ the sigmoid and ⊙ the product of elements:
+
+        i = σ(x W_i + b_i + h R_i)        f = σ(x W_f + b_f + h R_f)
+        g = tanh(x W_g + b_g + h R_g)     o = σ(x W_o + b_o + h R_o)
+        c' = f ⊙ c + i ⊙ g                h' = o ⊙ tanh(c')
+
+    Gates stand as i, f, g, o. Biases of the forget gate begin at 1, so that a cell keeps what it
+    holds at first (Jozefowicz et al. 2015, section 4).
+    """
+
+    state_names = ("h", "c")
+    num_gates = 4
+
+    def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
+        """See `RecurrentLayer.initialize`; the bias of the forget gate is 1 unless it is drawn."""
+        super().initialize(rng, initializer=initializer)
+        if self._draw.bias is None:
+            self._gate(self.weights[-1], 1)[...] = 1.0
+
+    def _allocate_others(self, num_steps: int, count: int) -> None:
+        self._cells: Array = np.empty((num_steps + 1, count, self.width), self._dtype)
+        self._tanh_cells: Array = np.empty((num_steps, count, self.width), self._dtype)
+        self._slopes: Array = np.empty_like(self._gates)
+        # σ(z) = (1 + tanh(z/2)) / 2: all gates go through one tanh, between a factor and a sum.
+        self._factors: Array = np.full(4 * self.width, 0.5, self._dtype)
+        self._gate(self._factors, 2)[...] = 1.0
+        self._sums: Array = 1.0 - self._factors
+        self._is_tanh: Array = 1.0 - 2.0 * self._sums
+
+    def _begin(self, state: RecurrentState) -> None:
+        super()._begin(state)
+        self._cells[0] = state["c"]
+
+    def _activate(self, gates: Array) -> None:
+        np.multiply(gates, self._factors, gates)
+        np.tanh(gates, gates)
+        np.multiply(gates, self._factors, gates)
+        np.add(gates, self._sums, gates)
+
+    def _forward_step(self, step: int) -> None:
+        gates = self._gates[step]
+        np.add(gates, self._hidden[step] @ self.recurrent, gates)
+        self._activate(gates)
+        i, f, g, o = (self._gate(gates, number) for number in range(4))
+        cells, tanh_cells = self._cells[step + 1], self._tanh_cells[step]
+        np.multiply(f, self._cells[step], cells)
+        np.add(cells, i * g, cells)
+        np.tanh(cells, tanh_cells)
+        np.multiply(o, tanh_cells, self._hidden[step + 1])
+
+    def _begin_backward(self) -> None:
+        # σ' = y (1 - y) and tanh' = (1 + y) (1 - y)
+        np.add(self._gates, self._is_tanh, self._slopes)
+        self._slopes *= 1.0 - self._gates
+        self._d_cells: Array = np.zeros(self._cells.shape[1:], self._dtype)
+
+    def _backward_step(self, step: int, d_hidden: Array) -> Array:
+        gates, d_gates = self._gates[step], self._d_gates[step]
+        i, f, g, o = (self._gate(gates, number) for number in range(4))
+        d_i, d_f, d_g, d_o = (self._gate(d_gates, number) for number in range(4))
+        tanh_cells, d_cells = self._tanh_cells[step], self._d_cells
+        np.multiply(d_hidden, tanh_cells, d_o)
+        d_cells += d_hidden * o * (1.0 - tanh_cells * tanh_cells)
+        np.multiply(d_cells, g, d_i)
+        np.multiply(d_cells, i, d_g)
+        np.multiply(d_cells, self._cells[step], d_f)
+        d_cells *= f
+        np.multiply(d_gates, self._slopes[step], d_gates)
+        before: Array = d_gates @ self.recurrent.T
+        return before
+
+    def _end_backward(self, hidden: Array) -> None:
+        np.matmul(hidden.T, self._d_gates.reshape(len(hidden), -1), self._recurrent_gradients)
+
+    def _act(self, gates: Array, state: RecurrentState) -> dict[str, Array]:
+        gates += matmul_rows(state["h"], self.recurrent)
+        self._activate(gates)
+        i, f, g, o = (self._gate(gates, number) for number in range(4))
+        cells = f * state["c"] + i * g
+        return {"h": o * np.tanh(cells), "c": cells}
+
+
+class GRU(RecurrentLayer):
+    """Gated recurrent units (Cho et al. 2014, equations 5 to 8, with the reset after the product).
+
+    With the names of `LSTM`:
+
+        r = σ(x W_r + b_r + h R_r)        z = σ(x W_z + b_z + h R_z)
+        n = tanh(x W_n + b_n + r ⊙ (h R_n + b_m))
+        h' = (1 - z) ⊙ n + z ⊙ h
+
+    The paper resets h before the product; this form, that of cuDNN and Torch, has one product for
+    all gates, and a bias b_m of its own inside the reset. Gates stand as r, z, n.
+    """
+
+    state_names = ("h",)
+    num_gates = 3
+
+    def __init__(self, parameters: Parameters, gradients: Parameters, **layer: Any) -> None:
+        self._recurrent_bias: Array = parameters.views[f"{layer['name']}/recurrent_bias"]
+        self._d_recurrent_bias: Array = gradients.views[f"{layer['name']}/recurrent_bias"]
+        super().__init__(parameters, gradients, **layer)
+
+    @classmethod
+    def shapes(cls, name: str, *, num_inputs: int, width: int) -> dict[str, tuple[int, ...]]:
+        """See `RecurrentLayer.shapes`; and `<name>/recurrent_bias` [H], b_m."""
+        shapes = super().shapes(name, num_inputs=num_inputs, width=width)
+        return {**shapes, f"{name}/recurrent_bias": (width,)}
+
+    def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
+        """See `RecurrentLayer.initialize`; b_m is 0 unless biases are drawn."""
+        super().initialize(rng, initializer=initializer)
+        self._recurrent_bias[...] = 0.0
+        if self._draw.bias is not None:
+            self._draw.bias(rng, self._recurrent_bias)
+
+    def _allocate_others(self, num_steps: int, count: int) -> None:
+        self._products: Array = np.empty((num_steps, count, self.width), self._dtype)
+        self._d_recurrent: Array = np.empty_like(self._gates)
+
+    def _forward_step(self, step: int) -> None:
+        hidden, products = self._hidden[step], self._products[step]
+        gates, two = self._gates[step], slice(0, 2 * self.width)
+        recurrent = hidden @ self.recurrent
+        np.add(gates[:, two], recurrent[:, two], gates[:, two])
+        _sigmoid_in_place(gates[:, two])
+        r, z, n = (self._gate(gates, number) for number in range(3))
+        np.add(self._gate(recurrent, 2), self._recurrent_bias, products)
+        np.add(n, r * products, n)
+        np.tanh(n, n)
+        np.add(n, z * (hidden - n), self._hidden[step + 1])
+
+    def _begin_backward(self) -> None:
+        """Nothing: no derivative is common to all steps."""
+
+    def _backward_step(self, step: int, d_hidden: Array) -> Array:
+        hidden, products = self._hidden[step], self._products[step]
+        r, z, n = (self._gate(self._gates[step], number) for number in range(3))
+        d_r, d_z, d_n = (self._gate(self._d_gates[step], number) for number in range(3))
+        d_recurrent, two = self._d_recurrent[step], slice(0, 2 * self.width)
+        np.multiply(d_hidden, (1.0 - z) * (1.0 - n * n), d_n)
+        np.multiply(d_hidden, (hidden - n) * z * (1.0 - z), d_z)
+        np.multiply(d_n, products * r * (1.0 - r), d_r)
+        d_recurrent[:, two] = self._d_gates[step][:, two]
+        np.multiply(d_n, r, self._gate(d_recurrent, 2))
+        before: Array = d_recurrent @ self.recurrent.T
+        before += d_hidden * z
+        return before
+
+    def _end_backward(self, hidden: Array) -> None:
+        d_recurrent = self._d_recurrent.reshape(len(hidden), -1)
+        np.matmul(hidden.T, d_recurrent, self._recurrent_gradients)
+        np.add.reduce(self._gate(d_recurrent, 2), axis=0, out=self._d_recurrent_bias)
+
+    def _act(self, gates: Array, state: RecurrentState) -> dict[str, Array]:
+        hidden, two = state["h"], slice(0, 2 * self.width)
+        recurrent = matmul_rows(hidden, self.recurrent)
+        first = gates[:, two] + recurrent[:, two]
+        _sigmoid_in_place(first)
+        r, z = (self._gate(first, number) for number in range(2))
+        n = np.tanh(self._gate(gates, 2) + r * (self._gate(recurrent, 2) + self._recurrent_bias))
+        return {"h": n + z * (hidden - n)}
+
+
+RECURRENT_LAYERS: Final[Mapping[str, type[RecurrentLayer]]] = MappingProxyType(
+    {"lstm": LSTM, "gru": GRU}
+)
+"""Every kind of recurrent layer by the name used in a `model_config` (`use_lstm`, `use_gru`)."""

@@ -1,0 +1,168 @@
+"""Which Ray cluster is used: the one that this process is connected to, or a local one of ours.
+
+    connected already (`ray.init()`)    that one
+    RAY_ADDRESS is set                  the one at that address
+    else                                a local one, which is shut down after its last user
+
+On a cluster of our own nothing is reserved: this process is alone on it, and has this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, Final
+
+from callbacks.optional_import import optional_module
+from trainer.errors import EngineError
+
+_OLDEST: Final = (2, 49)
+_REACHED_WITHIN_S: Final = 5.0
+
+
+class _Own:
+    """The local cluster that was started for engines of this process.
+
+    Global because Ray's connection belongs to the process.
+    """
+
+    lock = threading.RLock()
+    users: Final[set[int]] = set()
+
+
+def load_ray() -> ModuleType:
+    """The package `ray`.
+
+    Raises:
+        ImportError: it is not installed; says how to install it.
+        EngineError: it is too old.
+    """
+    # Read when ray is imported: equal lines of several workers would be shown once.
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    ray = optional_module("ray", user='engine="ray"', extra="ray")
+    numbers = tuple(int(part) for part in str(ray.__version__).split(".")[:2])
+    if numbers < _OLDEST:
+        raise EngineError(
+            f'engine="ray" needs Ray {".".join(map(str, _OLDEST))} or newer; ray '
+            f'{ray.__version__} is installed. Install it: pip install "local-trainer[ray]".'
+        )
+    return ray
+
+
+def connect(user: int, *, init_arguments: Mapping[str, Any]) -> ModuleType:
+    """Connects this process to a cluster, if it is not yet.
+
+    Args:
+        user: who uses it, until `release`.
+        init_arguments: of `ray.init`, for a local cluster that is started.
+
+    Returns:
+        the package `ray`.
+
+    Raises:
+        ImportError, EngineError: Ray is missing or too old, or there is no cluster at the address
+            that was given.
+    """
+    ray = load_ray()
+    with _Own.lock:
+        if ray.is_initialized():
+            _refuse_client(ray)
+            if _Own.users:
+                _Own.users.add(user)
+            return ray
+        _Own.users.clear()  # of a cluster that somebody has shut down
+        address = os.environ.get("RAY_ADDRESS", "")
+        if address and address != "local":
+            _join(ray, address)
+            return ray
+        with _as_a_guest():
+            ray.init(
+                **{
+                    "address": "local",
+                    "num_cpus": os.cpu_count() or 1,
+                    "include_dashboard": False,
+                    "logging_level": "WARNING",
+                    **init_arguments,
+                }
+            )
+        _Own.users.add(user)
+        return ray
+
+
+def release(user: int) -> None:
+    """Shuts the local cluster down if this was its last user; others are left alone."""
+    with _Own.lock:
+        if user not in _Own.users:
+            return
+        _Own.users.discard(user)
+        if not _Own.users:
+            load_ray().shutdown()
+
+
+def is_own() -> bool:
+    """Whether the cluster was started for engines of this process."""
+    return bool(_Own.users)
+
+
+def _refuse_client(ray: ModuleType) -> None:
+    if ray.util.client.ray.is_connected():
+        raise EngineError(
+            'engine="ray" does not work through Ray Client (an address that begins with "ray://"): '
+            "it needs to hear at once when a call has ended. Run the program on a machine of the "
+            'cluster, and connect with ray.init(address="auto").'
+        )
+
+
+def _join(ray: ModuleType, address: str) -> None:
+    if address.startswith("ray://"):
+        raise EngineError(
+            f'RAY_ADDRESS={address}: engine="ray" does not work through Ray Client. Run the '
+            "program on a machine of the cluster, with RAY_ADDRESS=auto."
+        )
+    why = _why_unreachable(address)
+    if not why:
+        try:
+            with _as_a_guest():
+                ray.init(address=address, logging_level="WARNING")
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            why = f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.300}"
+        else:
+            return
+    raise EngineError(
+        f"There is no Ray cluster to connect to at RAY_ADDRESS={address}: {why}. Start one "
+        "(`ray start --head`), correct the address, or unset RAY_ADDRESS: then a local cluster is "
+        "started and shut down."
+    )
+
+
+def _why_unreachable(address: str) -> str:
+    """Why nobody listens at "host:port"; "" if somebody does, or it is another kind of address."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        return ""
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACHED_WITHIN_S).close()
+    except OSError as error:
+        return f"nobody answers there ({error})"
+    return ""
+
+
+@contextlib.contextmanager
+def _as_a_guest() -> Iterator[None]:
+    """Takes back what Ray changes in this process when it connects: it is the user's."""
+    handler = None
+    if threading.current_thread() is threading.main_thread():
+        handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # hints about Ray's own settings
+            yield
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)

@@ -1,0 +1,730 @@
+"""The Ray engine: each worker is kept by a Ray actor, on whichever machine has room.
+
+    engine = RayEngine()                         # 1 CPU per worker, on the cluster of this process
+    engine = RayEngine(num_cpus=2, resources={"env_node": 0.01}, placement_strategy="SPREAD")
+
+Who keeps the worker, and why it is not the actor itself, is told in `place_host`. An actor is lost
+with its machine, or if something kills it; then the call ends as `Lost`, marked as caused from
+outside, and the next start asks Ray for another actor. Actors are never restarted and calls never
+repeated by Ray: what to do is decided above, as on every engine.
+
+Heartbeats are asked for while somebody looks at a place, at most every 0.1 s. An actor that does
+not answer them is one whose worker makes no progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pickle
+import signal
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trainer.errors import ConfigError, EngineError
+from trainer.ray_engine import cluster
+from trainer.ray_engine.place_host import SIGNALS, Heartbeat, HostReply, HostSettings, PlaceHost
+from trainer.runtime.engine import (
+    Arrivals,
+    Inherit,
+    LimitAtWork,
+    PlaceIdentity,
+    StallWatch,
+    TakeOver,
+    nothing,
+)
+from trainer.runtime.local_engine import ArrivalQueue, LocalEngine
+from trainer.runtime.machine_facts import MachineFacts, cpu_kinds, facts_of_this_machine
+from trainer.runtime.messages import (
+    Failed,
+    Lost,
+    Outcome,
+    Published,
+    describe_failure,
+    outcome_of,
+    pack_arguments,
+    published,
+)
+from trainer.runtime.process_start import ImportPath
+from trainer.runtime.signals import signals_deferred
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+_POLL_EVERY_S: Final = 0.1
+_KILLED_WITHIN_S: Final = 2.0
+_LONGEST_CAUSE: Final = 300
+STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+"""How Ray may spread what places reserve over machines."""
+
+_LAST_BITS: Final = (
+    "Numeric libraries choose other kernels there, so a runner that is placed or replaced on "
+    "another kind may act differently in the last bits, and episodes part."
+)
+_RESERVED_ALREADY: Final = "CREATED"
+
+
+class RayPlace:
+    """A place whose worker is kept by a Ray actor; see `Place`.
+
+    Attributes:
+        name: what messages call it.
+        is_busy: it may be working.
+        number: places are made in this order.
+    """
+
+    def __init__(
+        self, name: str, *, engine: RayEngine, arrivals: Arrivals, inherit: Inherit
+    ) -> None:
+        self.name = name
+        self.number = engine.next_call()
+        self.is_busy = False
+        self._engine = engine
+        self._arrivals = arrivals
+        self._inherit = inherit
+        self._watch = StallWatch(name, engine.now_s)
+        self._host: Any = None
+        self._is_running = False
+        self._is_placed = False
+        self._pending: Future[HostReply] | None = None
+        self._closing: Future[None] | None = None
+        self._call = 0
+        self._is_start = False
+        self._asked_at_s = self._polled_at_s = 0.0
+        self._poll: Future[Heartbeat] | None = None
+        self._last = Heartbeat(0)
+        self._owner_pid = os.getpid()
+
+    # ---- what it is doing
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a worker was started and not yet found dead or stopped."""
+        return self._is_running
+
+    @property
+    def has_host(self) -> bool:
+        """Whether an actor was asked for and not ended."""
+        return self._host is not None
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether something was asked whose outcome was not taken yet."""
+        return self._pending is not None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether `take` will not wait."""
+        return self._pending is not None and self._pending.done()
+
+    @property
+    def identity(self) -> PlaceIdentity | None:
+        """The machine and the process id of its worker, as far as they are known."""
+        if not self._is_running:
+            return None
+        return PlaceIdentity(self._last.host, self._last.pid)
+
+    @property
+    def stall_limit_s(self) -> float | None:
+        """How long the pending call may go without progress; None is for ever."""
+        return self._watch.limit_s
+
+    @property
+    def num_signs(self) -> int:
+        """Signs of progress in the call that was made last, as far as it was heard of."""
+        self._look()
+        return self._last.num_signs if self._last.call == self._call else 0
+
+    @property
+    def notes(self) -> tuple[int, ...]:
+        """What the servant noted last, as far as it was heard of."""
+        self._look()
+        return self._last.notes if self._last.call == self._call else Heartbeat(0).notes
+
+    def idle_s(self) -> float:
+        """Seconds without progress, as far as it was looked at."""
+        return self._watch.idle_s(self.num_signs)
+
+    # ---- asking
+
+    def start(
+        self,
+        packed_factory: bytes,
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+        limit_at_work: LimitAtWork | None = None,
+    ) -> None:
+        """Starts a worker, with another actor unless there is an idle one; see `Place`."""
+        if self.owes_answer or self._closing is not None:
+            self.kill()
+        take_over = pickle.dumps(self._inherit())
+        with signals_deferred():
+            if self._host is None:
+                self._host = self._engine.make_host(self)
+                self._is_placed = False
+            self._begin(is_start=True)
+            self._is_running = True
+            answer = self._host.start.remote(self._call, packed_factory, take_over)
+            self._await(answer, stall_limit_s, limited_by)
+            self._watch.limit_at_work = limit_at_work
+
+    def submit(
+        self,
+        method: str,
+        arguments: Sequence[object],
+        *,
+        stall_limit_s: float | None = None,
+        limited_by: str = "",
+    ) -> None:
+        """Calls a method of the servant; see `Place`."""
+        beside: list[Any] = []
+
+        def is_packed_with_the_rest(buffer: pickle.PickleBuffer) -> bool:
+            found = self._engine.find_published(memoryview(buffer).obj)
+            if found is not None:
+                beside.append(found.reference)
+            return found is None
+
+        packed = pack_arguments(
+            self.name, method, arguments, buffer_callback=is_packed_with_the_rest
+        )
+        if not self._is_running:
+            raise RuntimeError(f"{self.name} has no worker: start it first.")
+        with signals_deferred():
+            self._begin(is_start=False)
+            answer = self._host.call.remote(self._call, method, packed, *beside)
+            self._await(answer, stall_limit_s, limited_by)
+
+    def _begin(self, *, is_start: bool) -> None:
+        self.is_busy = True
+        self._is_start = is_start
+        self._call = self._engine.next_call()
+        self._asked_at_s = self._engine.now_s()
+
+    def _await(self, answer: Any, stall_limit_s: float | None, limited_by: str) -> None:
+        self._watch.begin(0, limit_s=stall_limit_s, limited_by=limited_by)
+        self._pending = answer.future()
+        self._pending.add_done_callback(lambda _: self._arrivals.put())
+
+    def take(self) -> Outcome:
+        """Waits for the pending answer; returns how the call ended."""
+        if self._pending is None:
+            raise RuntimeError(f"{self.name} was not asked anything.")
+        while not self.has_answer:
+            self._arrivals.wait(1.0)
+        with signals_deferred():
+            future, self._pending = self._pending, None
+            try:
+                reply = future.result()
+            except Exception as error:  # noqa: BLE001 - whatever Ray says: the actor is gone
+                lost = self._lost_with_host(error)
+                self._is_running = self.is_busy = False
+                self._end_host()
+                return lost
+            self._last, self._is_placed, self.is_busy = reply.last, True, False
+            if isinstance(reply.answer, Lost):
+                self._is_running = False
+                return dataclasses.replace(reply.answer, where=self._where())
+            if self._is_start:
+                refused = self._engine.why_refused(reply.facts)
+                if refused:
+                    self.kill()
+                    return Failed(describe_failure(EngineError(refused)))
+        return outcome_of(reply.answer)
+
+    def _lost_with_host(self, error: Exception) -> Lost:
+        """How the call of a worker ended whose actor is gone; nothing in it has caused that."""
+        cause = _cause_of(error)
+        if self._is_start and not self._is_placed:
+            return Lost(
+                None,
+                start_error=f"Ray could not make its actor: {cause}",
+                # Its machine was lost meanwhile; an actor that raises is to blame itself.
+                was_taken_along=not _has_raised(error),
+            )
+        return Lost(
+            None,
+            num_signs=self._last.num_signs_ever,
+            notes=self.notes,
+            cause=f"it went with its Ray actor: {cause}",
+            where=self._where(),
+            was_taken_along=not isinstance(error, self._engine.errors.OutOfMemoryError),
+        )
+
+    def _where(self) -> str:
+        host, node = self._last.host, self._last.node
+        return f"{host} (node {node[:8]})" if host else ""
+
+    # ---- flags during a call
+
+    def tell_to_end(self) -> None:
+        """Tells a call that has no end of its own to come to one."""
+        if self._host is not None and self.owes_answer:
+            with signals_deferred():
+                self._host.end.options(concurrency_group=SIGNALS).remote(self._call)
+
+    def _look(self) -> None:
+        """Asks for a heartbeat now and then while a call is under way; it comes by itself."""
+        poll, now_s = self._poll, self._engine.now_s()
+        if poll is not None and poll.done():
+            self._poll = None
+            if poll.exception() is None:  # else the call's own answer tells
+                self._is_placed = True
+                self._hear(poll.result())
+        if self._host is None or not self.owes_answer or self._poll is not None:
+            return
+        if now_s - self._polled_at_s >= _POLL_EVERY_S:
+            with signals_deferred():
+                self._polled_at_s = now_s
+                asked = self._host.poll.options(concurrency_group=SIGNALS).remote()
+                self._poll = asked.future()
+
+    def _hear(self, heartbeat: Heartbeat) -> None:
+        if heartbeat.call == self._call and heartbeat.num_signs >= self._last_signs():
+            self._last = heartbeat
+
+    def _last_signs(self) -> int:
+        return self._last.num_signs if self._last.call == self._call else 0
+
+    # ---- ending
+
+    def kill_if_stalled(self) -> Lost | None:
+        """Ends a worker that made no progress for too long, or found no room in the cluster."""
+        if self._pending is None:
+            return None
+        num_signs = self.num_signs
+        waited_s = self._engine.now_s() - self._asked_at_s
+        if self._is_start and not self._is_placed and not self.has_answer:
+            why = self._engine.why_not_placed(self, waited_s)
+            if why:
+                self.kill()
+                return Lost(None, start_error=why)
+        stalled_s = self._watch.stalled_s(num_signs)
+        if stalled_s is None:
+            return None
+        lost = Lost(
+            None,
+            stalled_s,
+            num_signs=self._last.num_signs_ever,
+            notes=self.notes,
+            stall_limit=self._watch.limit_text,
+            where=self._where(),
+        )
+        self.kill()
+        return lost
+
+    def kill(self) -> None:
+        """Ends the worker at once, whatever it is doing; its actor is there for the next one.
+
+        An actor that does not say at once that the worker is gone is ended, too.
+        """
+        with signals_deferred():
+            has_worker = self._is_running
+            self._pending = self._closing = self._poll = None
+            self.is_busy = self._is_running = False
+            if self._host is None or os.getpid() != self._owner_pid:
+                self._host = None
+            elif has_worker and not self._is_placed:
+                self._end_host()
+            elif has_worker and not self._engine.end_worker(self._host):
+                self._end_host(stuck=self._last)
+
+    def _end_host(self, stuck: Heartbeat | None = None) -> None:
+        host, self._host = self._host, None
+        if host is not None and os.getpid() == self._owner_pid:
+            self._engine.end_host(host, stuck)
+
+    def tell_to_close(self) -> None:
+        """Lets the servant close and the worker end in order, if it is idle; `stop` waits."""
+        if not self._is_running or self.is_busy or self._closing is not None:
+            return
+        with signals_deferred():
+            self._closing = self._host.close.remote(_KILLED_WITHIN_S).future()
+
+    def stop(self, grace_s: float) -> None:
+        """Lets the worker end in order, then ends it and its actor."""
+        try:
+            self.tell_to_close()
+            closing, self._closing = self._closing, None
+            if closing is not None:
+                self._engine.wait_for(closing, timeout_s=grace_s)
+        finally:
+            self.kill()
+            with signals_deferred():
+                self._end_host()
+            self._engine.give_back()
+
+
+def _cause_of(error: Exception) -> str:
+    """What Ray says about the end of an actor, in one sentence."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line.startswith(("The actor", "The node", "Ray"))]
+    if _has_raised(error):
+        told = []  # the last line says what
+    text = (told or [line for line in lines if line] or [""])[-1]
+    sentence = text.partition(". Some common causes")[0].partition("There are some potential")[0]
+    return f"{type(error).__name__}: {sentence.strip().rstrip('.')}"[:_LONGEST_CAUSE]
+
+
+def _has_raised(error: Exception) -> bool:
+    """Whether an actor is gone because its own code raised while it was made."""
+    return bool(getattr(error, "actor_init_failed", False))
+
+
+@dataclass(frozen=True, eq=False)
+class _InStore(Published):
+    """A published value that is in Ray's object store: one copy per machine.
+
+    Attributes:
+        reference: to the bytes there; they are freed when nobody holds it any more.
+    """
+
+    reference: Any = None
+
+
+class Reservation:
+    """What is reserved in the cluster for the places of one pool: a placement group of Ray's.
+
+    What was reserved on a machine that is lost, Ray reserves on another as soon as there is room.
+    """
+
+    def __init__(
+        self, ray: Any, places: Sequence[RayPlace], *, needs: Mapping[str, float], strategy: str
+    ) -> None:
+        """Asks for the resources; returns at once."""
+        self._ray = ray
+        self._places = weakref.WeakKeyDictionary({place: n for n, place in enumerate(places)})
+        wanted = {name: amount for name, amount in needs.items() if amount}
+        self._needs = {"num_cpus": wanted.pop("CPU", 0.0), "resources": wanted}
+        bundle = {"CPU": self._needs["num_cpus"], **wanted}
+        is_empty = not any(bundle.values())
+        self._group = None
+        if not is_empty:
+            self._group = ray.util.placement_group([bundle for _ in places], strategy=strategy)
+        self._give_back = weakref.finalize(self, _remove, ray, self._group)
+
+    def is_for(self, place: RayPlace) -> bool:
+        """Whether it is for this place."""
+        return place in self._places
+
+    def places(self) -> list[RayPlace]:
+        """Those that it is for and that are still there."""
+        return list(self._places)
+
+    def for_actor(self, place: RayPlace) -> dict[str, Any]:
+        """The options with which the actor of a place uses what is reserved for it."""
+        if self._group is None:
+            return dict(self._needs)
+        strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+            self._group, placement_group_bundle_index=self._places[place]
+        )
+        return {**self._needs, "scheduling_strategy": strategy}
+
+    def is_there_for(self, place: RayPlace) -> bool:
+        """Whether there was room for the place."""
+        if self._group is None:
+            return True
+        table = self._ray.util.placement_group_table(self._group)
+        if table.get("state") == _RESERVED_ALREADY:
+            return True
+        return bool(table.get("bundles_to_node_id", {}).get(self._places[place]))
+
+    def give_back(self) -> None:
+        """Gives everything back."""
+        self._give_back()
+
+
+class RayEngine:
+    """Keeps each worker with a Ray actor, on whichever machine has room; see `Engine`.
+
+    Attributes:
+        name: "ray".
+        placement_timeout_s: seconds that an actor may wait for room in the cluster.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        *,
+        num_cpus: float = 1.0,
+        resources: Mapping[str, float] | None = None,
+        placement_strategy: str = "PACK",
+        placement_timeout_s: float = 10.0,
+        strict_cpus: bool = False,
+        init_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Says what workers ask for; connects to a cluster with the first pool of workers.
+
+        Args:
+            num_cpus: CPUs to reserve for each worker, ≥ 0.
+            resources: further resources to reserve for each, by name.
+            placement_strategy: "PACK": few machines; "SPREAD": as many as there are;
+                "STRICT_PACK": one; "STRICT_SPREAD": no two workers of a pool on the same.
+            placement_timeout_s: seconds that a worker may wait for room, before that counts as a
+                failure to start it.
+            strict_cpus: refuse machines whose CPUs are of another kind than this one's.
+            init_arguments: of `ray.init`, for a local cluster that is started for this.
+
+        Raises:
+            ConfigError: there is no such strategy here.
+            ImportError: Ray is not installed.
+            EngineError: it is too old.
+        """
+        if placement_strategy not in STRATEGIES:
+            raise ConfigError(
+                f"placement_strategy={placement_strategy!r}: expected one of "
+                f"{', '.join(map(repr, STRATEGIES))}."
+            )
+        self.placement_timeout_s = placement_timeout_s
+        self._needs = {"CPU": float(num_cpus), **(resources or {})}
+        self._strategy = placement_strategy
+        self._strict_cpus = strict_cpus
+        self._init_arguments = dict(init_arguments or {})
+        self._ray: Any = cluster.load_ray()
+        self._num_calls = 0
+        self._preloaded: tuple[str, ...] = ()
+        self._places: weakref.WeakSet[RayPlace] = weakref.WeakSet()
+        self._reservations: list[Reservation] = []
+        self._published: weakref.WeakValueDictionary[int, _InStore] = weakref.WeakValueDictionary()
+        self._machines: dict[str, MachineFacts] = {}
+        self._has_told_kinds = False
+        self._release = weakref.finalize(self, cluster.release, id(self))
+
+    # ---- what every engine gives
+
+    def now_s(self) -> float:
+        """Seconds of this machine's monotonic clock."""
+        return time.monotonic()
+
+    def make_arrivals(self) -> ArrivalQueue:
+        """What a new pool of places waits with."""
+        return ArrivalQueue()
+
+    def make_place(self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing) -> RayPlace:
+        """Makes an empty place; see `Engine`.
+
+        Raises:
+            EngineError: there is no cluster to connect to, or it lacks what workers need.
+        """
+        self._connect()
+        place = RayPlace(name, engine=self, arrivals=arrivals, inherit=inherit)
+        self._places.add(place)
+        return place
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Lets each actor import modules once for all workers that it will start."""
+        self._preloaded = tuple(modules)
+
+    @property
+    def for_owners(self) -> TakeOver | None:
+        """As on the local engine, which starts its workers there."""
+        return LocalEngine().for_owners
+
+    def publish(self, value: object, *, name: str) -> Published:
+        """Puts a value into the object store, from which each machine fetches it once."""
+        packed = published(value, name=name).packed
+        self._connect()
+        found = _InStore(packed, self._ray.put(packed))
+        self._published[id(packed)] = found
+        return found
+
+    def machines(self) -> list[MachineFacts]:
+        """The facts of this machine and of those on which workers were started."""
+        return [facts_of_this_machine(), *self._machines.values()]
+
+    def num_cpus_there(self) -> float:
+        """CPUs of the cluster; 0 if it is one of our own, on this machine.
+
+        Raises:
+            EngineError: there is no cluster to connect to.
+        """
+        self._connect()
+        return 0.0 if cluster.is_own() else float(self._ray.cluster_resources().get("CPU", 0.0))
+
+    def close(self) -> None:
+        """Shuts a cluster down that was started for this engine, if no worker uses it."""
+        self.give_back()
+        if not any(place.is_running for place in self._places):
+            cluster.release(id(self))
+
+    # ---- what its places need
+
+    @property
+    def errors(self) -> Any:
+        """Ray's exceptions."""
+        return self._ray.exceptions
+
+    def next_call(self) -> int:
+        """A number that no call of this engine had before: answers are told apart by it."""
+        self._num_calls += 1
+        return self._num_calls
+
+    def _connect(self) -> None:
+        cluster.connect(id(self), init_arguments=self._init_arguments)
+        others = sorted(self._needs.keys() - {"CPU"})
+        if others and cluster.is_own():
+            raise EngineError(
+                f"Workers are to reserve {_shown(self._needs)}, and the local Ray cluster that is "
+                f"started for them has no {' or '.join(others)}. Connect to a cluster that has, "
+                'with ray.init(address="auto"), or leave custom_resources_per_env_runner out.'
+            )
+
+    def make_host(self, place: RayPlace) -> Any:
+        """Asks Ray for the actor of a place; returns at once, whenever it will be placed."""
+        settings = HostSettings(
+            place.name,
+            ImportPath.of_this_process(),
+            str(Path.cwd()),
+            self._preloaded,
+        )
+        reserved: dict[str, Any] = {"num_cpus": 0.0}
+        if not cluster.is_own():  # alone on one of our own there is nothing to be reserved
+            reserved = self._reservation_of(place).for_actor(place)
+        as_actor = self._ray.remote(
+            **reserved,
+            max_restarts=0,
+            max_task_retries=0,
+            concurrency_groups={SIGNALS: 1},
+        )
+        return as_actor(PlaceHost).remote(settings)
+
+    def _reservation_of(self, place: RayPlace) -> Reservation:
+        """What is reserved for a place: together with all that have nothing reserved yet."""
+        found = [one for one in self._reservations if one.is_for(place)]
+        if found:
+            return found[0]
+        others = [each for one in self._reservations for each in one.places()]
+        waiting = [each for each in self._places if each not in others]
+        waiting.sort(key=lambda each: each.number)
+        reservation = Reservation(self._ray, waiting, needs=self._needs, strategy=self._strategy)
+        self._reservations.append(reservation)
+        return reservation
+
+    def give_back(self) -> None:
+        """Gives back what was reserved for places of which none has a worker any more."""
+        idle = [one for one in self._reservations if not any(p.has_host for p in one.places())]
+        for reservation in idle:
+            self._reservations.remove(reservation)
+            reservation.give_back()
+
+    def end_worker(self, host: Any) -> bool:
+        """Lets an actor end its worker; whether it says at once that it has."""
+        if not self._ray.is_initialized():
+            return False
+        asked = host.kill.options(concurrency_group=SIGNALS).remote()
+        done, _ = self._ray.wait([asked], timeout=_KILLED_WITHIN_S)
+        try:
+            self._ray.get(done, timeout=0)
+        except self.errors.RayError:  # it is gone itself, and the worker with it
+            return False
+        return bool(done)
+
+    def end_host(self, host: Any, stuck: Heartbeat | None) -> None:
+        """Ends an actor, and with it the worker that it keeps.
+
+        Args:
+            host: the actor.
+            stuck: the last heartbeat of one that does not answer; None if it does, or is gone.
+        """
+        if not self._ray.is_initialized():
+            return
+        self._ray.kill(host, no_restart=True)
+        if stuck is not None and stuck.node:  # one that is stopped cannot end itself
+            self._end_processes(stuck)
+
+    def _end_processes(self, last: Heartbeat) -> None:
+        """Ends processes on their machine that do not answer there; nobody waits for it."""
+        on_their_node = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            last.node, soft=False
+        )
+        task = self._ray.remote(end_processes).options(
+            num_cpus=0, max_retries=0, scheduling_strategy=on_their_node
+        )
+        task.remote([pid for pid in (last.pid, last.host_pid) if pid])
+
+    def wait_for(self, future: Future[Any], *, timeout_s: float) -> None:
+        """Waits for an answer that may not come; it says nothing."""
+        with contextlib.suppress(Exception):
+            future.result(timeout=timeout_s)
+
+    def find_published(self, packed: object) -> _InStore | None:
+        """The published value with just these bytes; None if they are none."""
+        found = self._published.get(id(packed))
+        return found if found is not None and found.packed is packed else None
+
+    def why_refused(self, facts: MachineFacts) -> str:
+        """Why a worker on such a machine is not used; "" if it is."""
+        own = facts_of_this_machine()
+        differences = own.differences(facts)
+        if differences:
+            return (
+                f"The machine {facts.host} of the Ray cluster has other versions than this one: "
+                f"{'; '.join(differences)}. Results would depend on where runners are placed. "
+                "Install the same versions on all machines."
+            )
+        if facts.cpu != own.cpu and self._strict_cpus:
+            return (
+                f"The machine {facts.host} of the Ray cluster has another kind of CPU than this "
+                f"one ({own.host}): {facts.cpu}; here {own.cpu}. {_LAST_BITS} strict_cpus=True "
+                "refuses it: reserve a resource that only machines of one kind have "
+                "(custom_resources_per_env_runner), or leave strict_cpus out."
+            )
+        self._machines.setdefault(facts.host, facts)
+        self._tell_kinds()
+        return ""
+
+    def _tell_kinds(self) -> None:
+        kinds = cpu_kinds(self.machines())
+        if len(kinds) > 1 and not self._has_told_kinds:
+            self._has_told_kinds = True
+            told = "; ".join(f"{', '.join(hosts)}: {kind}" for kind, hosts in kinds.items())
+            _LOGGER.warning(
+                "The machines of the Ray cluster have CPUs of %d kinds (%s). %s Results say so "
+                "(engine/num_cpu_kinds); strict_cpus=True refuses such machines.",
+                len(kinds),
+                told,
+                _LAST_BITS,
+            )
+
+    def why_not_placed(self, place: RayPlace, waited_s: float) -> str:
+        """What keeps an actor from being placed; "" while it may still be, or is."""
+        if waited_s < self.placement_timeout_s or cluster.is_own():
+            return ""
+        if self._reservation_of(place).is_there_for(place):
+            return ""  # its process takes its time
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        total, free = self._ray.cluster_resources(), self._ray.available_resources()
+        names = [key for key, amount in self._needs.items() if amount]
+        told = ", ".join(
+            f"{total.get(key, 0):g} {key} of which {free.get(key, 0):g} free" for key in names
+        )
+        machines = "1 machine" if len(nodes) == 1 else f"{len(nodes)} machines"
+        return (
+            f"it found no room within {waited_s:.0f} s: it needs {_shown(self._needs)} on one "
+            f"machine, and the Ray cluster has {machines} with {told or 'no such thing'}. Add a "
+            "machine, free others' resources, or ask for fewer runners"
+        )
+
+
+def _remove(ray: Any, group: Any) -> None:
+    if group is not None and ray.is_initialized():
+        ray.util.remove_placement_group(group)
+
+
+def _shown(needs: Mapping[str, float]) -> str:
+    return ", ".join(f"{amount:g} {key}" for key, amount in needs.items() if amount) or "nothing"
+
+
+def end_processes(pids: Sequence[int]) -> None:
+    """Ends processes of this machine; a task, because an actor that is stopped ends nothing."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,204 @@
+"""The Ray actor of one place: keeps a worker process on its machine, and passes bytes on.
+
+A worker is a process of the local engine there, not the actor itself. So whatever code of users
+does to its process (it exits, crashes, holds the interpreter lock, is killed) is noticed and told
+as on the local engine, with exit code, heartbeat and notes, and repaired in milliseconds without
+Ray. Ray is asked for three things only: to place the actor, to carry bytes, and to tell when the
+actor or its machine is gone.
+
+Calls that take time come one after the other; what is asked meanwhile (`poll`, `end`, `kill`) comes
+in a thread of its own, the concurrency group `SIGNALS`. Nothing of users is unpickled here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from trainer.ray_engine.cluster import load_ray
+from trainer.runtime.engine import NO_NOTES, TakeOver
+from trainer.runtime.local_engine import LocalEngine
+from trainer.runtime.machine_facts import MachineFacts, facts_of_this_machine
+from trainer.runtime.messages import Lost
+from trainer.runtime.process_start import ImportPath
+
+SIGNALS: Final = "signals"
+"""The concurrency group of what is asked while a call is under way."""
+
+_LOOK_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """What an actor needs to know of the process that its worker belongs to.
+
+    Attributes:
+        name: what messages call the worker.
+        path: where the owner finds modules.
+        folder: the owner's current one.
+        preloaded: modules to import once for all workers of the place.
+    """
+
+    name: str
+    path: ImportPath
+    folder: str
+    preloaded: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What is known of a worker at a moment.
+
+    Attributes:
+        call: number of the call that is under way or was last.
+        num_signs: made in it.
+        num_signs_ever: since the actor was made, as the worker counts.
+        notes: what it noted in the call.
+        host: the machine.
+        pid: of the worker; None if there is none.
+        node: Ray's id of the node.
+        host_pid: of the actor.
+    """
+
+    call: int
+    num_signs: int = 0
+    num_signs_ever: int = 0
+    notes: tuple[int, ...] = NO_NOTES
+    host: str = ""
+    pid: int | None = None
+    node: str = ""
+    host_pid: int = 0
+
+
+@dataclass(frozen=True)
+class HostReply:
+    """How a call ended.
+
+    Attributes:
+        answer: the worker's packed `Reply`, or how it was lost.
+        last: its last heartbeat.
+        facts: of the machine.
+    """
+
+    answer: bytes | Lost
+    last: Heartbeat
+    facts: MachineFacts
+
+
+class PlaceHost:
+    """Keeps the worker process of one place; the class of the Ray actor."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        """Takes over where modules are found; starts no worker yet."""
+        self._name = settings.name
+        settings.path.take_over()
+        with contextlib.suppress(OSError):  # another machine may not have that folder
+            os.chdir(settings.folder)
+        engine = LocalEngine()
+        engine.preload(settings.preloaded)
+        self._arrivals = engine.make_arrivals()
+        self._take_over: TakeOver | None = None
+        self._place = engine.make_place(
+            settings.name, arrivals=self._arrivals, inherit=lambda: self._take_over
+        )
+        self._lock = threading.RLock()
+        self._node: str = load_ray().get_runtime_context().get_node_id()
+        self._call = 0
+        self._told_to_end = 0
+
+    def __repr__(self) -> str:
+        return self._name  # Ray writes it before each line that the actor or its worker prints
+
+    # ---- calls, one after the other
+
+    def start(self, call: int, packed_factory: bytes, packed_take_over: bytes) -> HostReply:
+        """Starts a worker in the place of the one that there is; see `Place.start`.
+
+        Args:
+            call: its number.
+            packed_factory: makes the servant.
+            packed_take_over: what the worker calls first; this library's own.
+        """
+        with self._lock:
+            self._call = call
+            self._take_over = pickle.loads(packed_take_over)  # noqa: S301 - from our own owner
+            self._place.start(packed_factory)
+        return self._reply(call)
+
+    def call(self, call: int, method: str, packed: bytes, *buffers: bytes) -> HostReply:
+        """Calls a method of the servant; see `Place.submit`.
+
+        Args:
+            call: its number.
+            method: of the servant.
+            packed: its arguments.
+            buffers: what is published, and was kept out of them.
+        """
+        with self._lock:
+            self._call = call
+            if not self._place.is_running:
+                return self._reply_of(_gone())
+            self._place.submit_packed(method, packed, buffers=buffers)
+            if self._told_to_end == call:  # that came first
+                self._place.tell_to_end()
+        return self._reply(call)
+
+    def close(self, grace_s: float) -> None:
+        """Lets the servant close and ends the worker; see `Place.stop`."""
+        self._place.stop(grace_s)
+
+    def _reply(self, call: int) -> HostReply:
+        """Waits for the end of a call."""
+        while True:
+            with self._lock:
+                if self._call != call or not self._place.owes_answer:  # it was killed
+                    return self._reply_of(_gone())
+                if self._place.has_answer:
+                    return self._reply_of(self._place.take_packed())
+            self._arrivals.wait(_LOOK_EVERY_S)
+
+    def _reply_of(self, answer: bytes | Lost) -> HostReply:
+        return HostReply(answer, self._heartbeat(), facts_of_this_machine())
+
+    # ---- meanwhile
+
+    def poll(self) -> Heartbeat:
+        """What is known of the worker now."""
+        with self._lock:
+            return self._heartbeat()
+
+    def _heartbeat(self) -> Heartbeat:
+        place = self._place
+        return Heartbeat(
+            self._call,
+            num_signs=place.num_signs,
+            num_signs_ever=place.num_signs_ever,
+            notes=place.notes,
+            host=socket.gethostname(),
+            pid=place.pid,
+            node=self._node,
+            host_pid=os.getpid(),
+        )
+
+    def end(self, call: int) -> None:
+        """Tells a call to come to an end; see `Place.tell_to_end`."""
+        with self._lock:
+            self._told_to_end = call
+            if self._call == call and self._place.owes_answer:
+                self._place.tell_to_end()
+
+    def kill(self) -> None:
+        """Ends the worker at once; who waits for it is told that it is gone."""
+        with self._lock:
+            self._call = -1
+            self._place.kill()
+        self._arrivals.put()
+
+
+def _gone() -> Lost:
+    return Lost(None, cause="it was ended before it was asked")
