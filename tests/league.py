@@ -80,20 +80,22 @@ class League(RLlibCallback):
 
 def config(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOConfig:
     made = PPOConfig().training(train_batch_size=40, minibatch_size=16, num_epochs=2)
-    return _with_league(made, num_env_runners, num_envs, env_config)
+    _with_league(made, num_env_runners, num_envs, env_config)
+    return made
 
 
 def off_policy_config(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> DQNConfig:
     made = DQNConfig().training(train_batch_size=8, num_steps_sampled_before_learning_starts=20)
     made.training(replay_buffer_config={"capacity": 60}, target_network_update_freq=20)
     made.reporting(min_sample_timesteps_per_iteration=40)
-    return _with_league(made, num_env_runners, num_envs, env_config)
+    _with_league(made, num_env_runners, num_envs, env_config)
+    return made
 
 
 def _with_league(
     made: Any, num_env_runners: int, num_envs: int, env_config: Mapping[str, Any]
-) -> Any:
-    return (
+) -> None:
+    (
         made.environment(Gaps, env_config=env_config)
         .env_runners(
             num_env_runners=num_env_runners,

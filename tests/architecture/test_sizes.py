@@ -28,6 +28,9 @@ LONG_FILES: Final[dict[str, str]] = {
     "trainer/config/sections.py": (
         "the settings of all algorithms, each declared once; over half are docstrings and arguments"
     ),
+    "trainer/evaluation/evaluations.py": (
+        "when to evaluate and with which weights, how tickets are played, and the state of both"
+    ),
     "trainer/exploration/strategies.py": (
         "one class per ready-made strategy, and the table by which a config names them"
     ),

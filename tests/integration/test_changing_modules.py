@@ -70,7 +70,7 @@ def test_a_league_that_is_restored_goes_on_with_the_same_bytes(
         for _ in range(iteration):
             algo.train()
         algo.save_to_path(tmp_path / "c")
-    again = config(0, 6).build_algo()
+    again: Algorithm = config(0, 6).build_algo()
     again.restore_from_path(tmp_path / "c")
     for algo in (again, Algorithm.from_checkpoint(tmp_path / "c", allow_code=True)):
         with algo:
@@ -132,7 +132,7 @@ def killed_league(
 
 def _wait_for_files(run: subprocess.Popen[bytes], folder: Path, num_changes: int) -> None:
     """Until the folder has looked different so many times since now, or the run is over."""
-    seen: set[frozenset[str]] = set()
+    seen: set[frozenset[Path]] = set()
 
     def has_changed() -> bool:
         seen.add(frozenset(folder.iterdir()))
@@ -493,7 +493,7 @@ def test_modules_have_settings_of_their_own() -> None:
         },
     )
     with made.build_algo() as algo:
-        settings = {id_: learner.settings for id_, learner in algo.learners.items()}
+        settings: dict[str, Any] = {id_: learner.settings for id_, learner in algo.learners.items()}
         assert (settings["first"].lr, settings["first"].gamma) == (0.25, 0.5)
         assert (settings["main"].clip_param, settings["main"].num_epochs) == (0.3, 1)
         assert settings["first"].num_epochs == 2
@@ -674,6 +674,7 @@ def test_match_ups_are_drawn_as_often_as_they_weigh() -> None:
     assert drawn.count(("main", "old")) / 4000 == pytest.approx(0.75, abs=0.03)
     other = Matchups(matchups.pairings, seed=1)
     assert [other(0, Episode(n)) for n in range(40)] != [one for one, _ in drawn[:40]]
-    for wrong in ([], [{}], [(0, {0: "a"})], [{0: "a"}, {1: "a"}], [3], [("x", {0: "a"})]):
+    wrongs: Any = ([], [{}], [(0, {0: "a"})], [{0: "a"}, {1: "a"}], [3], [("x", {0: "a"})])
+    for wrong in wrongs:
         with pytest.raises(ConfigError, match="Matchups got"):
             Matchups(wrong)
