@@ -156,7 +156,8 @@ def _value(described: Mapping[str, Any]) -> tuple[str, tuple[int, ...], Any]:
 
 def _sigmoid(value: Array) -> Array:
     exponential = np.exp(-np.abs(value))
-    return np.where(value >= 0, 1, exponential) / (1 + exponential)
+    result: Array = np.where(value >= 0, 1, exponential) / (1 + exponential)
+    return result
 
 
 def _elu(value: Array) -> Array:

@@ -72,10 +72,10 @@ def test_a_league_that_is_restored_goes_on_with_the_same_bytes(
         algo.save_to_path(tmp_path / "c")
     again: Algorithm = config(0, 6).build_algo()
     again.restore_from_path(tmp_path / "c")
-    for algo in (again, Algorithm.from_checkpoint(tmp_path / "c", allow_code=True)):
-        with algo:
-            results = [algo.train() for _ in range(ITERATIONS - iteration)]
-            assert different(outcome(algo, results), undisturbed) == []
+    for restored in (again, Algorithm.from_checkpoint(tmp_path / "c", allow_code=True)):
+        with restored:
+            results = [restored.train() for _ in range(ITERATIONS - iteration)]
+            assert different(outcome(restored, results), undisturbed) == []
 
 
 @pytest.mark.process

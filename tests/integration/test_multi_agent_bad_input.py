@@ -43,15 +43,16 @@ class Plain(MultiAgentEnv):
     def step(self, actions: Any) -> Any:
         self._t += 1
         self._total += 1
-        answer = (
+        answer: tuple[Any, ...] = (
             {0: SEEN, 1: SEEN},
             {0: 1.0, 1: 0.5},
             {"__all__": self._t == 30},
             {"__all__": False},
             {},
         )
-        is_broken = self._breach is not None and self._total >= self._breaks_at
-        return self._breach(*answer) if is_broken else answer
+        if self._breach is not None and self._total >= self._breaks_at:
+            return self._breach(*answer)
+        return answer
 
 
 def config(num_envs: int = 1, **env_config: Any) -> PPOConfig:

@@ -54,7 +54,7 @@ def test_old_views_of_episodes_and_runners() -> None:
     OldCallbacks.seen.clear()
     with gaps(0, 1).callbacks(OldCallbacks).build_algo() as algo:
         result = algo.train()
-        sizes = algo.env_runner_group.foreach_policy(
+        sizes = algo.env_runner_group.foreach_policy(  # type: ignore[attr-defined] # an old name
             lambda policy, id_: (id_, policy.num_parameters)
         )
     assert [id_ for id_, _ in sizes] == ["even", "odd"]

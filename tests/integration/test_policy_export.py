@@ -209,7 +209,7 @@ def test_the_loader_needs_numpy_alone_and_acts_on_single_observations(tmp_path: 
         wanted = _different_actions(algo, obs)
         export_policy(algo, tmp_path / "policy.npz")
         checkpoint = algo.save_to_path(tmp_path / "checkpoint")
-    np.savez(tmp_path / "obs.npz", **inputs_of(obs))
+    np.savez(tmp_path / "obs.npz", allow_pickle=False, **inputs_of(obs))
     program = (
         "import sys, numpy as np\n"
         "from loader import load_policy\n"

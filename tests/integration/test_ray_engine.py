@@ -393,7 +393,7 @@ def test_runners_reach_named_actors_on_the_machine_of_the_main_process() -> None
             self.count += 1
             return self.count
 
-    counter = Counter.options(name="counted").remote()
+    counter = Counter.options(name="counted").remote()  # type: ignore[attr-defined]
     with config_on_ray().build_algo() as algo:
         algo.env_runner_group.foreach_env_runner(
             lambda runner: actors.get(actors.get_actor("counted").inc.remote())

@@ -15,6 +15,7 @@ from trainer.metrics import comparable
 from trainer.ray_adapter import as_ray_trainable
 from trainer.testing import CountdownEnv
 from trainer.tune import trial_records
+from trainer.tune.session import TuneContext
 
 pytestmark = [pytest.mark.ray, pytest.mark.process]
 
@@ -138,7 +139,7 @@ def test_our_trials_on_ray_have_the_rows_and_checkpoints_of_local_ones(tmp_path:
 def test_a_folder_that_a_machine_does_not_have_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    context = trial_records.TuneContext
+    context = TuneContext
 
     def elsewhere(**given: Any) -> Any:
         return context(**{**given, "trial_dir": "/not/on/that/machine"})

@@ -1502,12 +1502,13 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _with_modules(self, said: tuple[State | None] | None, take: Callable[[], None]) -> None:
         """Takes a state with the modules that it is of; if it raises, with those of before."""
-        undo = (lambda: None) if said is None else self._modules.adopt(said[0])
+        undo = None if said is None else self._modules.adopt(said[0])
         try:
             take()
         except BaseException:
-            with signals_deferred():
-                undo()
+            if undo is not None:
+                with signals_deferred():
+                    undo()
             raise
 
     def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:

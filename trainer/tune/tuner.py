@@ -391,8 +391,7 @@ class _Setup:
             given = self.tune_config.seed
             self.seed = draw_root_seed() if given is None else given
         if not self.cpus:
-            given = self.run_config.num_cpus
-            self.cpus = float(given or cpus_for_trials(self.tune_config.engine))
+            self.cpus = float(self.run_config.num_cpus or cpus_for_trials(self.tune_config.engine))
 
     @property
     def checkpoint_config(self) -> CheckpointConfig:
