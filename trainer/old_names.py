@@ -81,8 +81,6 @@ class OldNames:
         refused_explorations: exploration strategies that are not here, with the reason.
         model_configs: functions from a `model_config` to one in the keys of today, and what is
             wrong with the others.
-        checkpoint_arguments: functions from the arguments of `from_checkpoint()` to those that are
-            left when the ones that ask for nothing are taken out.
     """
 
     settings: dict[str, OldName] = dataclasses.field(default_factory=dict)
@@ -107,9 +105,6 @@ class OldNames:
     refused_explorations: dict[str, str] = dataclasses.field(default_factory=dict)
     model_configs: list[Callable[[Mapping[str, Any]], tuple[dict[str, Any], list[str]]]] = (
         dataclasses.field(default_factory=list)
-    )
-    checkpoint_arguments: list[Callable[[Mapping[str, Any]], dict[str, Any]]] = dataclasses.field(
-        default_factory=list
     )
 
 

@@ -678,3 +678,32 @@ def test_match_ups_are_drawn_as_often_as_they_weigh() -> None:
     for wrong in wrongs:
         with pytest.raises(ConfigError, match="Matchups got"):
             Matchups(wrong)
+
+
+def test_a_run_goes_on_with_some_of_its_modules(tmp_path: Path) -> None:
+    with league.config().callbacks(None).build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+        wanted = encode(algo.learners["main"].get_state())
+    everyone = {"a": "main", 3: "main", "late": "main"}
+    path = tmp_path / "c"
+    with Algorithm.from_checkpoint(
+        path, policy_ids=["main"], policy_mapping_fn=everyone, env=Gaps
+    ) as alone:
+        assert alone.module_ids == ("main",)
+        assert encode(alone.learners["main"].get_state()) == wanted
+        sampled = alone.train()["env_runners"]["num_module_steps_sampled"]
+        assert {id_ for id_, count in sampled.items() if count} == {"main"}
+        alone.save_to_path(tmp_path / "again")
+    with Algorithm.from_checkpoint(tmp_path / "again", env=Gaps) as again:
+        assert again.module_ids == ("main",)
+    with Algorithm.from_checkpoint(path, policies_to_train=["first"], env=Gaps) as other:
+        shown = other.train()["learners"]
+        assert [shown[id_]["is_trained"] for id_ in ("first", "main")] == [True, False]
+    for given, text in (
+        (["main"], "first.* was not removed"),
+        (["mian"], "there is no module 'mian'.*main"),
+        ([], "leaves no module"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            Algorithm.from_checkpoint(path, policy_ids=given, env=Gaps)

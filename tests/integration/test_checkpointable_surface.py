@@ -355,9 +355,10 @@ def test_algorithms_are_neither_copied_nor_pickled(algo: Any) -> None:
         pickle.loads(pickle.dumps(algo))
 
 
-def test_choosing_policies_is_refused_with_advice(saved: Path) -> None:
-    with pytest.raises(ConfigError, match=r"policy_ids.*RLModule\.from_checkpoint"):
-        PPO.from_checkpoint(saved, policy_ids=["default_policy"])
+def test_a_policy_that_there_is_not_cannot_be_chosen(saved: Path) -> None:
+    with pytest.raises(ConfigError, match=r"policy_ids.*there is no module 'other'"):
+        PPO.from_checkpoint(saved, policy_ids=["other"])
+    PPO.from_checkpoint(saved, policy_ids=["default_policy"]).stop()
     PPO.from_checkpoint(saved, policy_ids=None, policy_mapping_fn=None).stop()
 
 

@@ -830,7 +830,10 @@ class Algorithm(Checkpointable, abc.ABC):
 
         Raises:
             ModuleError: there is no such module.
+            TypeError: a single id was given, not in a list.
         """
+        if isinstance(policies, str):
+            raise TypeError(f"get_weights({policies!r}): expected a list of ids, [{policies!r}].")
         wanted = {*self.learners} if policies is None else {*policies}
         unknown = sorted(wanted - {*self.learners})
         if unknown:
@@ -1330,6 +1333,7 @@ class Algorithm(Checkpointable, abc.ABC):
         *,
         config: AlgorithmConfig | Mapping[str, Any] | None = None,
         allow_code: bool = False,
+        policy_ids: Collection[ModuleId] | None = None,
         **settings: Any,
     ) -> _Self:
         """A new algorithm that goes on where a checkpoint was saved.
@@ -1342,6 +1346,9 @@ class Algorithm(Checkpointable, abc.ABC):
             allow_code: let classes and functions of the saved config (callbacks, env creators) be
                 unpickled, and an env be imported by its dotted name. That runs code from the
                 checkpoint: say so only if you trust it like a program.
+            policy_ids: the modules to go on with, of several agents; None is all. The others are
+                gone, and so are running episodes in which they act. `policy_mapping_fn` and
+                `policies_to_train` are given beside it as far as they named the others.
             settings: settings to change, by name: `num_env_runners=0`, `callbacks=MyCallbacks`,
                 `env=MyEnv` …; `seed=…` gives another seed to all randomness to come. What has moved
                 on since the start (`kl_coeff`, `initial_alpha` …) stays where it is.
@@ -1354,8 +1361,9 @@ class Algorithm(Checkpointable, abc.ABC):
         """
         refuse_filesystem(filesystem)
         check_switch("allow_code", allow_code)
-        for without_old in OLD_NAMES.checkpoint_arguments:
-            settings = without_old(settings)
+        # As RLlib's arguments of these names: None keeps what the checkpoint says.
+        as_saved = {"policy_mapping_fn", "policies_to_train"}
+        settings = {k: v for k, v in settings.items() if k not in as_saved or v is not None}
         path = checkpoint_of_run(path)
         chosen = class_of_checkpoint(cls, path)
         own = restored_config(path, chosen, config, settings, allow_code=allow_code)
@@ -1369,6 +1377,7 @@ class Algorithm(Checkpointable, abc.ABC):
             ) from error
         try:
             built.restore_from_path(path)
+            built._modules.take_given(settings, keep=policy_ids)
             if (seed := settings.get("seed")) is not None:  # given as such: not that of the run
                 built.adopt_root_seed(int(seed))
         except BaseException:

@@ -296,6 +296,34 @@ class ModuleChanges:
         changed = replace(self.now.changed(), trained=None)
         self._take(changed.with_trained(trained), lambda: None)
 
+    def take_given(self, settings: Mapping[str, Any], *, keep: Collection[ModuleId] | None) -> None:
+        """What a caller of `from_checkpoint` says of modules wins over what the checkpoint says.
+
+        Args:
+            settings: those that were given, by name.
+            keep: the modules to go on with; None keeps all.
+
+        Raises:
+            ConfigError: one of them is none of the checkpoint's, or agents are mapped to another.
+        """
+        mapping, trained = settings.get("policy_mapping_fn"), settings.get("policies_to_train")
+        kept = self.now.ids if keep is None else [keep] if isinstance(keep, str) else [*keep]
+        for module_id in kept:
+            self._known(module_id, f"from_checkpoint(policy_ids={kept!r})")
+        if self._algorithm.env_runner_group.agents is None:
+            return  # one agent, one module
+        if not kept:
+            raise ConfigError(
+                "from_checkpoint(policy_ids=[]) leaves no module, and something has to act. Name "
+                f"some of {', '.join(map(repr, self.now.ids))}."
+            )
+        if mapping is not None:
+            self.set_mapping(mapping, for_evaluation=False)
+        for module_id in [id_ for id_ in self.now.ids if id_ not in kept]:
+            self.remove(module_id, mapping=None, trained=None)
+        if trained is not None:
+            self.set_trained(trained)
+
     def _refuse_id(self, module_id: ModuleId) -> None:
         why = why_no_module_id(module_id)
         if why is not None:

@@ -195,7 +195,6 @@ def _fill_tables() -> None:
     tables.refused_explorations.update(config.REFUSED_EXPLORATIONS)
     tables.algorithm_overrides.update(algorithm.ALGORITHM_OVERRIDES)
     tables.algorithms.update(algorithm.NOT_OFFERED_ALGORITHMS)
-    tables.checkpoint_arguments.append(algorithm.without_policy_arguments)
     tables.model_configs.append(modules.without_old_keys)
     tables.reductions.update(metrics.NEWER_REDUCTIONS)
     for key in metrics.OLD_KEYS:

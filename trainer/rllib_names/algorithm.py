@@ -260,21 +260,6 @@ class AlgorithmNames:
 
 # ---- refused
 
-_POLICY_ARGUMENTS: Final = ("policy_ids", "policy_mapping_fn", "policies_to_train")
-
-
-def without_policy_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without those of them that are None; raises a ConfigError if one is given."""
-    given = [name for name in _POLICY_ARGUMENTS if settings.get(name) is not None]
-    if given:
-        raise ConfigError(
-            f"from_checkpoint() was given {', '.join(given)}: an algorithm here has one module, "
-            f"{DEFAULT_MODULE_ID!r}, so there is nothing to choose. Leave it out; for the weights "
-            "of the module alone, use RLModule.from_checkpoint(f'{path}/learner/rl_module')."
-        )
-    return {name: value for name, value in settings.items() if name not in _POLICY_ARGUMENTS}
-
-
 _MODULE: Final = "Name the class in the config: `config.rl_module(rl_module_spec=...)`."
 _NO_LEARNER: Final = "Learners of your own come later; leave it out."
 _STATE: Final = (
