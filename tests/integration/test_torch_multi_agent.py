@@ -85,10 +85,10 @@ def test_what_the_agent_in_numpy_learns_first_does_not_depend_on_the_other_netwo
 
 
 def killing(file: Path) -> Any:
-    """A callback that kills the runner that finds the file, in the middle of an episode."""
+    """A callback that kills the first runner if it finds the file, in the middle of an episode."""
 
-    def on_episode_step(*, episode: Any, **_: Any) -> None:
-        if episode.env_t == 5 and file.exists():
+    def on_episode_step(*, episode: Any, env_runner: Any, **_: Any) -> None:
+        if env_runner.worker_index == 1 and episode.env_t == 5 and file.exists():
             file.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
