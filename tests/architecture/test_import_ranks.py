@@ -79,7 +79,7 @@ ENGINE_EXCEPTIONS: Final = {
         "the one place that chooses the engine of an algorithm's runners"
     ),
     "trainer.cli.seeds -> subprocess": (
-        "every seed is a run of the command line, in a process that outlives nothing of ours"
+        "every seed is a run of the command line of its own, which has its own engine"
     ),
     "trainer.runner_group.rounds -> trainer.runtime.process_start": (
         "messages about lost runners name files that hide modules from new processes"
