@@ -39,6 +39,7 @@ from checkpoints import (
 from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
 from checkpoints.checkpointable import refuse_filesystem
 from checkpoints.code import check_switch
+from checkpoints.component_paths import nearest
 from checkpoints.components import flatten
 from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
@@ -711,10 +712,27 @@ class Algorithm(Checkpointable, abc.ABC):
             num_env_steps: exactly so many steps, or at least so many with
                 `batch_mode="complete_episodes"`.
         """
+        return self._sampled(self.env_runner_group.sample_env_steps, num_env_steps)
+
+    def sample_steps(self, num_steps: int) -> GroupSample:
+        """Lets the training runners play, and counts what they report.
+
+        Args:
+            num_steps: env steps, as for `sample_env_steps`, or with
+                `multi_agent(count_steps_by="agent_steps")` agent steps: every env slot plays whole
+                env steps until it has its share, and what it made beyond that is taken off its next
+                share.
+        """
+        if not self.config.counts_agent_steps:
+            return self.sample_env_steps(num_steps)
+        return self._sampled(self.env_runner_group.sample_agent_steps, num_steps)
+
+    def _sampled(self, ask: Callable[..., GroupSample], num_steps: int) -> GroupSample:
+        """What the runners played of so many steps, counted, and as it is to be learnt from."""
         result, timestep = self._iteration, self.counters.num_env_steps_sampled
         with result.time("env_runner_sampling_timer"):
-            sample = self.env_runner_group.sample_env_steps(
-                num_env_steps,
+            sample = ask(
+                num_steps,
                 whole_episodes=self.config.batch_mode == "complete_episodes",
                 timestep=timestep,
             )
@@ -809,18 +827,24 @@ class Algorithm(Checkpointable, abc.ABC):
         """What normalisation follows from, of an algorithm with one module."""
         return self.normalizations.only
 
-    def get_module(self, module_id: ModuleId | None = None) -> RLModule | None:
-        """The learner's module, with the newest weights; None for an id that does not exist.
+    def get_module(self, module_id: ModuleId | None = None) -> RLModule:
+        """The learner's module, with the newest weights.
 
         Args:
             module_id: which one; None is the only one.
 
         Raises:
-            ModuleError: no id was given, and there are several modules.
+            ModuleError: there is no such module; or no id was given, and there are several.
         """
         learners = self.learners
-        learner = learners.only if module_id is None else learners.get(module_id)
-        return None if learner is None else cast("RLModule", learner.module)
+        if module_id is not None and module_id not in learners:
+            raise ModuleError(
+                f"get_module({module_id!r:.80}): there is no such module"
+                f"{nearest(str(module_id), list(learners))}; there is "
+                f"{', '.join(map(repr, learners))}. Name one of these."
+            )
+        learner = learners.only if module_id is None else learners[module_id]
+        return cast("RLModule", learner.module)
 
     def get_weights(self, policies: Collection[ModuleId] | None = None) -> State:
         """Copies of weights: module id → name → array.
@@ -1548,6 +1572,7 @@ class Algorithm(Checkpointable, abc.ABC):
             return
         self._iterations.clock.restore(self._restored_time_s)
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
+        self._modules.warn_of_other_functions()
 
     @contextlib.contextmanager
     def _states_checked(self) -> Iterator[None]:

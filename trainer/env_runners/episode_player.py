@@ -466,6 +466,8 @@ class EpisodePlayer(abc.ABC):
         rewrites = [self._postprocess(slot) for slot in self.slots]
         self.notice_tasks()
         self._slot_at_work = None
+        for slot in self.slots:
+            slot.note_steps_ahead()
         chunks = [(slot, slot.cut(self._spec.lookback)) for slot in self.slots]
         for slot, chunk in chunks:
             if chunk is not None:
