@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from checkpoints import CheckpointMismatchError, encode
 from tests.multi_agent_runs import Gaps, gaps, outcome
 from trainer import MultiAgentEnv, MultiAgentEnvRunner, PPOConfig
 from trainer.errors import ConfigError, EnvContractError, ModuleError
@@ -337,3 +338,52 @@ def test_a_module_that_there_is_not_is_an_error_that_names_the_nearest() -> None
             algo.get_module("ood")
         with pytest.raises(ModuleError, match="2 modules"):
             algo.get_module()
+
+
+# ---- one module of a checkpoint
+
+
+def test_what_a_module_has_learnt_may_go_into_another_one(tmp_path: Path) -> None:
+    with gaps().build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+        algo.save_to_path(tmp_path)
+        saved = algo.get_state("learner")["learner"]
+    with gaps().build_algo() as algo:
+        algo.train()
+        first = algo.get_state("learner")["learner"]
+        algo.restore_from_path(tmp_path, component="learner/even", into="odd")
+        now = algo.get_state("learner")["learner"]
+        assert encode(now) == encode({"even": first["even"], "odd": saved["even"]})
+        assert algo.env_runner_group.has_weights(algo._weights())
+        algo.restore_from_path(tmp_path, component="learner/odd/rl_module", into="odd")
+        now = algo.get_state("learner")["learner"]["odd"]
+        weights = {"rl_module": saved["odd"]["rl_module"]}
+        assert encode(now) == encode({**saved["even"], **weights})
+        assert algo.train()["training_iteration"] == 2
+
+
+def test_what_does_not_fit_into_a_module_changes_nothing(tmp_path: Path) -> None:
+    with two_kinds({"long": "L", "short": "S"}, L=None, S=None).build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path)
+        before = encode(algo.get_state())
+        for component, into, kind, text in (
+            ("learner/S", "L", CheckpointMismatchError, "observation_space"),
+            ("learner/s", "L", ConfigError, "The checkpoint has learner/L, learner/S"),
+            ("counters", "L", ConfigError, "is no module"),
+            ("learner/L", "M", ConfigError, "there is no such module"),
+        ):
+            with pytest.raises(kind, match=text):
+                algo.restore_from_path(tmp_path, component=component, into=into)
+        assert encode(algo.get_state()) == before
+
+
+def test_modules_that_learn_can_be_gone_through() -> None:
+    with gaps().multi_agent(policies_to_train=["odd"]).build_algo() as algo:
+        group: Any = algo.env_runner_group
+        assert group.foreach_policy(lambda module, module_id: module_id) == ["even", "odd"]
+        assert group.foreach_policy_to_train(lambda module, module_id: module_id) == ["odd"]
+        result = algo.train()
+        steps = result["env_runners"]["num_agent_steps_sampled_lifetime"]
+        assert result["num_agent_steps_sampled_lifetime"] == sum(steps.values())

@@ -1460,6 +1460,7 @@ class Algorithm(Checkpointable, abc.ABC):
         path: PathLike,
         *,
         component: str | None = None,
+        into: ModuleId | None = None,
         filesystem: object = None,
         **kwargs: Any,
     ) -> None:
@@ -1468,7 +1469,24 @@ class Algorithm(Checkpointable, abc.ABC):
         The directory of a run stands for its newest whole checkpoint. After everything was
         restored, all runners hold the state and `on_checkpoint_loaded` fires. A single component
         fires nothing.
+
+        Args:
+            path: see `Checkpointable`.
+            component: see `Checkpointable`; "learner/main" is a module with its optimiser and
+                counters, "learner/main/rl_module" its weights alone.
+            into: the module of this algorithm that gets what another one had learnt. Nothing else
+                changes.
+            filesystem: see `Checkpointable`.
+            kwargs: see `Checkpointable`.
+
+        Raises:
+            ConfigError: `into` is no module, or the component belongs to none.
+            CheckpointMismatchError: the two modules have different spaces or parameters; nothing
+                was changed. For more see `Checkpointable`.
         """
+        if into is not None:
+            self._restore_into(into, checkpoint_of_run(path), component or "")
+            return
         self._restores_all, self._restored_component = component is None, component
         path = checkpoint_of_run(path)
         said = self._modules_at(path) if component is None else None
@@ -1476,6 +1494,34 @@ class Algorithm(Checkpointable, abc.ABC):
         self._with_modules(
             said, lambda: restore(path, component=component, filesystem=filesystem, **kwargs)
         )
+
+    def _restore_into(self, module_id: ModuleId, path: PathLike, component: str) -> None:
+        """Gives a module what another one had learnt; arguments as in `restore_from_path`."""
+        self._refuse_if_stopped("restore_from_path")
+        module_id = known_module(module_id, self.learners, "restore_from_path(into=…)")
+        section, _, rest = component.partition("/")
+        source, _, part = rest.partition("/")
+        manifest = read_manifest(path)
+        facts = manifest.metadata.get("modules", {})
+        if section != "learner" or part not in ("", "rl_module") or (facts and source not in facts):
+            there = [f"learner/{id_}" for id_ in facts] or ["learner/rl_module"]
+            raise ConfigError(
+                f"restore_from_path(component={component!r}, into={module_id!r}) got a component "
+                "that is no module; expected what one has learnt, or its weights alone "
+                f"(…/rl_module). The checkpoint has {', '.join(there)}. Name one of these."
+            )
+        saved, own = facts.get(source, manifest.metadata), self._facts_of(module_id)
+        for kind in ("observation_space", "action_space"):
+            if saved[kind] != own[kind]:
+                raise CheckpointMismatchError(
+                    f"{component!r} of the checkpoint has {kind}={saved[kind]}, and module "
+                    f"{module_id!r} has {own[kind]}. Restore it into a module with the same spaces."
+                )
+        learner = self.learners[module_id]
+        is_whole = not part and (bool(facts) or source != "rl_module")
+        target = learner if is_whole else learner.module
+        target.restore_from_path(Path(path) / component)
+        self._send_weights()
 
     def _modules_at(self, path: PathLike) -> tuple[State | None] | None:
         """What a checkpoint says of modules, in a tuple; None if there can be only one."""

@@ -617,6 +617,9 @@ class MultiAgentPlayer(EpisodePlayer):
         self.num_module_steps.clear()
         self.agent_counts.clear()
 
+    def _chunks_of_agents(self, episode: Any) -> Sequence[Any]:
+        return list(chunks_of([episode]))
+
     def _go_on(self, slot: EnvSlot, episode: Any) -> None:
         episode.note_player(self._runner, slot.index)  # another one after a restore
 

@@ -69,6 +69,7 @@ OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "learners/__all_modules__/num_env_steps_trained",
         ),
         "num_agent_steps_sampled": ("env_runners/num_agent_steps_sampled_lifetime",),
+        "num_agent_steps_sampled_lifetime": ("env_runners/num_agent_steps_sampled_lifetime",),
         "num_agent_steps_sampled_this_iter": ("env_runners/num_agent_steps_sampled",),
         "agent_timesteps_total": ("env_runners/num_agent_steps_sampled_lifetime",),
         "policy_reward_mean": (
@@ -90,7 +91,12 @@ OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """{old key: paths to look at, in this order}."""
 
 _SUMMED: Final = frozenset(
-    {"num_agent_steps_sampled", "num_agent_steps_sampled_this_iter", "agent_timesteps_total"}
+    {
+        "num_agent_steps_sampled",
+        "num_agent_steps_sampled_lifetime",
+        "num_agent_steps_sampled_this_iter",
+        "agent_timesteps_total",
+    }
 )
 _BY_AGENT_STEPS: Final = MappingProxyType(
     {
