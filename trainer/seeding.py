@@ -208,8 +208,8 @@ def _permuted(index: int, keys: tuple[int, ...]) -> int:
 class NoiseStream:
     """The random numbers of one env slot: a fresh sequence for every episode, a row per step.
 
-    Life: `start(stream, number)` at the beginning of an episode, then `next_row()` once per step, or
-    `rows_ahead()` and `pass_over` for several steps at once. To continue in the middle of an
+    Life: `start(stream, number)` at the beginning of an episode, then `next_row()` once per step,
+    or `rows_ahead()` and `pass_over` for several steps at once. To continue in the middle of an
     episode, start it and `skip` as many rows as steps were made.
 
     Attributes:

@@ -217,7 +217,7 @@ class FinishedRecords:
 
     @property
     def records(self) -> list[EpisodeRecord]:
-        """Of the finished episodes; what is put in the place of one is reported instead."""
+        """Of the finished episodes."""
         self._put_in_order()
         return self._records
 
@@ -244,6 +244,13 @@ class FinishedRecords:
         self._records = [self._records[place] for place in order]
         self._numbers = [self._numbers[place] for place in order]
         self._is_ordered = True
+
+    def note_rewrites(self, rewritten: Mapping[str, Any]) -> None:
+        """Gives the records of episodes, by id, whose rewards were rewritten that return."""
+        for place, record in enumerate(self._records):
+            if record.id_ in rewritten:
+                amount = rewritten[record.id_].get_rewritten_return()
+                self._records[place] = replace(record, rewritten_return=amount)
 
     def take_new(self) -> list[EpisodeRecord]:
         """The records that were added since this was last called, in order of time."""

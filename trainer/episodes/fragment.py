@@ -48,7 +48,8 @@ class Fragment:
         rewards: float64, [S, R].
         outputs: what the module gave with the actions, [S, R, …] each.
         is_recorded: which steps belong to an episode, bool [S, R]: not those that reset a sub-env.
-        last_observations: the last ones of episodes, by (sub-env, row), where the row holds another.
+        last_observations: the last ones of episodes, by (sub-env, row), where the row holds
+            another one.
         infos, last_infos: infos that are not empty, by (sub-env, row), of observations likewise.
     """
 
