@@ -633,6 +633,7 @@ _RUN: Final = (
         env_runner_sampling_timer="seconds",
         learner_update_timer="seconds",
         synch_weights="seconds",
+        split="seconds",
     ),
     *keys_of(
         "algorithm",
