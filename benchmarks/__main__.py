@@ -20,6 +20,7 @@ from benchmarks import (
     replay,
     sampling,
     scale_out,
+    self_play,
     startup,
     tasks,
     torch_modules,
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "multi_agent": multi_agent.main,
     "multi_agent_rllib": multi_agent.against_rllib,
     "multi_agent_tasks": multi_agent_tasks.main,
+    "self_play": self_play.main,
 }
 
 
