@@ -461,6 +461,7 @@ _STEPS: Final = (
         SOMETIMES,
         is_trained="",
         num_updates_lifetime="updates",
+        num_module_steps_trained_lifetime="agent steps",
     ),
     *keys_of(
         "algorithm",
@@ -553,6 +554,15 @@ _LEARNING: Final = (
         num_env_steps_trained="env steps",
         num_env_steps_trained_lifetime="env steps",
     ),
+    *keys_of(
+        "algorithm",
+        f"{LEARNERS}/{ALL_MODULES}/",
+        SOMETIMES,
+        num_agent_steps_trained="agent steps",
+        num_agent_steps_trained_lifetime="agent steps",
+        num_module_steps_trained="agent steps",
+        num_module_steps_trained_lifetime="agent steps",
+    ),
 )
 
 _EVALUATION: Final = (
@@ -577,6 +587,7 @@ _EVALUATION: Final = (
         SOMETIMES,
         disturbance=True,
         num_env_steps_missing="env steps",
+        num_agent_steps_missing="agent steps",
         num_evaluations_left_out="evaluations",
     ),
     *keys_of(
@@ -622,6 +633,7 @@ _RUN: Final = (
         env_runner_sampling_timer="seconds",
         learner_update_timer="seconds",
         synch_weights="seconds",
+        split="seconds",
     ),
     *keys_of(
         "algorithm",
