@@ -222,7 +222,7 @@ def tune_and_extend(folder: Path, logger: Any) -> None:
         return tune.RunConfig(storage_path=folder, name="x", verbose=0, callbacks=[logger()])
 
     space = {"x": tune.grid_search([10.0, 20.0])}
-    tuning = {"in_process": True, "seed": 0}
+    tuning: dict[str, Any] = {"in_process": True, "seed": 0}
     tune.Tuner(
         train, param_space=space, tune_config=tune.TuneConfig(**tuning), run_config=run_config()
     ).fit()

@@ -469,8 +469,8 @@ def test_old_names_give_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_scripts_that_import_what_is_not_offered_are_told_when_they_use_it() -> None:
-    from trainer.tune.schedulers import PB2  # type: ignore[attr-defined]
-    from trainer.tune.search import HyperOptSearch  # type: ignore[attr-defined]
+    from trainer.tune.schedulers import PB2
+    from trainer.tune.search import HyperOptSearch
 
     with pytest.raises(TuneError, match="Use PopulationBasedTraining"):
         PB2(perturbation_interval=4)
