@@ -19,21 +19,14 @@ from typing import Any, Final
 from callbacks import EpisodeRecorder, RLlibCallback, VideoRecorder
 from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
-from callbacks.ready_made.progress import LineOutput
+from callbacks.ready_made.display import LineOutput
 from callbacks.spec import CallbackSpec, new_object
 from checkpoints import read_checkpoint, read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.time_split import PARTS
 from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
-from trainer.cli.named_code import (
-    Experiment,
-    config_of,
-    import_from_here,
-    imported,
-    named_callbacks,
-    read_experiment,
-)
+from trainer.cli.named_code import config_of, import_from_here, imported, named_callbacks
 from trainer.cli.output import (
     complain_with_traceback,
     missing_extras_told,
@@ -42,7 +35,14 @@ from trainer.cli.output import (
 )
 from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
 from trainer.cli.seeds import SeedRuns
-from trainer.cli.training_run import TrainingRun
+from trainer.cli.settings_file import (
+    SETTINGS_FILE,
+    Experiment,
+    read_experiment,
+    require_code,
+    write_settings,
+)
+from trainer.cli.training_run import TrainingRun, tracker_service
 from trainer.config import AlgorithmConfig
 from trainer.config.config_values import foreign_names
 from trainer.envs.env_factory import is_import_path
@@ -63,6 +63,8 @@ def train(arguments: argparse.Namespace) -> int:
     import_from_here()
     config = _config(arguments)
     plan = plan_of_new_run(arguments)
+    for name in plan.track:
+        tracker_service(name)  # one that is not there is told before anything is made
     if arguments.seeds is not None:
         return _train_seeds(arguments, config)
     with contextlib.ExitStack() as stack:
@@ -74,6 +76,8 @@ def train(arguments: argparse.Namespace) -> int:
             directory.remove_if_unused()
             raise
         with algo:
+            file = directory.path / SETTINGS_FILE
+            write_settings(file, algo, plan, names=arguments.callbacks)
             return _run(algo, directory, plan, arguments)
 
 
@@ -299,6 +303,12 @@ def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str
     experiment = Experiment() if arguments.config is None else read_experiment(arguments.config)
     if all(getattr(arguments, name) is None for name in STOPS):
         vars(arguments).update(experiment.stops)
+    for name, value in experiment.saving.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    settings = _given_settings(arguments)
+    words = [name for name in ("env", "algo") if getattr(arguments, name) is not None]
+    require_code(experiment, [*words, *settings], arguments.config)
     given = experiment.config
     if given is not None and arguments.algo is None:
         config = given.copy(copy_frozen=False)
@@ -313,13 +323,13 @@ def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str
             "There is no env to train in. Give one: --env CartPole-v1, or name it in the file of "
             "--config."
         )
-    return config, {**experiment.settings, **_given_settings(arguments)}
+    return config, {**experiment.settings, **settings}
 
 
 def _run(
     algo: Algorithm, directory: RunDirectory, plan: RunPlan, arguments: argparse.Namespace
 ) -> int:
-    run = TrainingRun(algo, directory, plan)
+    run = TrainingRun(algo, directory, plan, is_live=not arguments.lines)
     reason = run.run()
     path = shlex.quote(str(directory.relative_path))
     env = algo.config.env

@@ -285,6 +285,7 @@ def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     _add_stops(parser)
     _add_saving(parser, every="default: 10", keep="default: 3")
+    _add_lines(parser)
 
 
 def _add_profile(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -311,8 +312,9 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="a .json or .toml file with algo, env, config and stop; a .py file that defines "
-        "`config` (and `stop`); or module:name. Other arguments win over it",
+        help="a .json, .toml or .yaml file with algo, env, config, stop and save, such as the "
+        "settings.json of a run; a .py file that defines `config` (and `stop`); or module:name. "
+        "Other arguments win over it",
     )
 
 
@@ -326,6 +328,7 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     _add_settings(parser, seed="another seed for all randomness to come (default: as before)")
     _add_stops(parser)
     _add_saving(parser, every="default: as before", keep="default: as before; else all")
+    _add_lines(parser)
 
 
 def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -484,9 +487,21 @@ def _add_stops(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_lines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lines",
+        action="store_true",
+        help="a line per iteration, instead of a display that is redrawn (extra [live])",
+    )
+
+
 def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> None:
     parser.add_argument("--checkpoint-every", type=count, metavar="N", help=f"iterations ({every})")
     parser.add_argument("--keep", type=count, metavar="N", help=f"checkpoints to keep ({keep})")
+    parser.add_argument(
+        "--track", action="append", default=[], metavar="NAME[:WHERE]",
+        help="send results to wandb[:PROJECT], trackio[:PROJECT] or mlflow[:URI]; may be repeated",
+    )  # fmt: skip
 
 
 # ---- tuning
@@ -587,6 +602,7 @@ def _add_watch(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--interval", type=seconds, default=1.0, metavar="S", help="seconds between two looks"
     )
+    _add_lines(parser)
 
 
 def _add_plot(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -401,6 +401,10 @@ class EpisodePlayer(abc.ABC):
     def _record_of(self, episode: Any) -> EpisodeRecord:
         """What remains of an episode that has ended."""
 
+    def _chunks_of_agents(self, episode: Any) -> Sequence[Any]:
+        """The chunks of a running episode that hold rewards; of one agent it is that itself."""
+        return [episode]
+
     # ---- between two requests
 
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
@@ -493,6 +497,8 @@ class EpisodePlayer(abc.ABC):
         rewrites = [self._postprocess(slot) for slot in self.slots]
         self.notice_tasks()
         self._slot_at_work = None
+        for slot in self.slots:
+            slot.note_steps_ahead()
         chunks = [(slot, slot.cut(self._spec.lookback)) for slot in self.slots]
         for slot, chunk in chunks:
             if chunk is not None:
@@ -604,7 +610,11 @@ class EpisodePlayer(abc.ABC):
             rewrite.write_to(episode)
         if self._keeps_chunks:
             self.actions.add_logp([episode])
+            paid = [(one, one.rewards_list().copy()) for one in self._chunks_of_agents(episode)]
             self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
+            for chunk, before in paid:
+                if chunk.rewards_list() != before:
+                    chunk.note_rewrite(before)
         # Made after the events, so that what they store in the episode is reported, and before
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
         record = self._record_of(episode)
