@@ -431,6 +431,17 @@ def begins_and_ends(config: Any) -> Any:
     return config.callbacks(on_episode_start=on_episode_start, on_episode_end=on_episode_end)
 
 
+def ends(config: Any) -> Any:
+    def on_episode_end(
+        *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_: Any
+    ) -> None:
+        seen = sum(map(len, (*prev_episode_chunks, episode)))
+        metrics_logger.log_value("steps_of_ends", seen, reduce="sum")
+        metrics_logger.log_value("ends", 1, reduce="sum")
+
+    return config.callbacks(on_episode_end=on_episode_end)
+
+
 def edited_samples(config: Any) -> Any:
     def on_sample_end(*, samples: Any, **_: Any) -> None:
         for episode in samples:
@@ -450,6 +461,7 @@ RECORDED = {
     "greedy": lambda: ppo().env_runners(explore=False),
     "begins and ends heard": lambda: begins_and_ends(counting(AutoresetMode.SAME_STEP)),
     "the same of CartPole": lambda: begins_and_ends(ppo()),
+    "ends heard": lambda: ends(ppo()),
     "samples edited": lambda: edited_samples(ppo()),
     "epsilon-greedy": lambda: dqn("EpsilonGreedy"),
     "soft Q": lambda: dqn("SoftQ"),
@@ -549,6 +561,9 @@ def test_episodes_of_columns_are_filled_when_they_are_looked_at_and_travel() -> 
         assert again.get_duration_s() == unseen.get_duration_s() > 0.0
         assert encode(again.get_state()) == encode(unseen.get_state())
         unseen.validate()
+        other = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.fragment)
+        other.custom_metrics = {"set": 1.0}
+        assert (len(other.get_rewards()), other.custom_metrics) == (len(other), {"set": 1.0})
         with pytest.raises(AttributeError, match="nothing_like_this"):
             unseen.nothing_like_this  # noqa: B018
 
