@@ -596,7 +596,15 @@ class Misshapen(SyncVectorEnv):
         return observations, rewards[:-1], *rest
 
 
+class Unpaid(SyncVectorEnv):
+    def step(self, actions: Any) -> Any:
+        observations, rewards, *rest = super().step(actions)
+        return observations, [None, *rewards[1:]], *rest
+
+
 def test_answers_of_another_shape_are_named() -> None:
     makers = [lambda index=index: Counter(index) for index in range(3)]
     with pytest.raises(EnvContractError, match=r"(?s)Misshapen returned 3 .* expected 3 of each"):
         ppo(lambda _: Misshapen(makers), num_envs=3).build_algo().train()
+    with pytest.raises(EnvContractError, match=r"Unpaid returned the rewards \[None,"):
+        ppo(lambda _: Unpaid(makers), num_envs=3).build_algo().train()
