@@ -450,7 +450,7 @@ def edited_samples(config: Any) -> Any:
     return config.callbacks(on_sample_end=on_sample_end)
 
 
-RECORDED = {
+RECORDED: dict[str, Any] = {
     "CartPole": ppo,
     "next step": lambda: counting(AutoresetMode.NEXT_STEP),
     "same step": lambda: counting(AutoresetMode.SAME_STEP),
@@ -551,8 +551,7 @@ def test_who_sees_running_episodes_has_them_recorded_one_by_one(
 def test_episodes_of_columns_are_filled_when_they_are_looked_at_and_travel() -> None:
     with ppo().build_algo() as algo:
         chunks = algo.env_runner.sample(num_timesteps=200)
-        unseen = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.is_done)
-        assert unseen.fragment is not None
+        unseen: Any = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.is_done)
         assert (len(unseen), unseen.t_started) == (unseen.t, 0)
         assert unseen.fragment is not None
         again = pickle.loads(pickle.dumps(unseen))

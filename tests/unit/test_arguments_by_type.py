@@ -28,13 +28,14 @@ def test_what_was_accepted_once_changes_nothing_about_other_values() -> None:
     for _ in range(3):
         assert given(3, "x", flag=True) == (3, "x", True)
         assert given(number=4) == (4, None, False)
-        number, _, flag = given(np.int64(5), flag=np.bool_(True))
+        scalars: dict[str, Any] = {"number": np.int64(5), "flag": np.bool_(True)}
+        number, _, flag = given(**scalars)
         assert (type(number), type(flag)) == (int, bool)
         for wrong in ((True,), ("3",), (3.0,), (3, 4)):
             with pytest.raises(ArgumentError, match=r"given\(\): `(number|text)="):
                 given(*wrong)
         with pytest.raises(ArgumentError, match="`flag=1`"):
-            given(3, flag=1)
+            given(3, flag=1)  # type: ignore[arg-type]
 
 
 def test_a_bound_is_looked_at_every_time() -> None:

@@ -326,7 +326,7 @@ class VectorPlayer(SingleAgentPlayer):
         actions, outputs = self.actions.act_together(
             recording.observations, recording.noise(), rows=rows, explore=explore, timestep=timestep
         )
-        given = self._acting.to_env(actions) if self._acting.needs_decoding else actions
+        given: Any = self._acting.to_env(actions) if self._acting.needs_decoding else actions
         if rows is not None:
             given = np.array(given)
             given[~recording.is_running] = whole.no_action

@@ -131,7 +131,8 @@ class UniformActions:
 def _floors(uniforms: Array, sizes: Array) -> Array:
     """⌊u·n⌋ for every alternative; rounding never leads to n."""
     floors: Array = (uniforms * sizes).astype(np.int64)
-    return np.minimum(floors, sizes - 1, out=floors)
+    np.minimum(floors, sizes - 1, out=floors)
+    return floors
 
 
 def _ranked(uniforms: Array, valid: Array) -> Array:
