@@ -154,7 +154,7 @@ def ray_cluster(is_wanted: bool) -> Iterator[None]:
 
 
 def check_model(engine: str) -> None:
-    """Measures iterations with 1 to 16 runners, and says how far the model is off between."""
+    """Measures iterations with 1 to 16 runners, and says how far the model is off."""
     measured: dict[int, float] = {}
     for num_runners in MODEL_COUNTS:
         with ours(engine, num_runners, num_steps=MODEL_STEPS) as iteration:
@@ -163,7 +163,7 @@ def check_model(engine: str) -> None:
     model = fitted(Throughput(STEP_S, num_steps=MODEL_STEPS), measured)
     print(
         f"  model, {engine}: acting {model.acting_s * 1e6:.0f} µs per step, "
-        f"{model.answer_s * 1e3:.1f} ms per answer, from the first and the last line"
+        f"{model.answer_s * 1e3:.1f} ms per answer, fitted to all lines"
     )
     for number, seconds in measured.items():
         told = model.iteration_s(number)
