@@ -476,14 +476,18 @@ def test_an_env_that_ends_its_process_is_repaired_by_the_same_actor(
     assert len(num_made) == 4
 
 
-def test_an_answer_that_cannot_be_unpacked_is_one_error_and_the_runner_lives() -> None:
-    fault = Fault("unpack", worker_index=1)
-    config = config_on_ray().callbacks([FaultyCallback(fault)])
-    with config.build_algo() as algo:
-        with pytest.raises(Exception, match="fails on purpose"):
-            algo.train()
-        assert algo.env_runner_group.num_remote_worker_restarts() == 0
-        assert algo.train()["training_iteration"] == 1
+def test_an_answer_that_cannot_be_unpacked_is_repaired_as_on_the_local_engine() -> None:
+    found = []
+    for engine in ("local", "ray"):
+        # The first answer is that of the start.
+        fault = Fault("unpack", worker_index=1, on_call=2)
+        config = config_on_ray().callbacks([FaultyCallback(fault)]).resources(engine=engine)
+        with config.build_algo() as algo:
+            for _ in range(2):
+                algo.train()
+            found.append((algo.env_runner_group.num_remote_worker_restarts(), learnt(algo)))
+        assert fault.num_fired == 1
+    assert found[0] == found[1]
 
 
 # ---- bad input
