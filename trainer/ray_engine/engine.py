@@ -167,6 +167,11 @@ class RayPlace:
         return PlaceIdentity(self._last.host, self._last.pid)
 
     @property
+    def host_pid(self) -> int | None:
+        """The process id of the actor on its machine, as far as it is known."""
+        return self._last.host_pid if self.host is not None and self._is_placed else None
+
+    @property
     def stall_limit_s(self) -> float | None:
         """How long the pending call may go without progress; None is for ever."""
         return self._watch.limit_s
