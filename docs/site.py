@@ -141,12 +141,26 @@ def slug(heading: str, separator: str = "-") -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", separator)
 
 
+def unlisted(configuration: str) -> list[str]:
+    """Pages that `nav` in `mkdocs.yml` does not name; they stand behind all others."""
+    there = {*(path.name for path in (ROOT / "docs").glob("*.md")), *pages()}
+    return sorted(there - set(listed(configuration)))
+
+
+def listed(configuration: str) -> list[str]:
+    """Pages that `nav` in `mkdocs.yml` names."""
+    return re.findall(r"([\w./-]+\.md)$", configuration.partition("\nnav:")[2], flags=re.MULTILINE)
+
+
 # ---- called by mkdocs
 
 
 def on_config(config: Any) -> Any:
     """Names anchors as GitHub does, so that links hold in both places."""
     config["mdx_configs"].setdefault("toc", {})["slugify"] = slug
+    further = unlisted((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    if further:
+        config["nav"].append({"More": [*further]})
     return config
 
 

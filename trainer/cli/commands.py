@@ -24,6 +24,7 @@ from callbacks.spec import CallbackSpec, new_object
 from checkpoints import read_checkpoint, read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
+from trainer.algorithms.time_split import PARTS
 from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
 from trainer.cli.named_code import config_of, import_from_here, imported, named_callbacks
 from trainer.cli.output import (
@@ -78,6 +79,28 @@ def train(arguments: argparse.Namespace) -> int:
             file = directory.path / SETTINGS_FILE
             write_settings(file, algo, plan, names=arguments.callbacks)
             return _run(algo, directory, plan, arguments)
+
+
+_WIDTH: Final = 40
+
+
+def profile(arguments: argparse.Namespace) -> int:
+    """`local-trainer profile`: trains some iterations and says where the time went."""
+    import_from_here()
+    config = _config(arguments)
+    with config.build_algo() as algo:
+        algo.train()  # memory is made, code is loaded
+        results = [algo.train() for _ in range(arguments.iterations)]
+    parts = {part: sum(result["timers"]["split"][part] for result in results) for part in PARTS}
+    whole = sum(parts.values())
+    steps = sum(result["env_runners"]["num_env_steps_sampled"] for result in results)
+    tell(f"{len(results)} iterations, {steps:,} env steps, {whole:.2f} s: {steps / whole:,.0f} /s")
+    for part, seconds in sorted(parts.items(), key=lambda entry: -entry[1]):
+        share = seconds / whole
+        bar = "#" * round(_WIDTH * share)
+        tell(f"  {part:<11}{seconds:>9.3f} s {share:>6.1%}  {bar:<{_WIDTH}} {PARTS[part]}")
+    tell("What to do about each part is in docs/performance.md.")
+    return 0
 
 
 def _train_seeds(arguments: argparse.Namespace, config: AlgorithmConfig) -> int:
