@@ -297,7 +297,7 @@ def test_another_function_than_in_the_checkpoint_is_warned_of(
 ) -> None:
     mapped = [gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, _by_agent)]
     (warning,) = _restored(tmp_path, *mapped, caplog)
-    assert warning.startswith("policy_mapping_fn answers otherwise than the one with which")
+    assert warning.startswith("policy_mapping_fn is another one than when the checkpoint")
 
 
 def test_the_same_function_by_another_name_is_not(
@@ -326,8 +326,8 @@ def test_who_learns_by_another_function_is_warned_of(
     saved = gaps().multi_agent(policies_to_train=lambda module_id, batch: module_id == "odd")
     now = gaps().multi_agent(policies_to_train=lambda module_id, batch: True)
     (warning,) = _restored(tmp_path, saved, now, caplog)
-    assert warning.startswith("policies_to_train answers otherwise")
-    same = gaps().multi_agent(policies_to_train=lambda module_id, _: module_id in {"odd"})
+    assert warning.startswith("policies_to_train is another one")
+    same = gaps().multi_agent(policies_to_train=lambda id_, _: id_ == "odd")
     assert _restored(tmp_path / "again", saved, same, caplog) == []
 
 
@@ -338,6 +338,18 @@ def test_a_module_that_there_is_not_is_an_error_that_names_the_nearest() -> None
             algo.get_module("ood")
         with pytest.raises(ModuleError, match="2 modules"):
             algo.get_module()
+
+
+def test_modules_that_the_checkpoint_does_not_have_are_named(tmp_path: Path) -> None:
+    with gaps().build_algo() as algo:
+        algo.save_to_path(tmp_path)
+    mapping = {"a": "odd", 3: "even", "late": "third"}
+    made = gaps().multi_agent(policies={"odd", "even", "third"}, policy_mapping_fn=mapping)
+    with (
+        made.build_algo() as algo,
+        pytest.raises(CheckpointMismatchError, match=r"The settings name 'third'.*add_module"),
+    ):
+        algo.restore_from_path(tmp_path)
 
 
 # ---- one module of a checkpoint

@@ -45,6 +45,7 @@ from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.config_values import foreign_names
 from trainer.envs.env_factory import is_import_path
+from trainer.episodes import MultiAgentEpisode
 from trainer.errors import ConfigError, TrainerError
 from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.run_lock import RunLock
@@ -404,6 +405,9 @@ def replay_episode(arguments: argparse.Namespace) -> int:
             if arguments.pdb:
                 pdb.post_mortem(error.__traceback__)
             return 1
+    if arguments.moves:
+        for episode in episodes:
+            tell(episode.table() if isinstance(episode, MultiAgentEpisode) else repr(episode))
     num_steps = sum(len(episode) for episode in episodes)
     tell(
         f"Played {num_steps} env steps of {len(episodes)} episodes and chunks; nothing was raised "
