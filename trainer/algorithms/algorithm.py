@@ -75,6 +75,7 @@ from trainer.algorithms.module_changes import (
     RunModules,
     refused_now,
 )
+from trainer.algorithms.time_split import SAVING
 from trainer.algorithms.training_iteration import (
     AfterResult,
     Counters,
@@ -1261,14 +1262,15 @@ class Algorithm(Checkpointable, abc.ABC):
         self._refuse_while_telling()
         self.finish_saving()
         self.env_runner_group.check_tasks_can_be_saved()
-        return super().save_to_path(
-            path,
-            state=state,
-            filesystem=filesystem,
-            use_msgpack=use_msgpack,
-            background=background,
-            when_over=when_over,
-        )
+        with self._iterations.between.spent_on(SAVING):
+            return super().save_to_path(
+                path,
+                state=state,
+                filesystem=filesystem,
+                use_msgpack=use_msgpack,
+                background=background,
+                when_over=when_over,
+            )
 
     def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
         try:

@@ -29,6 +29,7 @@ from checkpoints.state_shapes import (
     number,
     of_type,
 )
+from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
 from trainer.config import AlgorithmConfig
 from trainer.connectors import before_decoding
 from trainer.env_runners.messages import PlayTimes
@@ -216,6 +217,7 @@ class TrainingIterations:
         is_under_way: `train()` makes one now.
         is_in_training_step: runners play or modules learn now.
         clock: wall-clock time of the run.
+        between: what happened since the last result was put together.
     """
 
     def __init__(self, algorithm: _Algorithm, evaluations: Evaluations) -> None:
@@ -228,6 +230,7 @@ class TrainingIterations:
         self.is_under_way = self.is_in_training_step = False
         self._result: IterationResult | None = None
         self.clock = RunClock()
+        self.between = TimeBetween()
         self._algorithm = algorithm
         self._evaluations = evaluations
         self._after_result: list[AfterResult] | None = None
@@ -335,9 +338,10 @@ class TrainingIterations:
         peeked = metrics.peek()
         waiting = self._after_result = []
         try:
-            algorithm.callbacks.fire(
-                "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
-            )
+            with self.between.spent_on(CALLBACKS):
+                algorithm.callbacks.fire(
+                    "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
+                )
             merge_late_values(result, before=peeked, after=metrics.compile())
             for function in waiting:  # which grows while it is gone through
                 function(result)
@@ -373,6 +377,7 @@ class TrainingIterations:
             clock=self.clock,
             config=algorithm.config,
             elapsed_s=elapsed_s,
+            since=self.between.take(),
         )
 
     def _has_several(self) -> bool:
@@ -486,6 +491,7 @@ class IterationResult:
         self._num_env_steps_lost = 0
         self._repair_s = 0.0
         self._times = PlayTimes()
+        self._num_runners = 1
         self._learners: dict[ModuleId, Mapping[str, Any]] = {}
         self._num_agent_steps: dict[AgentId, int] = {}
         self._num_module_steps: dict[ModuleId, int] = {}
@@ -552,6 +558,7 @@ class IterationResult:
 
     def add_group(self, group: EnvRunnerGroup) -> None:
         """Notes how the training runners are."""
+        self._num_runners = max(group.num_remote_env_runners(), 1)
         self._health = {
             "num_healthy_workers": group.num_healthy_remote_workers(),
             "num_remote_worker_restarts": group.num_remote_worker_restarts(),
@@ -570,6 +577,7 @@ class IterationResult:
         clock: RunClock,
         config: AlgorithmConfig,
         elapsed_s: float,
+        since: Mapping[str, float],
     ) -> ResultDict:
         """Puts the result together.
 
@@ -581,6 +589,7 @@ class IterationResult:
             clock: wall-clock times.
             config: the settings.
             elapsed_s: seconds of this iteration.
+            since: seconds by part from the end of the iteration before; see `time_split`.
         """
         counters = self._counters
         standard = {
@@ -610,7 +619,17 @@ class IterationResult:
                 "num_env_steps_lost_lifetime": counters.num_env_steps_lost,
                 "repair_time_s": self._repair_s,
             },
-            "timers": {"training_iteration": elapsed_s, **self._timers},
+            "timers": {
+                "training_iteration": elapsed_s,
+                **self._timers,
+                "split": split_of(
+                    elapsed_s,
+                    self._timers,
+                    self._times,
+                    num_runners=self._num_runners,
+                    since=since,
+                ),
+            },
             "num_training_step_calls_per_iteration": self.num_training_steps,
             "num_env_steps_sampled_lifetime": counters.num_env_steps_sampled,
             "training_iteration": counters.training_iteration,

@@ -574,6 +574,13 @@ class EnvSlot:
         self.noise.start(self.assignment.stream, self.episode_number)
         self._continues = False
 
+    def begin_unseen(self) -> None:
+        """Begins an episode, in a sub-env that was reset already, that is no object yet."""
+        self.memory = None
+        self.noise.start(self.assignment.stream, self.episode_number)
+        self._continues = False
+        self._env_state.episode_begins()
+
     def record_random_step(
         self, observation: Any, action: Any, reward: Any, info: dict[str, Any]
     ) -> None:
