@@ -261,7 +261,8 @@ def test_a_function_set_in_mid_run_that_differs_between_processes_is_refused() -
 def test_runners_whose_envs_have_other_agents_are_refused() -> None:
     def make(context: Any) -> Any:
         env = Gaps({})
-        env.possible_agents += ["more"] * (context.worker_index == 2)
+        if context.worker_index == 2:
+            env.possible_agents = [*env.possible_agents, "more"]
         return env
 
     with pytest.raises(EnvContractError, match=r"env runner 1 and the one in env runner 2.*agents"):
@@ -295,8 +296,8 @@ def _restored(folder: Path, saved: PPOConfig, now: PPOConfig, log: Any) -> list[
 def test_another_function_than_in_the_checkpoint_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mapped = [gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, _by_agent)]
-    (warning,) = _restored(tmp_path, *mapped, caplog)
+    saved, now = (gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, _by_agent))
+    (warning,) = _restored(tmp_path, saved, now, caplog)
     assert warning.startswith("policy_mapping_fn is another one than when the checkpoint")
 
 
@@ -306,8 +307,8 @@ def test_the_same_function_by_another_name_is_not(
     def renamed(agent_id: Any, episode: Any) -> str:
         return _by_number(agent_id, episode)
 
-    mapped = [gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, renamed)]
-    assert _restored(tmp_path, *mapped, caplog) == []
+    saved, now = (gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, renamed))
+    assert _restored(tmp_path, saved, now, caplog) == []
 
 
 def test_a_dict_may_take_the_place_of_a_function(

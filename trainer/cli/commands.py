@@ -46,7 +46,6 @@ from trainer.cli.training_run import TrainingRun, tracker_service
 from trainer.config import AlgorithmConfig
 from trainer.config.config_values import foreign_names
 from trainer.envs.env_factory import is_import_path
-from trainer.episodes import MultiAgentEpisode
 from trainer.errors import ConfigError, TrainerError
 from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.run_lock import RunLock
@@ -440,7 +439,7 @@ def replay_episode(arguments: argparse.Namespace) -> int:
             return 1
     if arguments.moves:
         for episode in episodes:
-            tell(episode.table() if isinstance(episode, MultiAgentEpisode) else repr(episode))
+            tell(episode.table() if hasattr(episode, "table") else repr(episode))
     num_steps = sum(len(episode) for episode in episodes)
     tell(
         f"Played {num_steps} env steps of {len(episodes)} episodes and chunks; nothing was raised "
