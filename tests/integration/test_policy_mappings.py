@@ -376,6 +376,21 @@ def test_what_a_module_has_learnt_may_go_into_another_one(tmp_path: Path) -> Non
         assert algo.train()["training_iteration"] == 2
 
 
+def test_an_only_module_may_be_named_in_the_path_of_a_component(tmp_path: Path) -> None:
+    made = gaps().multi_agent(policies={"one"}, policy_mapping_fn=None)
+    with made.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path)
+        learnt = encode(algo.get_state("learner"))
+    for component in ("learner/one", "learner/one/rl_module", "learner/rl_module"):
+        with made.build_algo() as algo:
+            algo.restore_from_path(tmp_path, component=component)
+            same = encode(algo.get_state("learner/rl_module"))
+            assert (encode(algo.get_state("learner")) == learnt) == (component == "learner/one")
+            algo.restore_from_path(tmp_path, component="learner")
+            assert encode(algo.get_state("learner/rl_module")) == same
+
+
 def test_what_does_not_fit_into_a_module_changes_nothing(tmp_path: Path) -> None:
     with two_kinds({"long": "L", "short": "S"}, L=None, S=None).build_algo() as algo:
         algo.train()
