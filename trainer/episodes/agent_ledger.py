@@ -35,6 +35,7 @@ RewardsAfterEnd = Literal["credit", "error"]
 """What becomes of rewards for agents that have ended."""
 
 _NO_OUTPUTS: Final[Mapping[str, Any]] = {}
+_PLAIN_KINDS: Final = frozenset((int, str))
 
 
 class AgentEnd(NamedTuple):
@@ -331,7 +332,7 @@ class AgentLedger:
                 "first step. Make a new MultiAgentEpisode for the next episode."
             )
         seen = self._own_keys(observations, "observations", t)
-        told = self._own_keys(infos or {}, "infos", t, but=(COMMON_INFOS,))
+        told = dict(self._own_keys(infos or {}, "infos", t, but=(COMMON_INFOS,)))
         self.is_reset = True
         for agent in canonical_order(seen):
             self._start(agent, seen[agent], told.pop(agent, None))
@@ -461,11 +462,15 @@ class AgentLedger:
         *,
         but: tuple[str, ...] = (),
         error: type[Exception] = EnvContractError,
-    ) -> dict[AgentId, Any]:
-        """A dict of the env by the ledger's own ids."""
+    ) -> Mapping[AgentId, Any]:
+        """A dict of the env by the ledger's own ids; itself if it has these."""
         ids = self._ids
-        if given.keys() <= ids.keys() and bool not in map(type, given):
-            return {ids[agent]: value for agent, value in given.items()}
+        if given.keys() <= ids.keys():
+            kinds = {*map(type, given)}
+            if kinds <= _PLAIN_KINDS:
+                return given
+            if bool not in kinds:
+                return {ids[agent]: value for agent, value in given.items()}
         own = {}
         for agent, value in given.items():
             if agent in but:
