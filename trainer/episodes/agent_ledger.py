@@ -261,6 +261,10 @@ class AgentLedger:
             self._agents = AgentIds(self.lines)
         return self._agents
 
+    def episodes(self) -> dict[AgentId, SingleAgentEpisode]:
+        """{agent: its episode}, canonical order."""
+        return {agent: self.lines[agent].episode for agent in self.agents()}
+
     def owing(self) -> AgentIds:
         """The agents that have to act in the next env step; the same object until they change."""
         if self._owing_ids is None:
@@ -696,6 +700,16 @@ class AgentLedger:
     def earners(self) -> list[AgentId]:
         """The agents that appeared or earned anything, canonical order."""
         return canonical_order({*self.appeared, *self.before})
+
+    def earned_by_all(self, *, with_open: bool = True) -> list[float]:
+        """Numbers that add up to all that the env gave; see `earned`."""
+        return [part for a in self.earners() for part in self.earned(a, with_open=with_open)]
+
+    def returns(self) -> tuple[float, dict[AgentId, float]]:
+        """What the env gave to all, and {agent: what it gave to this one}."""
+        earned = {agent: self.earned(agent) for agent in self.earners()}
+        total = rounded_sum([part for parts in earned.values() for part in parts])
+        return total, {agent: rounded_sum(parts) for agent, parts in earned.items()}
 
     def change(self) -> Change:
         """What rewriting added to rows of the whole episode; None if nobody rewrote any."""
