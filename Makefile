@@ -5,6 +5,9 @@ RUN := $(VENV)/bin
 # What the tests of networks in Torch need: a version with a small build for processors. `make test TORCH=` leaves it out,
 # and they are skipped.
 TORCH ?= torch==2.13.0
+# Python keeps what it compiled, also where it is told not to: tests start hundreds of processes, and
+# each of pytest's workers rewrites the assertions of all tests, which takes 17 s.
+KEEP_BYTECODE := PYTHONDONTWRITEBYTECODE=
 
 .PHONY: train test test-long test-ray bench clean
 
@@ -20,10 +23,10 @@ test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 min
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
-	$(RUN)/pytest -m "not slow and not ray" --numprocesses=auto --maxprocesses=4 --dist=worksteal
+	$(KEEP_BYTECODE) $(RUN)/pytest -m "not slow and not ray" --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
 test-long: $(VENV)/.installed-test  ## everything, the long campaigns included
-	$(RUN)/pytest -m "(slow or not slow) and not ray"
+	$(KEEP_BYTECODE) $(RUN)/pytest -m "(slow or not slow) and not ray"
 
 test-ray: $(VENV)/.installed-ray  ## the tests of the Ray engine, on a small cluster that they start
 	$(RUN)/pytest -m "ray and not slow"
