@@ -1,4 +1,4 @@
-# The four verbs of the project. Python ≥ 3.10 and make are all that is needed.
+# What is done with this project. Python ≥ 3.10 and make are all that is needed.
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
@@ -9,7 +9,11 @@ TORCH ?= torch==2.13.0
 # each of pytest's workers rewrites the assertions of all tests, which takes 17 s.
 KEEP_BYTECODE := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: train test test-long test-ray bench clean
+# `make test-matrix MATRIX="3.10 3.13"` tests with these, where they are installed.
+MATRIX ?= 3.10 3.11 3.12 3.13 3.14
+FAST := -m "not slow and not ray" --numprocesses=auto --maxprocesses=4 --dist=worksteal
+
+.PHONY: train test test-long test-ray test-matrix wheel docs bench clean
 
 train: $(VENV)/.installed  ## trains PPO on CartPole-v1 until it is solved
 	$(RUN)/local-trainer train --algo PPO --env CartPole-v1 --stop-return 450 \
@@ -23,13 +27,39 @@ test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 min
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
-	$(KEEP_BYTECODE) $(RUN)/pytest -m "not slow and not ray" --numprocesses=auto --maxprocesses=4 --dist=worksteal
+	$(KEEP_BYTECODE) $(RUN)/pytest $(FAST)
 
 test-long: $(VENV)/.installed-test  ## everything, the long campaigns included
 	$(KEEP_BYTECODE) $(RUN)/pytest -m "(slow or not slow) and not ray"
 
 test-ray: $(VENV)/.installed-ray  ## the tests of the Ray engine, on a small cluster that they start
 	$(RUN)/pytest -m "ray and not slow"
+
+test-matrix:  ## the default tests with every Python that is found, and with the lowest versions stated
+	@set -e; for version in $(MATRIX); do \
+	    if ! command -v "python$$version" > /dev/null; then \
+	        echo "python$$version is not installed: skipped"; continue; \
+	    fi; \
+	    echo "== python$$version"; \
+	    $(MAKE) --no-print-directory test-with PYTHON="python$$version" VENV=".venv-$$version" TORCH=; \
+	done
+	@echo "== the lowest versions stated"
+	@$(MAKE) --no-print-directory test-with VENV=.venv-lowest TORCH= LOWEST=1
+
+.PHONY: test-with
+test-with: $(VENV)/.installed-test
+	if [ -n "$(LOWEST)" ]; then \
+	    $(RUN)/python -m tests.lowest_versions | \
+	    xargs $(RUN)/python -m pip install --quiet --disable-pip-version-check; \
+	fi
+	$(RUN)/pytest $(FAST)
+
+wheel: $(VENV)/.installed  ## builds the wheel into dist/
+	$(RUN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+docs: $(VENV)/.installed  ## builds the documentation as a site into site/, without warnings
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(RUN)/mkdocs build --strict
 
 bench: $(VENV)/.installed  ## prints timings of this machine; peers are measured in the same call if installed
 	$(RUN)/python -m benchmarks
@@ -55,4 +85,4 @@ $(VENV)/.installed-ray: $(VENV)/.installed-test
 	touch $@
 
 clean:  ## removes the virtual environment and caches; runs/ stays
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-3.* .venv-lowest build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -12,6 +12,7 @@ from benchmarks import (
     evaluation,
     large_checkpoints,
     learning,
+    memory,
     multi_agent,
     multi_agent_tasks,
     off_policy,
@@ -19,6 +20,7 @@ from benchmarks import (
     replay,
     sampling,
     scale_out,
+    self_play,
     startup,
     tasks,
     torch_modules,
@@ -37,6 +39,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "replay": replay.main,
     "actors": actors.main,
     "learning": learning.main,
+    "memory": memory.main,
     "off_policy": off_policy.main,
     "tasks": tasks.main,
     "torch_modules": torch_modules.main,
@@ -45,6 +48,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "multi_agent": multi_agent.main,
     "multi_agent_rllib": multi_agent.against_rllib,
     "multi_agent_tasks": multi_agent_tasks.main,
+    "self_play": self_play.main,
 }
 
 

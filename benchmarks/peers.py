@@ -107,6 +107,117 @@ def rllib_solves(seed: int) -> Solved:
     return Solved(seconds, int(steps), mean)
 
 
+def sb3_recurrent_solves(seed: int, *, most_env_steps: int) -> Solved:
+    """sb3-contrib's `RecurrentPPO` on CartPole without velocities.
+
+    Its hyper-parameters are those that RL Baselines3 Zoo tuned for this task (CartPoleNoVel-v1 in
+    `hyperparams/ppo_lstm.yml`).
+    """
+    from sb3_contrib import RecurrentPPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+    from torch import nn
+
+    from trainer.testing.envs import StatelessCartPole
+
+    class StopAt450(BaseCallback):  # type: ignore[misc]  # peers are not type-checked
+        mean_return = 0.0
+
+        def _on_rollout_end(self) -> None:
+            returns = [info["r"] for info in self.model.ep_info_buffer]
+            self.mean_return = sum(returns) / max(1, len(returns))
+
+        def _on_step(self) -> bool:
+            return self.mean_return < 450
+
+    def falling(start: float) -> Callable[[float], float]:
+        return lambda left: start * left
+
+    started_at = time.perf_counter()
+    env = VecNormalize(make_vec_env(StatelessCartPole, n_envs=8, seed=seed), gamma=0.98)
+    model = RecurrentPPO(
+        "MlpLstmPolicy",
+        env,
+        n_steps=32,
+        batch_size=256,
+        n_epochs=20,
+        gamma=0.98,
+        gae_lambda=0.8,
+        learning_rate=falling(1e-3),
+        clip_range=falling(0.2),
+        policy_kwargs={
+            "ortho_init": False,
+            "activation_fn": nn.ReLU,
+            "lstm_hidden_size": 64,
+            "enable_critic_lstm": True,
+            "net_arch": {"pi": [64], "vf": [64]},
+        },
+        seed=seed,
+        device="cpu",
+    )
+    stop = StopAt450()
+    model.learn(most_env_steps, callback=stop)
+    return Solved(time.perf_counter() - started_at, model.num_timesteps, stop.mean_return)
+
+
+def rllib_lstm_solves(seed: int, *, most_env_steps: int) -> Solved:
+    """RLlib's new stack with `use_lstm` on CartPole without velocities, in the main process.
+
+    Settings are ours as far as it has them: observations are normalised, rewards are not. The time
+    that `ray.init` takes is not counted.
+    """
+    import ray
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.connectors.env_to_module import MeanStdFilter
+
+    from trainer.testing.envs import StatelessCartPole
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    config: Any = (
+        PPOConfig()
+        .environment(StatelessCartPole)
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=8,
+            env_to_module_connector=lambda *_, **__: MeanStdFilter(),
+        )
+        .training(
+            train_batch_size=1024,
+            minibatch_size=256,
+            num_epochs=10,
+            lr=[[0, 1e-3], [most_env_steps, 1e-5]],
+            gamma=0.98,
+            lambda_=0.9,
+            clip_param=0.2,
+            use_kl_loss=False,
+            vf_clip_param=float("inf"),
+            grad_clip=0.5,
+        )
+        .rl_module(
+            model_config={
+                "fcnet_hiddens": [64],
+                "use_lstm": True,
+                "lstm_cell_size": 64,
+                "max_seq_len": 32,
+                "vf_share_layers": False,
+            }
+        )
+        .debugging(seed=seed)
+    )
+    started_at = time.perf_counter()
+    algo = config.build_algo()
+    mean, steps = 0.0, 0
+    while not mean >= 450 and steps < most_env_steps:
+        result = algo.train()
+        mean = result["env_runners"].get("episode_return_mean", 0.0)
+        steps = result["env_runners"]["num_env_steps_sampled_lifetime"]
+    seconds = time.perf_counter() - started_at
+    algo.stop()
+    ray.shutdown()
+    return Solved(seconds, int(steps), mean)
+
+
 def sb3_dqn_rate(*, num_envs: int, steps_per_env: int, num_steps: int) -> Callable[[], float]:
     """Env steps per second of Stable-Baselines3's DQN, one update per 4 steps; see `off_policy`.
 

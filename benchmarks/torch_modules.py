@@ -120,6 +120,12 @@ def bare_update(space: Any, config: Mapping[str, Any], obs: Array) -> Callable[[
 
 def timed(step: Callable[[], None]) -> Callable[[], float]:
     """Gives the milliseconds of a step, by as many steps as take a tenth of a second."""
+    # The first steps make memory and choose kernels: they are slow, and neither count nor tell how
+    # many steps take how long.
+    warmed_up_at = time.perf_counter() + 0.5
+    step()
+    while time.perf_counter() < warmed_up_at:
+        step()
     started_at = time.perf_counter()
     step()
     step()

@@ -32,6 +32,7 @@ from callbacks.ready_made import (
     EarlyStopping,
     EpisodeRecorder,
     JSONLinesLogger,
+    MLflowLogger,
     NonFiniteGuard,
     PeriodicCheckpoint,
     ProgressPrinter,
@@ -39,7 +40,11 @@ from callbacks.ready_made import (
     ResultSink,
     TaskLadder,
     TensorBoardLogger,
+    TrackerLogger,
+    TrackerService,
+    TrackioLogger,
     VideoRecorder,
+    WandbLogger,
     load_episode,
 )
 from callbacks.rllib_names import *  # noqa: F403 - names of RLlib
@@ -74,6 +79,7 @@ __all__ = [
     "EpisodeView",
     "Event",
     "JSONLinesLogger",
+    "MLflowLogger",
     "MetricsLoggerView",
     "NonFiniteError",
     "NonFiniteGuard",
@@ -87,8 +93,12 @@ __all__ = [
     "SampleBatchView",
     "TaskLadder",
     "TensorBoardLogger",
+    "TrackerLogger",
+    "TrackerService",
+    "TrackioLogger",
     "VectorEnvView",
     "VideoRecorder",
+    "WandbLogger",
     "load_episode",
 ]
 

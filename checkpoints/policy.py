@@ -3,6 +3,8 @@
     policy = load_policy("policy.npz")   # of `local-trainer export RUN policy.npz --policy`
     action = policy.predict(observation)
 
+    action, state = policy.predict(observation, state=state)      # of a network with memory
+
 A file is an `.npz`: constants by name, and under "policy" a JSON text that says which operators of
 ONNX lead from the inputs to the outputs. Nothing in a file is executed: operators are looked up in
 the table below.
@@ -21,6 +23,12 @@ import numpy as np
 
 FORMAT: Final = 1
 """Number of the format; a file with another one is refused."""
+STATE_IN: Final = "state_in/"
+"""What inputs with the state before a step are called (networks with memory): this and a name."""
+STATE_OUT: Final = "state_out/"
+"""What outputs with the state after it are called."""
+PREV_REWARDS: Final = "prev_rewards"
+"""The input with the rewards before, if the network reads them."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -89,23 +97,64 @@ class Policy:
                 )
             known.add(output)
 
-    def predict(self, observation: Any, action_mask: Any = None) -> Any:
+    @property
+    def is_stateful(self) -> bool:
+        """Whether the network has memory."""
+        return any(name.startswith(STATE_IN) for name, _, _ in self.inputs)
+
+    def initial_state(self) -> dict[str, Array]:
+        """The state at the beginning of an episode, zeros by name; empty without memory."""
+        return {
+            name.removeprefix(STATE_IN): np.zeros(shape, dtype)
+            for name, shape, dtype in self.inputs
+            if name.startswith(STATE_IN)
+        }
+
+    def predict(
+        self,
+        observation: Any,
+        action_mask: Any = None,
+        *,
+        state: Mapping[str, Any] | None = None,
+        prev_reward: float | None = None,
+    ) -> Any:
         """The action for one observation, as the env takes it.
 
         Args:
             observation: of the shape that `inputs` says; of a Dict with an action mask, what is
                 beside the mask.
             action_mask: which actions are possible, if `inputs` asks for it.
+            state: of a network with memory: what the call before returned; None at the beginning
+                of an episode. It holds the action before, too, if the network reads it.
+            prev_reward: the reward before, if `inputs` asks for it ("prev_rewards"); may be left
+                out at the beginning of an episode.
+
+        Returns:
+            The action; of a network with memory: (action, state after).
 
         Raises:
-            PolicyFileError: a shape is another, or the mask is missing.
+            PolicyFileError: a shape is another, or the mask, the state or the reward is missing, or
+                is not asked for.
         """
-        given = {"obs": observation}
+        given: dict[str, Any] = {"obs": observation}
         if action_mask is not None:
             given["action_mask"] = action_mask
-        batch = {name: np.asarray(value)[None] for name, value in given.items()}
-        action = self.run(batch)["action"][0]
-        return action.item() if action.ndim == 0 else action
+        if prev_reward is not None:
+            given[PREV_REWARDS] = prev_reward
+        elif state is None and any(name == PREV_REWARDS for name, _, _ in self.inputs):
+            given[PREV_REWARDS] = 0.0
+        before = self.initial_state() if state is None else state
+        given |= {f"{STATE_IN}{name}": value for name, value in before.items()}
+        outputs = self.run({name: np.asarray(value)[None] for name, value in given.items()})
+        action = outputs["action"][0]
+        action = action.item() if action.ndim == 0 else action
+        if not self.is_stateful:
+            return action
+        return action, {
+            name.removeprefix(STATE_OUT): array[0]
+            for name, array in outputs.items()
+            if name.startswith(STATE_OUT)
+        }
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """All outputs for a batch.
@@ -126,7 +175,8 @@ class Policy:
         if set(inputs) != set(wanted):
             raise PolicyFileError(
                 f"The policy was given {sorted(inputs)}; it takes {sorted(wanted)}: give an "
-                "`action_mask` exactly if it is among them."
+                "`action_mask`, a `prev_reward` and the `state` that the call before returned "
+                "exactly if they are among them."
             )
         checked = {}
         for name, (shape, dtype) in wanted.items():
@@ -198,6 +248,7 @@ _OPERATORS: Final[Mapping[str, Callable[..., Array]]] = {
     "Concat": lambda *values, axis: np.concatenate(values, axis=axis),
     "Conv": _convolution,
     "Elu": _elu,
+    "Equal": np.equal,
     "Gemm": lambda value, kernel, bias: value @ kernel + bias,
     "Identity": lambda value: value,
     "Max": np.maximum,

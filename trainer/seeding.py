@@ -25,6 +25,7 @@ import enum
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from operator import length_hint
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ from trainer.types import DEFAULT_AGENT_ID, AgentId, Array
 _ENV_SEED_BITS: Final = 31
 _FIRST_BLOCK_ROWS: Final = 32
 _LARGEST_BLOCK_ROWS: Final = 1024
+_NO_ROWS: Final = np.empty((0, 1))
 
 
 class Role(enum.IntEnum):
@@ -206,8 +208,9 @@ def _permuted(index: int, keys: tuple[int, ...]) -> int:
 class NoiseStream:
     """The random numbers of one env slot: a fresh sequence for every episode, a row per step.
 
-    Life: `start(stream, number)` at the beginning of an episode, then `next_row()` once per step.
-    To continue in the middle of an episode, start it and `skip` as many rows as steps were made.
+    Life: `start(stream, number)` at the beginning of an episode, then `next_row()` once per step,
+    or `rows_ahead()` and `pass_over` for several steps at once. To continue in the middle of an
+    episode, start it and `skip` as many rows as steps were made.
 
     Attributes:
         next_row: gives the numbers for the next step: float64, [width].
@@ -256,14 +259,38 @@ class NoiseStream:
         # The two low words count the numbers drawn, so episodes can never run into each other.
         counter[:] = (0, 0, number, stream)
         self._bits.state = self._template
+        self._block: Array = _NO_ROWS
+        self._left: Any = iter(_NO_ROWS)
+        self._next_size = _FIRST_BLOCK_ROWS
         # A generator's own method: 0.1 µs per row, where a method written here takes 0.3 µs.
         self.next_row: Callable[[], Array] = self._rows().__next__
 
     def _rows(self) -> Iterator[Array]:
-        num_rows = _FIRST_BLOCK_ROWS
         while True:
-            yield from self._draw(self._generator, (num_rows, self._width))
-            num_rows = min(2 * num_rows, _LARGEST_BLOCK_ROWS)
+            yield from self._left
+            if not length_hint(self._left):  # else `rows_ahead` has drawn a block
+                self._draw_block()
+
+    def _draw_block(self) -> None:
+        size = self._next_size
+        self._block = self._draw(self._generator, (size, self._width))
+        self._left = iter(self._block)
+        self._next_size = min(2 * size, _LARGEST_BLOCK_ROWS)
+
+    def rows_ahead(self) -> Array:
+        """The next rows as far as they are drawn, at least one, [N, width]; `pass_over` uses them.
+
+        Not to be written into.
+        """
+        left = length_hint(self._left)
+        if not left:
+            self._draw_block()
+            return self._block
+        return self._block[-left:]
+
+    def pass_over(self, rows: int) -> None:
+        """Uses so many of the rows that `rows_ahead` gave: `next_row` goes on behind them."""
+        self._left.__setstate__(len(self._block) - length_hint(self._left) + rows)
 
     def skip(self, rows: int) -> None:
         """Passes over the rows of steps that are already played."""

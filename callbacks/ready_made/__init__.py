@@ -14,6 +14,13 @@ from callbacks.ready_made.result_loggers import (
 from callbacks.ready_made.saving import BestCheckpoint, PeriodicCheckpoint
 from callbacks.ready_made.stopping import EarlyStopping, NonFiniteGuard
 from callbacks.ready_made.task_ladder import TaskLadder
+from callbacks.ready_made.trackers import (
+    MLflowLogger,
+    TrackerLogger,
+    TrackerService,
+    TrackioLogger,
+    WandbLogger,
+)
 
 __all__ = [
     "BestCheckpoint",
@@ -21,6 +28,7 @@ __all__ = [
     "EarlyStopping",
     "EpisodeRecorder",
     "JSONLinesLogger",
+    "MLflowLogger",
     "NonFiniteGuard",
     "PeriodicCheckpoint",
     "ProgressPrinter",
@@ -28,6 +36,10 @@ __all__ = [
     "ResultSink",
     "TaskLadder",
     "TensorBoardLogger",
+    "TrackerLogger",
+    "TrackerService",
+    "TrackioLogger",
     "VideoRecorder",
+    "WandbLogger",
     "load_episode",
 ]

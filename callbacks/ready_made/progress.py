@@ -1,16 +1,21 @@
-"""One line per iteration, for people who watch: how far, how fast, how good, how long still."""
+"""What people see of a run who watch: how far, how fast, how good, how long still.
+
+One line per iteration; or, where text can be redrawn in place, one block with the course of the
+returns and what failed.
+"""
 
 from __future__ import annotations
 
-import logging
-import sys
+import atexit
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TextIO
 
 from callbacks.callback import RLlibCallback
-from callbacks.ready_made.metric_values import RETURN, number_at, raise_if_any
+from callbacks.ready_made.display import LineOutput, Surface, live_surface, sparkline
+from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in, raise_if_any
 from callbacks.ready_made.result_loggers import objects_beside
 from callbacks.ready_made.stopping import COUNTS, EarlyStopping, StopCriteria
 from callbacks.views import AlgorithmView
@@ -45,6 +50,10 @@ class ProgressLines:
             result: of `train()`.
             elapsed_s: seconds since the last one, saving and logging included.
         """
+        return " │ ".join(self.columns(result, elapsed_s=elapsed_s))
+
+    def columns(self, result: Mapping[str, Any], *, elapsed_s: float) -> list[str]:
+        """The parts of the line for one result; see `line`, and call one of the two."""
         iteration = COUNTS["iterations"].now(result)
         if not self._start or iteration <= self._last_iteration:  # the first line, or a restore
             self._start = {unit: count.before(result) for unit, count in COUNTS.items()}
@@ -53,7 +62,7 @@ class ProgressLines:
         self._elapsed_s += elapsed_s
         sampled = number_at(result, "env_runners/num_env_steps_sampled") or 0.0
         mean = number_at(result, RETURN)
-        columns = [
+        return [
             f"iter {iteration:4.0f}",
             f"{COUNTS['env_steps'].now(result):>10,.0f} steps",
             f"{sampled / elapsed_s if elapsed_s > 0 else 0.0:>7,.0f} steps/s",
@@ -62,7 +71,6 @@ class ProgressLines:
             duration(COUNTS["seconds"].now(result)),
             self._end(result),
         ]
-        return " │ ".join(columns)
 
     def _end(self, result: Mapping[str, Any]) -> str:
         remaining = [
@@ -89,74 +97,133 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-# ---- line output
+# ---- a block that is redrawn
 #
-# Writing lines for people to read, so that nothing that reads them can disturb a run.
+# The same numbers, with the course of the returns and what failed.
 
-_LOGGER: Final = logging.getLogger(__name__)
-
-
-def printable(text: str) -> str:
-    """Return the text with everything escaped that is no visible character, but ends of lines.
-
-    Texts of files may hold sequences that steer a terminal, and marks that turn the direction of
-    writing.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        character
-        if character.isprintable() or character == "\n"
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
+_MOST_RETURNS: Final = 10_000
+_NOT_FAULTS: Final = ("num_healthy_workers", "num_episodes_lost", "num_env_steps_lost")
+"""Parts of `fault_tolerance` that are no faults, or count those of one iteration only."""
 
 
-class LineOutput:
-    """Writes lines to a stream, flushed at once, and falls silent when the stream is gone.
-
-    A pipe without a reader, a closed file, a full disk: the first failure is logged, and
-    further lines are dropped. Characters that the stream cannot encode are replaced, and those that
-    could steer a terminal are escaped.
+class TrainingBlock:
+    """What is shown of a run: how far, how fast, how good over time, how long still, what failed.
 
     Args:
-        stream: where to write; None is standard output, whatever that is when a line is written.
+        lines: formats the numbers of the newest result.
+        title: of the block.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
-        self.is_silent = False
+    def __init__(self, lines: ProgressLines, *, title: str) -> None:
+        self._lines = lines
+        self._title = title
+        self._columns: list[str] = []
+        self._returns: deque[float] = deque(maxlen=_MOST_RETURNS)
+        self._faults: list[str] = []
+        self._best: tuple[float, float] | None = None
 
-    def write(self, line: str) -> None:
-        """Writes one line; never raises."""
-        if self.is_silent:
+    def add(self, result: Mapping[str, Any], *, elapsed_s: float) -> None:
+        """Takes a result of `train()`, and the seconds since the one before."""
+        self._columns = self._lines.columns(result, elapsed_s=elapsed_s)
+        mean = number_at(result, RETURN)
+        if mean is not None:
+            self._returns.append(mean)
+            if self._best is None or mean > self._best[0]:
+                self._best = mean, number_at(result, "training_iteration") or 0.0
+        self._faults = list(_faults_of(result))
+
+    def text(self, width: int) -> str:
+        """The block, in lines of at most so many characters."""
+        rows = [self._title, *_filled(self._columns, width), *self._curve(width)]
+        rows.append(f"faults   {', '.join(self._faults) or 'none'}")
+        return "\n".join(row[:width] for row in rows)
+
+    def _curve(self, width: int) -> list[str]:
+        if self._best is None:
+            return ["returns  no episode has ended yet"]
+        best, iteration = self._best
+        end = f"  best {best:.1f} at iteration {iteration:.0f}"
+        room = max(8, min(60, width - len("returns  ") - len(end)))
+        return [f"returns  {sparkline(list(self._returns), width=room)}{end}"]
+
+
+def _faults_of(result: Mapping[str, Any]) -> Iterable[str]:
+    section = result.get("fault_tolerance")
+    for path, count in numbers_in(section) if isinstance(section, Mapping) else ():
+        if count and path not in _NOT_FAULTS:
+            name = path.removeprefix("num_").removesuffix("_lifetime").replace("_", " ")
+            yield f"{name} {count:g}"
+
+
+def _filled(columns: Sequence[str], width: int) -> list[str]:
+    """The columns in as few rows as they fit into."""
+    rows: list[str] = []
+    for column in columns:
+        longer = f"{rows[-1]} │ {column}" if rows else column
+        if rows and len(longer) <= width:
+            rows[-1] = longer
+        else:
+            rows.append(column)
+    return rows
+
+
+class TrainingProgress:
+    """Shows results as they come: a line each, or one block that is redrawn in place.
+
+    Args:
+        criteria: when the run is over.
+        title: of the block.
+        output: where lines go.
+        surface: where the block is drawn; None writes lines.
+        clock: gives seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        criteria: StopCriteria,
+        *,
+        title: str,
+        output: LineOutput,
+        surface: Surface | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lines = ProgressLines(criteria)
+        self._block = TrainingBlock(self._lines, title=title)
+        self._output, self._surface, self._clock = output, surface, clock
+        self._drawn_at = -float("inf")
+        self._is_drawn = True
+
+    def show(self, result: Mapping[str, Any], *, elapsed_s: float) -> None:
+        """Shows a result.
+
+        Args:
+            result: of `train()`.
+            elapsed_s: seconds since the last one, saving and logging included.
+        """
+        if self._surface is None:
+            self._output.write(self._lines.line(result, elapsed_s=elapsed_s))
             return
-        line = printable(line)
-        stream = sys.stdout if self._stream is None else self._stream
-        if stream is None:  # a process without a console
-            self.is_silent = True
-            return
-        try:
-            try:
-                stream.write(f"{line}\n")
-            except UnicodeEncodeError:
-                stream.write(f"{line.encode('ascii', 'replace').decode()}\n")
-            stream.flush()
-        except RuntimeError:
-            return  # the handler of a signal, in the middle of another line
-        except Exception as error:  # noqa: BLE001  streams of users raise anything; it is logged
-            self.is_silent = True
-            _LOGGER.warning(
-                "Progress is not shown any more, because its stream failed (%s: %s). Training goes "
-                "on.",
-                type(error).__name__,
-                error,
-            )
+        self._block.add(result, elapsed_s=elapsed_s)
+        self._is_drawn = False
+        if self._clock() - self._drawn_at >= self._surface.interval_s:
+            self._draw(self._surface)
+
+    def close(self) -> None:
+        """Draws what is not drawn yet, and gives the terminal back."""
+        surface, self._surface = self._surface, None
+        if surface is not None:
+            if not self._is_drawn:
+                self._draw(surface)
+            surface.close()
+
+    def _draw(self, surface: Surface) -> None:
+        self._drawn_at, self._is_drawn = self._clock(), True
+        surface.draw(self._block.text(surface.width))
 
 
 # ---- progress printer
 #
-# `ProgressPrinter`: one line per iteration, for people who watch.
+# `ProgressPrinter`: the callback.
 
 
 class ProgressPrinter(RLlibCallback):
@@ -168,7 +235,8 @@ class ProgressPrinter(RLlibCallback):
 
     The remaining time (ETA) follows from the budgets given here or, if none is given, from those of
     the first `EarlyStopping` of the same run. Output that fails is dropped, with one warning:
-    no terminal stops a run.
+    no terminal stops a run. In a notebook it is one cell that is updated, with the course of the
+    returns.
 
     Args:
         max_iterations: the run ends after so many iterations.
@@ -177,6 +245,9 @@ class ProgressPrinter(RLlibCallback):
         max_time_s: the run ends after so many seconds of training.
         stream: where to print; None is standard output. It stays in the main process, and is not
             saved in checkpoints.
+        live: True redraws one block in place at a terminal, too, until the result says `done`; it
+            needs `pip install 'local-trainer[live]'`, and prints lines elsewhere. False prints
+            lines in notebooks, too.
         clock: gives seconds; for tests.
 
     Raises:
@@ -191,6 +262,7 @@ class ProgressPrinter(RLlibCallback):
         max_episodes: int | None = None,
         max_time_s: float | None = None,
         stream: TextIO | None = None,
+        live: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._criteria = StopCriteria(
@@ -202,14 +274,17 @@ class ProgressPrinter(RLlibCallback):
         problems = self._criteria.problems()
         if stream is not None and not callable(getattr(stream, "write", None)):
             problems.append(f"`stream={stream!r}` cannot be written to; expected an open text file")
+        if live is not None and not isinstance(live, bool):
+            problems.append(f"`live={live!r}` is neither True, False nor None")
         raise_if_any("ProgressPrinter", problems)
         self._stream = stream
+        self._live = live
         self._clock = clock
         self._begin()
 
     def _begin(self) -> None:
         self._output = LineOutput(self._stream)
-        self._lines: ProgressLines | None = None
+        self._progress: TrainingProgress | None = None
         self._last_line_at: float | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ProgressPrinter:
@@ -221,7 +296,7 @@ class ProgressPrinter(RLlibCallback):
 
     def __getstate__(self) -> dict[str, Any]:
         # Streams cannot leave the process, and only the main process prints.
-        return {**self.__dict__, "_stream": None, "_output": None}
+        return {**self.__dict__, "_stream": None, "_output": None, "_progress": None}
 
     def __setstate__(self, parts: dict[str, Any]) -> None:
         self.__dict__.update(parts)
@@ -243,16 +318,32 @@ class ProgressPrinter(RLlibCallback):
         algorithm.after_train_result(partial(self._print, algorithm))
 
     def _print(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
-        if self._lines is None:
-            self._lines = ProgressLines(self._find_criteria(algorithm))
+        if self._progress is None:
+            self._progress = self._begun(algorithm)
         now = self._clock()
         elapsed_s = number_at(result, "time_this_iter_s") or 0.0  # a callback may have removed it
         if self._last_line_at is not None:
             elapsed_s = now - self._last_line_at
         self._last_line_at = now
-        self._output.write(self._lines.line(result, elapsed_s=elapsed_s))
-        if result.get("done") and result.get("stop_reason"):
-            self._output.write(result["stop_reason"])
+        self._progress.show(result, elapsed_s=elapsed_s)
+        if result.get("done"):
+            self._progress.close()
+            if result.get("stop_reason"):
+                self._output.write(result["stop_reason"])
+
+    def _begun(self, algorithm: AlgorithmView) -> TrainingProgress:
+        surface = None
+        if self._live is not False and self._stream is None:
+            surface = live_surface(at_terminals=bool(self._live))
+        if surface is not None and not surface.is_notebook:
+            atexit.register(surface.close)  # a run that ends without `done` has hidden the cursor
+        return TrainingProgress(
+            self._find_criteria(algorithm),
+            title=type(algorithm).__name__,
+            output=self._output,
+            surface=surface,
+            clock=self._clock,
+        )
 
     def _find_criteria(self, algorithm: AlgorithmView) -> StopCriteria:
         if self._criteria.budgets():

@@ -157,7 +157,7 @@ def test_a_run_that_was_killed_before_it_saved_anything_is_begun_anew(tmp_path: 
     train(tmp_path, "--stop-iterations", 2)
     assert [comparable(row) for row in rows(tmp_path)] == expected
     names = sorted(path.name for path in run_folder.iterdir())
-    assert names == ["checkpoints", "results.jsonl", "results.jsonl.1", "run.json"]
+    assert names == ["checkpoints", "results.jsonl", "results.jsonl.1", "run.json", "settings.json"]
     assert [path.name for path in (run_folder / "checkpoints").iterdir()] == ["000002"]
 
     damaged = run_folder / "checkpoints" / "000002" / "manifest.json"

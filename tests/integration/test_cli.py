@@ -13,6 +13,8 @@ import pytest
 
 from checkpoints import latest_checkpoint, read_manifest
 from tests.command_line import ENV, SMALL, command, rows, run, run_in_process, train
+from trainer.algorithms.time_split import PARTS
+from trainer.cli import main
 from trainer.metrics import comparable
 from trainer.testing.processes import wait_until
 
@@ -176,3 +178,18 @@ def test_a_directory_that_holds_a_run_is_not_written_over(tmp_path: Path) -> Non
     assert "holds a run already" in done.stderr
     assert "local-trainer resume run" in done.stderr
     assert (tmp_path / "run" / "results.jsonl").read_text() == before
+
+
+def test_profile_says_where_the_time_goes_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["--set", "train_batch_size=40", "--set", "minibatch_size=20", "--num-env-runners", "0"]
+    assert main(["profile", "--env", "CartPole-v1", *small, "--iterations", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("2 iterations, 80 env steps, ")
+    assert {line.split()[0] for line in lines[1:-1]} == set(PARTS)
+    shares = [float(line.split()[3].rstrip("%")) for line in lines[1:-1]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100.0, abs=0.5)
+    assert not list(tmp_path.iterdir())

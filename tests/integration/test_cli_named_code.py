@@ -159,6 +159,17 @@ train_batch_size = 40
 num_epochs = 1
 lr = 0.25
 """
+YAML = """
+algo: PPO
+env: CartPole-v1
+stop: {iterations: 2}
+save: {checkpoint_every: 1, keep: 1}
+config:
+  num_env_runners: 0
+  train_batch_size: 40
+  minibatch_size: 20
+  lr: 25e-2  # a text, if it is read as YAML 1.1
+"""
 PYTHON = """
 from trainer import PPOConfig
 config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
@@ -169,11 +180,18 @@ stop = {"training_iteration": 2}
 
 @pytest.mark.parametrize(
     ("file", "text"),
-    [("tuned.json", json.dumps(JSON)), ("tuned.toml", TOML), ("tuned_example.py", PYTHON)],
+    [
+        ("tuned.json", json.dumps(JSON)),
+        ("tuned.toml", TOML),
+        ("tuned.yaml", YAML),
+        ("tuned_example.py", PYTHON),
+    ],
 )
 def test_a_config_file_says_what_to_train(file: str, text: str, tmp_path: Path) -> None:
     if file.endswith(".toml"):
         pytest.importorskip("tomllib")
+    if file.endswith(".yaml"):
+        pytest.importorskip("yaml")
     (tmp_path / file).write_text(text)
     run("train", "--config", file, "--run-dir", "run", folder=tmp_path)
     found = rows(tmp_path)
@@ -195,6 +213,8 @@ def test_a_config_file_says_what_to_train(file: str, text: str, tmp_path: Path) 
         ({"algo": "PPO", "lr": 1}, "unknown key(s) lr"),
         ({"env": "CartPole-v1", "config": 3}, "has no config"),
         ({"env": "CartPole-v1", "stop": {"days": 3}}, "unknown key(s) 'days'"),
+        ({"env": "CartPole-v1", "stop": {"iterations": "many"}}, "`max_iterations='many'`"),
+        ({"env": "CartPole-v1", "save": {"keep": 0, "keeep": 1}}, "'keeep' is no part of it"),
         ({"env": "os.path.join"}, "Type it: --env os.path.join"),
         ({"env": "os:path"}, "Type it: --env os:path"),
         (
@@ -212,3 +232,82 @@ def test_a_wrong_config_file_is_one_clear_error(values: Any, expected: str, tmp_
     for name in ("gone.json", "gone.py", "no_such_module:config"):
         assert name in run("train", "--config", name, folder=tmp_path, code=1).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["c.json"]
+
+
+# ---- settings that are written back
+
+
+def test_the_settings_of_a_run_begin_the_same_run_again(tmp_path: Path) -> None:
+    words = ["--set", "vf_clip_param=inf", "--set", "lr=[[0, 0.1], [1000, 0.01]]"]
+    run(
+        "train", "--env", "CartPole-v1", *SMALL[:-2], *words, "--num-env-runners", 0,
+        "--stop-iterations", 2, "--checkpoint-every", 1, "--keep", 1, "--run-dir", "first",
+        folder=tmp_path,
+    )  # fmt: skip
+    written = json.loads((tmp_path / "first" / "settings.json").read_text())
+    assert written["algo"] == "PPO"
+    assert written["env"] == "CartPole-v1"
+    assert written["stop"] == {"iterations": 2}
+    assert written["save"] == {"checkpoint_every": 1, "keep": 1}
+    assert written["config"]["vf_clip_param"] == float("inf")
+    assert isinstance(written["config"]["seed"], int), "drawn, and written down"
+    assert "code" not in written
+    run("train", "--config", "first/settings.json", "--run-dir", "second", folder=tmp_path)
+    # The first run was given no seed, and its config says so.
+    assert other_files(tmp_path / "first", tmp_path / "second") <= {"config.state"}
+    run("train", "--config", "second/settings.json", "--run-dir", "again", folder=tmp_path)
+    assert not other_files(tmp_path / "second", tmp_path / "again")
+    again = (tmp_path / "second" / "settings.json").read_text()
+    assert again == (tmp_path / "first" / "settings.json").read_text()
+    run(
+        "train", "--config", "first/settings.json", "--set", "lr=0.5", "--run-dir", "third",
+        folder=tmp_path,
+    )  # fmt: skip
+    other = json.loads((tmp_path / "third" / "settings.json").read_text())
+    assert other["config"] == {**written["config"], "lr": 0.5}
+
+
+def other_files(first: Path, second: Path) -> set[str]:
+    """The files of the newest checkpoint, but for the manifest, that differ between two runs."""
+    newest = first / "checkpoints" / "000002"
+    files = [file for file in newest.rglob("*") if file.is_file() and file.name != "manifest.json"]
+    assert len(files) >= 8
+    return {
+        file.relative_to(newest).as_posix()
+        for file in files
+        if (second / file.relative_to(first)).read_bytes() != file.read_bytes()
+    }
+
+
+def test_settings_with_code_say_what_is_to_be_typed_beside_them(
+    module: str, tmp_path: Path
+) -> None:
+    code = ["--env", f"{module}.MyEnv", "--callbacks", f"{module}:MyCallback"]
+    small = [*SMALL, "--num-env-runners", "0", "--stop-iterations", "1"]
+    run("train", *code, *small, "--run-dir", "first", folder=tmp_path)
+    written = json.loads((tmp_path / "first" / "settings.json").read_text())
+    assert written["code"] == {
+        "env": f"{module}.MyEnv", "callbacks_class": f"{module}:MyCallback"
+    }  # fmt: skip
+    words = ["train", "--config", "first/settings.json", "--run-dir", "second"]
+    refused = run(*words, folder=tmp_path, code=1).stderr
+    assert f"--env NAME (it was {module}.MyEnv)" in refused
+    assert f"--callbacks NAME (it was {module}:MyCallback)" in refused
+    run(*words, *code, folder=tmp_path)
+    first, second = rows(tmp_path, name="first"), rows(tmp_path, name="second")
+    assert first[0]["mine"] == second[0]["mine"] == 7
+    returns = [row["env_runners"]["hist_stats"] for row in (*first, *second)]
+    assert returns[0] == returns[1]
+
+
+def test_a_config_object_of_a_python_file_is_written_back_as_far_as_it_is_data(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"{PYTHON}\nconfig.callbacks(on_train_result=lambda **_: None)\n"
+    )
+    run("train", "--config", "mine.py", "--run-dir", "run", folder=tmp_path)
+    written = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert written["config"]["lr"] == 0.25
+    assert written["stop"] == {"iterations": 2}
+    assert len(written["code"]) == 1

@@ -9,6 +9,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def run_page(script: str, folder: str, output: str) -> None:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
     sys.argv = [script]
+    warnings.simplefilter("error")
     runpy.run_path(script, run_name="__main__")
 
 
@@ -99,7 +101,7 @@ def ended_program(page: Path, folder: Path) -> tuple[int, str]:
     (folder / "folder").mkdir()
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, "-W", "error", str(script)],
         cwd=folder / "folder",
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
@@ -117,6 +119,16 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     run = ended_program if name_of(page) in PROGRAMS else ended_page
     code, told = run(page, tmp_path)
     assert code == 0, f"{name_of(page)} (line numbers as in the page):\n{told}"
+
+
+def test_twenty_pages_and_more_print_no_warning(tmp_path: Path) -> None:
+    """They run with warnings as errors; the examples do, too, as all tests."""
+    assert len([page for page in PAGES if script_of(page).strip()]) >= 20
+    page = tmp_path / "warns.md"
+    page.write_text("```python\nimport warnings\nwarnings.warn('old')\n```\n", encoding="utf-8")
+    code, told = ended_page(page, tmp_path)
+    assert code == 1
+    assert "UserWarning: old" in told
 
 
 def test_a_page_that_fails_is_found(tmp_path: Path) -> None:

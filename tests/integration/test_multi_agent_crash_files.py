@@ -11,6 +11,7 @@ from checkpoints import CheckpointCorruptError, decode, encode
 from tests.multi_agent_runs import Gaps, gaps
 from trainer import PPOConfig
 from trainer.cli.main import main
+from trainer.errors import ConfigError
 
 
 class BadEpisode(Gaps):
@@ -86,5 +87,65 @@ def test_a_spoilt_file_is_refused(tmp_path: Path) -> None:
     with (
         config(tmp_path).build_algo() as algo,
         pytest.raises(CheckpointCorruptError, match="Nothing was played"),
+    ):
+        algo.replay_episode(file)
+
+
+# ---- with modules that were added
+
+DRAWING = {"type": "StochasticSampling", "random_timesteps": 5}
+
+
+def changed(algo: Any) -> None:
+    """A run that has gone on with one module more and one less."""
+    algo.train()
+    algo.add_module(
+        "old",
+        copy_of="odd",
+        config_overrides={"explore": False, "exploration_config": dict(DRAWING)},
+        new_agent_to_module_mapping_fn={"a": "odd", 3: "old", "late": "old"},
+    )
+    algo.remove_module("even")
+
+
+def train_on(algo: Any) -> None:
+    for _ in range(20):
+        algo.train()
+
+
+def test_modules_that_were_added_play_again(tmp_path: Path) -> None:
+    with config(tmp_path).build_algo() as algo:
+        changed(algo)
+        with pytest.raises(ValueError, match="seed") as raised:
+            train_on(algo)
+        (file,) = tmp_path.glob("*.crash")
+        with pytest.raises(ValueError, match="seed") as in_the_same_run:
+            algo.replay_episode(file)
+    record = decode(file.read_bytes())
+    assert set(record["table"]["specs"]) == {"odd", "old"}
+    assert record["acting"] == {"old": {"is_greedy": True, "exploration": DRAWING}}
+    with config(tmp_path).build_algo() as algo:
+        with pytest.raises(ValueError, match="seed") as again:
+            algo.replay_episode(file)
+        assert algo.module_ids == ("even", "odd")
+    assert str(raised.value) == str(in_the_same_run.value) == str(again.value)
+    with config(tmp_path, is_armed=False).build_algo() as algo:
+        episodes: list[Any] = algo.replay_episode(file)
+    assert {episode.module_for(3) for episode in episodes} <= {"old", "odd"}
+    assert main(["replay-episode", str(file), "--config", f"{__name__}:mended"]) == 0
+
+
+def test_a_file_of_other_modules_without_a_table_is_refused(tmp_path: Path) -> None:
+    with config(tmp_path).build_algo() as algo:
+        changed(algo)
+        with pytest.raises(ValueError, match="seed"):
+            train_on(algo)
+    (file,) = tmp_path.glob("*.crash")
+    record = decode(file.read_bytes())
+    del record["table"], record["acting"]
+    file.write_bytes(encode(record))
+    with (
+        config(tmp_path).build_algo() as algo,
+        pytest.raises(ConfigError, match=r"weights of the modules 'odd', 'old'.*'even', 'odd'"),
     ):
         algo.replay_episode(file)

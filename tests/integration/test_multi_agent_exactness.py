@@ -6,6 +6,7 @@ What is whole here is slow; each has a sample of itself in the default run.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tracemalloc
@@ -15,12 +16,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from checkpoints import encode
 from tests.multi_agent_runs import Gaps, OneCartPole, everything, gaps, told, whole_state
 from tests.multi_agent_scripts import G4
-from trainer import DQNConfig, PPOConfig, SACConfig
-from trainer.testing import MultiAgentPendulum, ScriptedMultiAgentEnv
+from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+from trainer.metrics import comparable
+from trainer.testing import MultiAgentPendulum, ScriptedMultiAgentEnv, wait_until
 
 # ---- X1: one agent
 
@@ -113,7 +116,7 @@ class WithOthers(Gaps):
         self.possible_agents = [*self.possible_agents, *env_config.get("absent", ())]
 
 
-def drawn(config: PPOConfig, num_timesteps: int = 60) -> dict[Any, list[int]]:
+def drawn(config: AlgorithmConfig, num_timesteps: int = 60) -> dict[Any, list[Any]]:
     """{agent: its actions}, in order."""
     with config.build_algo() as algo:
         runner: Any = algo.env_runner
@@ -142,6 +145,7 @@ class Same(Gaps):
     def __init__(self, env_config: Mapping[str, Any]) -> None:
         super().__init__({})
         self.possible_agents = env_config.get("names", ["A", "B"])
+        self.action_space = env_config.get("space") or self.action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._t = 0
@@ -150,7 +154,7 @@ class Same(Gaps):
     def step(self, actions: Any) -> Any:
         self._t += 1
         is_over = self._t >= 10
-        rewards = {agent: float(action) for agent, action in actions.items()}
+        rewards = {agent: float(np.sum(action)) for agent, action in actions.items()}
         return self._zeros(), rewards, {"__all__": is_over}, {}, {}
 
     def _zeros(self) -> Any:
@@ -423,6 +427,157 @@ def test_x13_evaluation_is_the_same_with_any_number_of_runners() -> None:
     assert told_by(1) == told_by(3) == told_by(0)
 
 
+# ---- X14: an asynchronous evaluation under way
+
+
+class AtAGate(Gaps):
+    """Waits in the middle of every episode while the file `gate` is there; notes that it does."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__({})
+        self._gate = Path(env_config.get("gate", "no gate"))
+        self._note = self._gate.with_name(f"waits_{env_config.worker_index}")
+
+    def step(self, actions: Any) -> Any:
+        if self._t == 3 and self._gate.exists():
+            self._note.touch()
+            assert wait_until(lambda: not self._gate.exists(), within_s=60)
+        return super().step(actions)
+
+
+def asynchronous(gate: Path | None) -> PPOConfig:
+    """Two evaluation runners with a mapping of their own; without a gate, one after the other."""
+    made = evaluated().environment(AtAGate)
+    return made.evaluation(
+        evaluation_interval=1,
+        evaluation_duration=5,
+        evaluation_num_env_runners=2,
+        enable_async_evaluation=gate is not None,
+        evaluation_config={
+            "env_config": {} if gate is None else {"gate": str(gate)},
+            "policy_mapping_fn": {"a": "odd", 3: "even", "late": "even"},
+        },
+    )
+
+
+def numbers(evaluation: Any) -> bytes:
+    """What an evaluation found out, without how."""
+    found = comparable({"evaluation": evaluation})["evaluation"]
+    return encode(told({key: found[key] for key in ("env_runners", "num_episodes")}))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("how", ["killed", "restored"])
+def test_x14_an_evaluation_under_way_begins_its_episodes_again(how: str, tmp_path: Path) -> None:
+    """Its runners stand in the middle of episodes when they die, or the run ends and is restored;
+    training went on meanwhile, and is not disturbed."""
+    with asynchronous(None).build_algo() as algo:
+        shown = [algo.train()["evaluation"] for _ in range(2)]
+        expected, other = map(numbers, shown)
+        learnt = encode(algo.get_state(["learner", "counters", "connectors"]))
+    assert expected != other
+    gate = tmp_path / "gate"
+    gate.touch()
+    algo = asynchronous(gate).build_algo()
+    algo.train()
+    assert wait_until(lambda: len([*tmp_path.glob("waits_*")]) == 2, within_s=30)
+    assert "evaluation" not in algo.train()
+    assert encode(algo.get_state(["learner", "counters", "connectors"])) == learnt
+    if how == "killed":
+        for pid in algo.eval_env_runner_group.env_runner_pids().values():
+            os.kill(pid, signal.SIGKILL)
+    else:
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        algo.stop()
+        algo = asynchronous(gate).build_algo()
+        algo.restore_from_path(path)
+    gate.unlink()
+    found: list[Any] = []
+
+    def has_ended() -> bool:
+        found.append(algo.train().get("evaluation"))
+        return found[-1] is not None
+
+    with algo:
+        assert wait_until(has_ended, within_s=30)
+    assert found[-1]["evaluated_at_iteration"] == 1
+    assert numbers(found[-1]) == expected
+
+
+# ---- X15: exploration
+
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "EpsilonGreedy": {"initial_epsilon": 0.5, "final_epsilon": 0.5},
+    "OrnsteinUhlenbeckNoise": {"random_timesteps": 0, "ou_base_scale": 1.0},
+    "ParameterNoise": {"random_timesteps": 0},
+}
+
+
+class Pushing(Gaps):
+    """Actions are forces."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__(env_config)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def step(self, actions: Any) -> Any:
+        return super().step({agent: round(10 * float(one[0])) for agent, one in actions.items()})
+
+
+def exploring(
+    type_: str, env: Any = None, num_env_runners: int = 0, num_envs: int = 2, **env_config: Any
+) -> Any:
+    """DQN, or SAC for forces, with a strategy at work from the first step on."""
+    is_noise = type_ == "OrnsteinUhlenbeckNoise"
+    made: Any = (SACConfig if is_noise else DQNConfig)()
+    made.environment(env or (Pushing if is_noise else Gaps), env_config=env_config)
+    made.env_runners(
+        num_env_runners=num_env_runners,
+        num_envs_per_env_runner=num_envs,
+        exploration_config={"type": type_, **STRATEGIES[type_]},
+    )
+    made.training(train_batch_size=8, num_steps_sampled_before_learning_starts=20)
+    made.rl_module(model_config={"fcnet_hiddens": [8]})
+    return made.reporting(min_sample_timesteps_per_iteration=20).debugging(seed=3)
+
+
+@pytest.mark.parametrize("type_", STRATEGIES)
+def test_x15_what_an_agent_explores_does_not_depend_on_who_else_acts(type_: str) -> None:
+    def of(names: list[str]) -> dict[Any, list[Any]]:
+        space = Pushing({}).action_space if type_ == "OrnsteinUhlenbeckNoise" else None
+        return drawn(exploring(type_, Same, names=names, space=space))
+
+    alone, two, three = of(["A"]), of(["A", "B"]), of(["A", "B", "C"])
+    assert alone["A"] == two["A"] == three["A"]
+    assert two["B"] == three["B"] != three["A"]
+    assert three["C"] != three["A"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "OrnsteinUhlenbeckNoise",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("EpsilonGreedy", "ParameterNoise")),
+    ],
+)
+def test_x15_exploring_survives_kills_repairs_and_restores(type_: str, tmp_path: Path) -> None:
+    """In the middle of episodes, where agents wait and have acted unequally often."""
+    undisturbed = everything(exploring(type_), NUM_ITERATIONS)
+    killed = with_faults(tmp_path, "kills", 37)
+    assert everything(exploring(type_, None, 1, **killed), NUM_ITERATIONS) == undisturbed
+    assert happened(killed, 37)
+    broken = with_faults(tmp_path, "breaks", 13, 50)
+    config = exploring(type_, **broken).fault_tolerance(restart_failed_sub_environments=True)
+    assert everything(config, NUM_ITERATIONS) == undisturbed
+    assert happened(broken, 50)
+    stopped = stopped_and_restored(lambda: exploring(type_), {2, 3}, tmp_path)
+    assert stopped == undisturbed
+    # A control: what is compared does show what was explored.
+    assert everything(exploring(type_).env_runners(explore=False), NUM_ITERATIONS) != undisturbed
+
+
 def test_x16_greedy_steps_in_between_use_up_as_many_numbers() -> None:
     """What the agents draw afterwards follows from how often they acted, not from how."""
 
@@ -435,11 +590,11 @@ def test_x16_greedy_steps_in_between_use_up_as_many_numbers() -> None:
     assert afterwards(True) == afterwards(False)
 
 
-def _actions_of(episodes: list[Any]) -> dict[Any, list[int]]:
-    actions: dict[Any, list[int]] = {}
+def _actions_of(episodes: list[Any]) -> dict[Any, list[Any]]:
+    actions: dict[Any, list[Any]] = {}
     for episode in episodes:
         for agent, own in episode.agent_episodes.items():
-            actions.setdefault(agent, []).extend(map(int, own.get_actions()))
+            actions.setdefault(agent, []).extend(np.asarray(own.get_actions()).tolist())
     return actions
 
 

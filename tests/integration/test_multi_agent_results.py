@@ -79,9 +79,21 @@ def test_modules_say_how_they_are_and_old_keys_resolve() -> None:
     learners = result["learners"]
     assert [learners[id_]["is_trained"] for id_ in ("even", "odd")] == [False, True]
     assert [learners[id_]["num_updates_lifetime"] for id_ in ("even", "odd")] == [0, 2]
-    assert set(learners["even"]) == {"is_trained", "num_updates_lifetime"}
-    rows = learners["odd"]["num_module_steps_trained"]
-    assert learners["__all_modules__"]["num_module_steps_trained"] == rows > 0
+    assert learners["even"] == {
+        "is_trained": False,
+        "num_updates_lifetime": 0,
+        "num_module_steps_trained": 0,
+        "num_module_steps_trained_lifetime": 0,
+    }
+    rows = [one["learners"]["odd"]["num_module_steps_trained"] for one in (first, result)]
+    assert min(rows) > 0
+    assert learners["odd"]["num_module_steps_trained_lifetime"] == sum(rows)
+    together = learners["__all_modules__"]
+    assert together["num_module_steps_trained"] == rows[1]
+    assert together["num_module_steps_trained_lifetime"] == sum(rows)
+    # Rows of all minibatches of two epochs, and the steps that they were made from.
+    assert together["num_agent_steps_trained"] <= rows[1]
+    assert result["num_agent_steps_trained"] == together["num_agent_steps_trained_lifetime"]
     runners = result["env_runners"]
     assert result["policy_reward_mean"] == runners["module_agent_return_mean"]
     assert result["policy_reward_min"] == runners["module_agent_return_min"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
-from tests.multi_agent_runs import Gaps, gaps, outcome
+from tests.multi_agent_runs import Gaps, OneCartPole, gaps, outcome
 from trainer import CallbackError, MultiAgentEpisode, PPOConfig
 
 
@@ -186,3 +186,48 @@ def test_what_callbacks_may_not_leave_is_refused(callback: Any, problem: str) ->
         pytest.raises(CallbackError, match=problem),
     ):
         algo.train()
+
+
+# ---- rewards rewritten when an episode ends
+
+
+def one_more(*, episode: Any, **_: Any) -> None:
+    chunks = getattr(episode, "agent_episodes", {"": episode})
+    for chunk in chunks.values():
+        if len(chunk):
+            chunk.set_rewards(new_data=[reward + 1.0 for reward in chunk.get_rewards()])
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", OneCartPole])
+def test_rewards_rewritten_at_the_end_of_an_episode_leave_its_return(env: Any) -> None:
+    config = PPOConfig().environment(env).env_runners(num_env_runners=0).debugging(seed=1)
+    config.training(train_batch_size=100, minibatch_size=50, num_epochs=1)
+    config.rl_module(model_config={"fcnet_hiddens": [4]})
+    with config.callbacks(on_episode_end=one_more).build_algo() as algo:
+        stats = algo.train()["env_runners"]["hist_stats"]
+    assert stats["episode_reward"] == stats["episode_lengths"]
+    # They all began in this sample, so nothing of them was handed out before.
+    assert stats["rewritten_return"] == [2 * paid for paid in stats["episode_reward"]]
+
+
+def test_agents_keep_their_own_returns_when_an_episode_that_was_cut_is_rewritten() -> None:
+    def told(**callbacks: Any) -> list[tuple[Any, list[float], list[float] | None]]:
+        made = gaps(0, 2).multi_agent(policies_to_train=[]).callbacks(**callbacks)
+        with made.training(train_batch_size=6, minibatch_size=4).build_algo() as algo:
+            results = [algo.train()["env_runners"] for _ in range(8)]
+        stats = [one["hist_stats"] for one in results]
+        return [
+            (
+                {**one["agent_episode_return_mean"]},
+                hist["episode_reward"],
+                hist.get("rewritten_return"),
+            )
+            for one, hist in zip(results, stats, strict=True)
+        ]
+
+    plain, rewritten = told(), told(on_episode_end=one_more)
+    assert [one[:2] for one in rewritten] == [one[:2] for one in plain]
+    assert {one[2] for one in plain if one[2]} == set()
+    pairs = [pair for _, paid, after in rewritten for pair in zip(paid, after or [], strict=True)]
+    assert len(pairs) > 2
+    assert all(after > paid for paid, after in pairs)

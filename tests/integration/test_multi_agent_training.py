@@ -211,7 +211,12 @@ def test_agents_share_a_module_by_default_and_a_random_one_never_learns() -> Non
     )
     with config.build_algo() as algo:
         learnt = algo.train()["learners"]
-        assert learnt["random"] == {"is_trained": False, "num_updates_lifetime": 0}
+        assert learnt["random"] == {
+            "is_trained": False,
+            "num_updates_lifetime": 0,
+            "num_module_steps_trained": 0,
+            "num_module_steps_trained_lifetime": 0,
+        }
         assert learnt["main"]["num_module_steps_trained"] > 0
         action = algo.compute_single_action(np.eye(4, dtype=np.float32)[3], policy_id="main")
         assert action in range(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.multi_agent_runs import gaps, outcome
+from checkpoints import CheckpointMismatchError, encode
+from tests.multi_agent_runs import Gaps, gaps, outcome
 from trainer import MultiAgentEnv, MultiAgentEnvRunner, PPOConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.modules import PolicySpec
 
 _STATE = iter(range(10**9))
@@ -221,3 +223,167 @@ def test_modules_of_a_mapping_that_needs_observations_say_their_spaces() -> None
     (episode,) = runner.sample(num_episodes=1)
     runner.stop()
     assert [episode.module_for(agent) for agent in ("long", "short")] == ["L", "S"]
+
+
+# ---- the same in every process
+
+
+_MAIN = os.getpid()
+
+
+def _other_in_other_processes(main: int) -> Any:
+    return lambda agent_id, episode: "odd" if os.getpid() == main else "even"
+
+
+@pytest.mark.process
+def test_a_function_that_differs_between_processes_is_refused() -> None:
+    made = gaps(1, 1).multi_agent(policy_mapping_fn=_other_in_other_processes(_MAIN))
+    with pytest.raises(
+        ConfigError,
+        match=r"different answers in different processes: for agent 3 of episode 0, 'odd' in the "
+        r"main process and 'even' in env runner 1.*episode\.number",
+    ):
+        made.build_algo()
+
+
+@pytest.mark.process
+def test_a_function_set_in_mid_run_that_differs_between_processes_is_refused() -> None:
+    with gaps(1, 1).build_algo() as algo:
+        algo.train()
+        algo.set_policy_mapping_fn(_other_in_other_processes(_MAIN))
+        with pytest.raises(ConfigError, match="other answers in env runner 1 than in the main"):
+            algo.train()
+        algo.set_policy_mapping_fn({"a": "odd", 3: "even", "late": "even"})
+        assert algo.train()["training_iteration"] == 2
+
+
+@pytest.mark.process
+def test_runners_whose_envs_have_other_agents_are_refused() -> None:
+    def make(context: Any) -> Any:
+        env = Gaps({})
+        env.possible_agents += ["more"] * (context.worker_index == 2)
+        return env
+
+    with pytest.raises(EnvContractError, match=r"env runner 1 and the one in env runner 2.*agents"):
+        gaps(2, 1).environment(make).build_algo()
+
+
+# ---- the same after a restore
+
+
+def _by_number(agent_id: Any, episode: Any) -> str:
+    return "odd" if episode.number % 2 else "even"
+
+
+def _by_agent(agent_id: Any, episode: Any) -> str:
+    return "odd" if agent_id == "a" else "even"
+
+
+def _restored(folder: Path, saved: PPOConfig, now: PPOConfig, log: Any) -> list[str]:
+    """The warnings of a run that goes on with other settings."""
+    with saved.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(folder)
+    log.clear()
+    with now.build_algo() as algo:
+        algo.restore_from_path(folder)
+        warnings = [one.getMessage() for one in log.records if one.levelname == "WARNING"]
+        algo.train()
+    return warnings
+
+
+def test_another_function_than_in_the_checkpoint_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mapped = [gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, _by_agent)]
+    (warning,) = _restored(tmp_path, *mapped, caplog)
+    assert warning.startswith("policy_mapping_fn answers otherwise than the one with which")
+
+
+def test_the_same_function_by_another_name_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def renamed(agent_id: Any, episode: Any) -> str:
+        return _by_number(agent_id, episode)
+
+    mapped = [gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, renamed)]
+    assert _restored(tmp_path, *mapped, caplog) == []
+
+
+def test_a_dict_may_take_the_place_of_a_function(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved, now = (
+        gaps(),
+        gaps().multi_agent(policy_mapping_fn={"a": "odd", 3: "even", "late": "odd"}),
+    )
+    assert _restored(tmp_path, saved, now, caplog) == []
+
+
+def test_who_learns_by_another_function_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved = gaps().multi_agent(policies_to_train=lambda module_id, batch: module_id == "odd")
+    now = gaps().multi_agent(policies_to_train=lambda module_id, batch: True)
+    (warning,) = _restored(tmp_path, saved, now, caplog)
+    assert warning.startswith("policies_to_train answers otherwise")
+    same = gaps().multi_agent(policies_to_train=lambda module_id, _: module_id in {"odd"})
+    assert _restored(tmp_path / "again", saved, same, caplog) == []
+
+
+def test_a_module_that_there_is_not_is_an_error_that_names_the_nearest() -> None:
+    with gaps().build_algo() as algo:
+        assert algo.get_module("odd") is algo.learners["odd"].module
+        with pytest.raises(ModuleError, match=r"'ood'.*'odd'.*there is 'even', 'odd'"):
+            algo.get_module("ood")
+        with pytest.raises(ModuleError, match="2 modules"):
+            algo.get_module()
+
+
+# ---- one module of a checkpoint
+
+
+def test_what_a_module_has_learnt_may_go_into_another_one(tmp_path: Path) -> None:
+    with gaps().build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+        algo.save_to_path(tmp_path)
+        saved = algo.get_state("learner")["learner"]
+    with gaps().build_algo() as algo:
+        algo.train()
+        first = algo.get_state("learner")["learner"]
+        algo.restore_from_path(tmp_path, component="learner/even", into="odd")
+        now = algo.get_state("learner")["learner"]
+        assert encode(now) == encode({"even": first["even"], "odd": saved["even"]})
+        assert algo.env_runner_group.has_weights(algo._weights())
+        algo.restore_from_path(tmp_path, component="learner/odd/rl_module", into="odd")
+        now = algo.get_state("learner")["learner"]["odd"]
+        weights = {"rl_module": saved["odd"]["rl_module"]}
+        assert encode(now) == encode({**saved["even"], **weights})
+        assert algo.train()["training_iteration"] == 2
+
+
+def test_what_does_not_fit_into_a_module_changes_nothing(tmp_path: Path) -> None:
+    with two_kinds({"long": "L", "short": "S"}, L=None, S=None).build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path)
+        before = encode(algo.get_state())
+        for component, into, kind, text in (
+            ("learner/S", "L", CheckpointMismatchError, "observation_space"),
+            ("learner/s", "L", ConfigError, "The checkpoint has learner/L, learner/S"),
+            ("counters", "L", ConfigError, "is no module"),
+            ("learner/L", "M", ConfigError, "there is no such module"),
+        ):
+            with pytest.raises(kind, match=text):
+                algo.restore_from_path(tmp_path, component=component, into=into)
+        assert encode(algo.get_state()) == before
+
+
+def test_modules_that_learn_can_be_gone_through() -> None:
+    with gaps().multi_agent(policies_to_train=["odd"]).build_algo() as algo:
+        group: Any = algo.env_runner_group
+        assert group.foreach_policy(lambda module, module_id: module_id) == ["even", "odd"]
+        assert group.foreach_policy_to_train(lambda module, module_id: module_id) == ["odd"]
+        result = algo.train()
+        steps = result["env_runners"]["num_agent_steps_sampled_lifetime"]
+        assert result["num_agent_steps_sampled_lifetime"] == sum(steps.values())

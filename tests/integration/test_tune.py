@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -274,6 +275,59 @@ def test_a_trial_that_hangs_is_replaced_and_given_up(tmp_path: Path) -> None:
 
     grid = run(train, tmp_path, tuning={"in_process": False}, trial_timeout_s=0.5)
     assert "hung 3 times" in str(grid.errors[0])
+
+
+@pytest.mark.process
+def test_a_trial_that_works_at_a_long_row_is_left_alone(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        for row in range(2):
+            until = time.monotonic() + 0.8
+            while time.monotonic() < until:
+                tune.get_context().heartbeat()
+            tune.report(loss=float(row))
+
+    grid = run(train, tmp_path, tuning={"in_process": False}, trial_timeout_s=0.5)
+    assert losses(grid) == [[0, 1]]
+
+
+# ---- populations
+
+
+class Growing(tune.Trainable):
+    """Grows by a rate that a population can change."""
+
+    def setup(self, config: Any) -> None:
+        self.rate, self.size = config["rate"], 0.0
+
+    def step(self) -> dict[str, float]:
+        self.size += self.rate
+        return {"loss": -self.size}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, float]:
+        del checkpoint_dir
+        return {"size": self.size}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.size = checkpoint["size"]
+
+
+def test_a_population_leaves_policies_that_can_be_replayed(tmp_path: Path) -> None:
+    scheduler = tune.PopulationBasedTraining(
+        perturbation_interval=2, hyperparam_mutations={"rate": tune.uniform(0, 1)}
+    )
+    tuning = {"num_samples": 4, "scheduler": scheduler, "metric": "loss", "mode": "min"}
+    space = {"rate": tune.uniform(0, 1)}
+    stop = {"training_iteration": 6}
+    grid = run(Growing, tmp_path, space=space, tuning=tuning, stop=stop)
+    policies = sorted(Path(grid.experiment_path).glob("pbt_policy_*.txt"))
+    cloned = [each.number for each in grid if "donor" in Path(each.path, "trial.json").read_text()]
+    assert [int(path.stem[-5:]) for path in policies] == cloned != []
+    replay = tune.PopulationBasedTrainingReplay(policies[0])
+    again = run(
+        Growing, tmp_path / "again", space=replay.config, stop=stop,
+        tuning={"scheduler": replay},
+    )  # fmt: skip
+    assert losses(again)[0][-1] == losses(grid)[cloned[0]][-1]
 
 
 # ---- callbacks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import signal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from checkpoints import encode
 from trainer import DQNConfig, PPOConfig
+from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs import native_vector_env
+from trainer.episodes.fragment import FragmentEpisode
 from trainer.errors import ConfigError, EnvContractError, EnvCreationError
 from trainer.metrics import comparable
 
@@ -349,6 +352,205 @@ def test_a_state_of_other_sub_envs_is_not_taken(tmp_path: Path) -> None:
         algo.restore_from_path(tmp_path / "c")
         result = algo.train()
     assert result["fault_tolerance/num_episodes_lost"] >= 2
+
+
+# ---- recorded as columns, and one by one
+
+
+class Drifting(gym.vector.VectorEnv[Any, Any, Any]):
+    """Box actions that are scaled; resets take a step; infos, now and then, of some sub-envs."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, config: Any) -> None:
+        self.num_envs = 5
+        self.single_observation_space = spaces.Box(-99.0, 99.0, (2, 2), np.float32)
+        self.single_action_space = spaces.Box(-3.0, 3.0, (2,), np.float32)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, 5)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, 5)
+        self.places = np.zeros((5, 2, 2), np.float32)
+        self.ended = np.zeros(5, np.bool_)
+        self.fails_at, self.count = config.get("fails_at", -1), 0
+
+    def get_state(self) -> Any:
+        return {"places": self.places.copy(), "ended": self.ended.copy()}
+
+    def set_state(self, state: Any) -> None:
+        self.places, self.ended = np.array(state["places"]), np.array(state["ended"])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.places[:] = np.arange(20).reshape(5, 2, 2) % 7
+        self.ended[:] = False
+        return self.places, {}
+
+    def step(self, actions: Any) -> Any:
+        self.count += 1
+        if self.count == self.fails_at:
+            raise RuntimeError("on purpose")
+        assert np.abs(actions).max() <= 3.0
+        self.places[:, 0] += actions
+        self.places[self.ended] = 0.5
+        rewards = np.where(self.ended, 0.0, self.places[:, 0, 1]).astype(np.float32)
+        has = self.places[:, 0, 0] > 3.0
+        infos = {"far": self.places[:, 0, 0].copy(), "_far": has} if has.any() else {}
+        self.ended = np.abs(self.places[:, 0]).sum(axis=1) > 8.0
+        return self.places, rewards, self.ended.copy(), np.zeros(5, np.bool_), infos
+
+
+def scaled(env: Any) -> PPOConfig:
+    return ppo(env, num_envs=5)
+
+
+def dqn(exploration: str) -> DQNConfig:
+    config = DQNConfig().environment("CartPole-v1").debugging(seed=3)
+    config.env_runners(
+        num_envs_per_env_runner=5,
+        gym_env_vectorize_mode="vector_entry_point",
+        rollout_fragment_length=7,
+        exploration_config={"type": exploration},
+    )
+    config.training(num_steps_sampled_before_learning_starts=20, train_batch_size=16)
+    return config.reporting(min_sample_timesteps_per_iteration=70)
+
+
+def begins_and_ends(config: Any) -> Any:
+    def on_episode_start(*, episode: Any, metrics_logger: Any, **_: Any) -> None:
+        episode.user_data["begun"] = episode.get_observations(-1).sum()
+        metrics_logger.log_value("begun", float(episode.user_data["begun"]))
+
+    def on_episode_end(
+        *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_: Any
+    ) -> None:
+        assert "begun" in episode.user_data
+        seen = [chunk.get_rewards() for chunk in (*prev_episode_chunks, episode)]
+        assert isinstance(episode.get_actions(), list)
+        metrics_logger.log_value("total", float(sum(map(sum, seen))))
+        metrics_logger.log_value("logp", float(sum(episode.get_extra_model_outputs("action_logp"))))
+
+    return config.callbacks(on_episode_start=on_episode_start, on_episode_end=on_episode_end)
+
+
+def edited_samples(config: Any) -> Any:
+    def on_sample_end(*, samples: Any, **_: Any) -> None:
+        for episode in samples:
+            episode.set_rewards(new_data=episode.get_rewards() * 2.0)
+
+    return config.callbacks(on_sample_end=on_sample_end)
+
+
+RECORDED = {
+    "CartPole": ppo,
+    "next step": lambda: counting(AutoresetMode.NEXT_STEP),
+    "same step": lambda: counting(AutoresetMode.SAME_STEP),
+    "disabled": lambda: counting(AutoresetMode.DISABLED),
+    "Box": lambda: scaled(Drifting),
+    "look-back of 3": lambda: ppo().env_runners(episode_lookback_horizon=3),
+    "no look-back": lambda: scaled(Drifting).env_runners(episode_lookback_horizon=0),
+    "greedy": lambda: ppo().env_runners(explore=False),
+    "begins and ends heard": lambda: begins_and_ends(counting(AutoresetMode.SAME_STEP)),
+    "the same of CartPole": lambda: begins_and_ends(ppo()),
+    "samples edited": lambda: edited_samples(ppo()),
+    "epsilon-greedy": lambda: dqn("EpsilonGreedy"),
+    "soft Q": lambda: dqn("SoftQ"),
+}
+
+
+def recorded(config: Any, *, as_columns: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """All that is learnt and reported, all that is sampled, and where the slots stand."""
+    used: list[bool] = []
+    can_be = VectorPlayer._can_be_columns
+
+    def chosen(player: Any, request: Any) -> bool:
+        used.append(can_be(player, request) and as_columns)
+        return used[-1]
+
+    monkeypatch.setattr(VectorPlayer, "_can_be_columns", chosen)
+    with config.build_algo() as algo:
+        results = [comparable(algo.train()) for _ in range(3)]
+        state = algo.get_state(["learner", "counters", "env_runner_group"])
+        chunks = [
+            chunk.get_state()
+            for count in (1, 33, 64)
+            for chunk in algo.env_runner.sample(num_timesteps=count)
+        ]
+        forced = [
+            chunk.get_state() for chunk in algo.env_runner.sample(num_timesteps=9, force_reset=True)
+        ]
+    monkeypatch.undo()
+    assert any(used) is as_columns
+    return encode(results), encode(state), encode(chunks), encode(forced)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_columns_record_the_bytes_that_sub_envs_one_by_one_do(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = RECORDED[name]
+    one_by_one = recorded(make(), as_columns=False, monkeypatch=monkeypatch)
+    together = recorded(make(), as_columns=True, monkeypatch=monkeypatch)
+    assert together == one_by_one
+
+
+def after_an_error(env: Any) -> Any:
+    config = scaled(env).environment(env, env_config={"fails_at": 12})
+    with config.build_algo() as algo:
+        runner: Any = algo.env_runner
+        runner.sample(num_timesteps=25)
+        with pytest.raises(RuntimeError, match="on purpose"):
+            runner.sample(num_timesteps=100)
+        context = runner.failure_context()
+        assert 1 <= context["step"] <= 11
+        assert context["episode"].startswith("training-")
+        slots = [slot for slot in runner._player.slots if slot.episode is not None]
+        where = [(s.index, s.env_seed, s.observation, s.episode.get_state()) for s in slots]
+        lengths = {slot.episode.id_: len(slot.episode) for slot in slots}
+        later = {chunk.id_: chunk for chunk in runner.sample(num_timesteps=40)}
+        assert all(len(later[id_]) >= length for id_, length in lengths.items())
+        for chunk in later.values():
+            chunk.validate()
+        return context, encode(where)
+
+
+def test_after_an_error_slots_know_where_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    context, where = after_an_error(Drifting)
+    monkeypatch.setattr(VectorPlayer, "_can_be_columns", lambda *_: False)
+    assert after_an_error(Drifting) == (context, where)
+
+
+@pytest.mark.parametrize("listener", ["on_episode_step", "on_postprocess_trajectory"])
+def test_who_sees_running_episodes_has_them_recorded_one_by_one(
+    listener: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.INFO),
+        ppo().callbacks(**{listener: lambda **_: None}).build_algo() as algo,
+    ):
+        algo.train()
+        algo.train()
+        assert not any(
+            isinstance(chunk, FragmentEpisode) for chunk in algo.env_runner.sample(num_timesteps=99)
+        )
+    told = [text for text in caplog.messages if "recorded one by one" in text]
+    assert len(told) == 1
+    assert listener in told[0]
+
+
+def test_episodes_of_columns_are_filled_when_they_are_looked_at_and_travel() -> None:
+    with ppo().build_algo() as algo:
+        chunks = algo.env_runner.sample(num_timesteps=200)
+        unseen = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.is_done)
+        assert unseen.fragment is not None
+        assert (len(unseen), unseen.t_started) == (unseen.t, 0)
+        assert unseen.fragment is not None
+        again = pickle.loads(pickle.dumps(unseen))
+        assert unseen.fragment is None
+        assert again.get_return() == unseen.get_return() == len(unseen)
+        assert again.get_duration_s() == unseen.get_duration_s() > 0.0
+        assert encode(again.get_state()) == encode(unseen.get_state())
+        unseen.validate()
+        with pytest.raises(AttributeError, match="nothing_like_this"):
+            unseen.nothing_like_this  # noqa: B018
 
 
 # ---- what is refused

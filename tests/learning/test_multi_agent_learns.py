@@ -11,6 +11,14 @@ from typing import Any
 import pytest
 
 from benchmarks.multi_agent_tasks import PETTINGZOO, TASKS, play_rock_paper_scissors
+from benchmarks.self_play import (
+    MAX_LOST,
+    NUM_COPIES,
+    connect_four_league,
+    play_connect_four,
+    play_tic_tac_toe,
+    tic_tac_toe_league,
+)
 from benchmarks.tasks import solve
 from checkpoints import encode
 from tests.multi_agent_runs import told, whole_state
@@ -69,11 +77,38 @@ def test_l8_equals_against_each_other_stay_equal(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_l10_noughts_and_crosses_against_frozen_copies(seed: int) -> None:
+    """A copy has joined, and few games are lost to random play; a forbidden move would raise."""
+    pytest.importorskip("pettingzoo")
+    played = play_tic_tac_toe(seed)
+    assert played.joined_at
+    assert max(played.lost) <= MAX_LOST
+    assert played.env_steps <= 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
+@pytest.mark.parametrize("seed", SEEDS)
+def test_l11_a_league_at_connect_four(seed: int) -> None:
+    """RLlib's league has three players: the learner, random play and one copy; here are two."""
+    pytest.importorskip("pettingzoo")
+    played = play_connect_four(seed)
+    assert len(played.joined_at) >= NUM_COPIES
+    assert played.env_steps <= 2_000_000
+
+
+CONFIGS = {name: task.config for name, task in TASKS.items()}
+CONFIGS |= {"L10": tic_tac_toe_league, "L11": connect_four_league}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
+@pytest.mark.parametrize("name", CONFIGS)
 def test_a_run_that_was_stopped_in_the_middle_learns_the_same(name: str, tmp_path: Path) -> None:
-    if name in PETTINGZOO:
+    if name in (*PETTINGZOO, "L10", "L11"):
         pytest.importorskip("mpe2")
-    make = TASKS[name].config
+    make = CONFIGS[name]
     with make().debugging(seed=1).build_algo() as algo:
         results = [told(algo.train()) for _ in range(4)]
         undisturbed = encode([whole_state(algo), results])

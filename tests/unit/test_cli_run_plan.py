@@ -21,7 +21,7 @@ PLAN = RunPlan(stops=StopCriteria(at_least=450.0, max_iterations=7), checkpoint_
 def arguments(**given: Any) -> argparse.Namespace:
     names = ("return", "env_steps", "iterations", "time_s")
     nothing = {**{f"stop_{name}": None for name in names}, "checkpoint_every": None, "keep": None}
-    return argparse.Namespace(**{**nothing, **given})
+    return argparse.Namespace(**{**nothing, "track": [], **given})
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -102,7 +102,6 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
         ("num_learners", 1),
         ("gym_env_vectorize_mode", "ASYNC"),
         ("gym_env_vectorize_mode", gym.VectorizeMode.ASYNC),
-        ("count_steps_by", "agent_steps"),
         ("learner_class", object),
         ("checkpoint_trainable_policies_only", True),
         ("_validate_config", False),

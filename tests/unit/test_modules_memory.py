@@ -20,7 +20,7 @@ from trainer.learners.columns import Columns
 from trainer.modules import RLModule
 from trainer.modules.memory import Sequences, max_seq_len_of, state_form
 from trainer.testing.checks import check_module
-from trainer.testing.envs import StatelessCartPole
+from trainer.testing.envs import CountdownEnv, StatelessCartPole
 
 OBS, ACT = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(3)
 MASKED = spaces.Dict({"a": OBS, "action_mask": spaces.Box(0, 1, (3,), np.int8)})
@@ -228,6 +228,42 @@ def test_rows_by_themselves_are_batched_as_before() -> None:
     assert isinstance(batching, RowBatching)
     assert not batching.keeps_rows
     assert batching.num_minibatches(np.array([5]), 5, minibatch_size=2) == 3
+
+
+@pytest.mark.parametrize(
+    ("space", "actions", "codes"),
+    [
+        (spaces.Discrete(3, start=5), [0, 2], [[1, 0, 0], [0, 0, 1]]),
+        (spaces.MultiDiscrete([2, 2], start=[4, -1]), [[0, 1]], [[1, 0, 0, 1]]),
+        (
+            spaces.Tuple([spaces.Discrete(2, start=1), spaces.Dict(a=spaces.Discrete(2, start=9))]),
+            [(1, {"a": 0})],
+            [[0, 1, 1, 0]],
+        ),
+    ],
+)
+def test_choices_before_are_counted_from_zero_as_modules_give_them(
+    space: Any, actions: list[Any], codes: list[Any]
+) -> None:
+    previous = PreviousSteps(space, {"lstm_use_prev_action": True})
+    found = previous.columns(actions, [0.0] * len(actions))
+    assert found["prev_actions"].tolist() == codes
+
+
+def test_a_run_whose_actions_begin_at_three_reads_the_action_before() -> None:
+    class FromThree(CountdownEnv):
+        def __init__(self, config: Any = None) -> None:
+            super().__init__(config)
+            self.action_space = spaces.Discrete(2, start=3)
+
+        def step(self, action: Any) -> Any:
+            return super().step(action - 3)
+
+    config = PPOConfig().environment(FromThree).env_runners(num_env_runners=0)
+    config.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+    model_config = {"use_gru": True, "lstm_use_prev_action": True, "lstm_cell_size": 4}
+    with config.rl_module(model_config={**model_config, "fcnet_hiddens": [4]}).build_algo() as algo:
+        algo.train()
 
 
 def test_the_step_before_is_encoded_like_observations() -> None:

@@ -567,7 +567,7 @@ class OfComplexNumbers(Mistaken):
         (ChangesWeights, "changed a parameter in place"),
         (ReplacesLayers, "`self.pi = …` would give"),
         (LayersAfterSetup, "`self.more = …` would give"),
-        (NamesADistribution, "`get_inference_action_dist_cls`"),
+        (NamesADistribution, r"`get_inference_action_dist_cls\(\)` of Names.* names 'Categorical'"),
         (OfComplexNumbers, "phase of OfComplexNumbers are no real"),
     ],
 )

@@ -76,6 +76,28 @@ def test_gradients_are_those_of_torch_without_padding() -> None:
     np.testing.assert_allclose(found, module.gradients.flat, rtol=1e-4, atol=1e-6)
 
 
+ACCELERATORS = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]
+"""The second name of the processor, which takes the same path, and what is there besides."""
+
+
+@pytest.mark.parametrize("device", ACCELERATORS)
+def test_sequences_are_learnt_on_a_device_as_here(device: str) -> None:
+    here, there = built(), built(device=device)
+    obs = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    batch = {"obs": obs, "seq_lens": np.array([2, 3])}
+    for module in (here, there):
+        outputs = module.forward_train(batch)
+        d_inputs = np.cos(outputs["action_dist_inputs"])
+        module.backward(d_action_dist_inputs=d_inputs, d_vf_preds=np.ones(5, np.float32))
+    np.testing.assert_allclose(there.gradients.flat, here.gradients.flat, rtol=1e-4, atol=1e-6)
+    if device == "cpu:0":
+        assert there.gradients.flat.tobytes() == here.gradients.flat.tobytes()
+    acted = [module.forward_inference({"obs": obs}) for module in (here, there)]
+    for name in ("h", "c"):
+        first, second = (outputs["state_out"][name] for outputs in acted)
+        assert first.tobytes() == second.tobytes()
+
+
 class Broken(Remembering):
     """Breaks one rule, which `model_config` names."""
 

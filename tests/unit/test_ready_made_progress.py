@@ -8,12 +8,14 @@ import logging
 import math
 import pickle
 import sys
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from callbacks import CallbackConfigError, EarlyStopping, ProgressPrinter, make_multi_callbacks
-from callbacks.ready_made.progress import LineOutput, ProgressLines, duration
+from callbacks.ready_made.display import LineOutput, Surface, live_surface, sparkline
+from callbacks.ready_made.progress import ProgressLines, TrainingProgress, duration
 from callbacks.ready_made.stopping import StopCriteria
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
@@ -121,6 +123,7 @@ def test_copies_share_the_stream_and_what_is_sent_away_has_none() -> None:
     [
         ({"max_iterations": -1}, "`max_iterations=-1` must be an int"),
         ({"stream": "log.txt"}, "`stream='log.txt'` cannot be written to"),
+        ({"live": "yes"}, "`live='yes'` is neither True, False nor None"),
     ],
 )
 def test_misuse_is_refused_at_once(arguments: dict[str, Any], text: str) -> None:
@@ -192,3 +195,169 @@ def test_a_line_from_a_signal_handler_inside_another_is_dropped_alone() -> None:
     output.write("line")
     output.write("line")
     assert stream.num_calls == 2
+
+
+# ---- a block that is redrawn
+
+
+class Screen:
+    """A surface that remembers what was drawn."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.texts: list[str] = []
+        self.is_closed = False
+        self._fails = fails
+        self.surface = Surface(self.take, self.end)
+
+    def take(self, text: str) -> None:
+        self.texts.append(text)
+        if self._fails:
+            raise OSError("the terminal is gone")
+
+    def end(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "bars"),
+    [
+        ([], 8, ""),
+        ([3.0, 3.0], 8, "▅▅"),
+        ([0.0, 7.0], 8, "▁█"),
+        ([0, 1, 2, 3, 4, 5, 6, 7], 8, "▁▂▃▄▅▆▇█"),
+        ([0, 0, 10, 20, 30, 30], 3, "▁▄█"),  # means of two: 0, 15, 30
+        ([-1.0, 5.0, -1.0], 1, "▅"),
+    ],
+)
+def test_a_sparkline_shows_the_course_of_numbers(
+    values: list[float], width: int, bars: str
+) -> None:
+    assert sparkline(values, width=width) == bars
+
+
+def shown(results: list[Any], *, times: list[float]) -> list[str]:
+    screen, clock = Screen(), iter(times)
+    progress = TrainingProgress(
+        StopCriteria(max_iterations=12),
+        title="PPO on CartPole-v1",
+        output=LineOutput(io.StringIO()),
+        surface=screen.surface,
+        clock=lambda: next(clock),
+    )
+    for result in results:
+        progress.show(result, elapsed_s=2.0)
+    progress.close()
+    assert screen.is_closed
+    return screen.texts
+
+
+def test_the_block_has_rate_time_left_the_course_of_returns_and_faults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "121")
+    second = result_of(2, mean=30.0)
+    second["fault_tolerance"] = {
+        "num_healthy_workers": 2, "num_remote_worker_restarts": 3, "repair_time_s": 0.5,
+        "num_episodes_lost": 1, "num_episodes_lost_lifetime": 4,
+    }  # fmt: skip
+    texts = shown([result_of(1, mean=10.0), second], times=[0.0, 0.0, 1.0, 1.0])
+    assert texts[-1].splitlines() == [
+        "PPO on CartPole-v1",
+        "iter    2 │        200 steps │      50 steps/s │ return   30.0 │     10 episodes │ 0:04 │ "
+        "ETA 0:20",
+        "returns  ▁█  best 30.0 at iteration 2",
+        "faults   remote worker restarts 3, repair time s 0.5, episodes lost 4",
+    ]
+    assert "faults   none" in texts[0]
+    monkeypatch.setenv("COLUMNS", "41")
+    narrow = shown([result_of(1, mean=math.nan)], times=[0.0, 0.0])[-1]
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert "ETA" in narrow
+    assert "no episode has ended yet" in narrow
+
+
+def test_results_that_come_fast_are_drawn_now_and_then_and_the_last_one_always() -> None:
+    results = [result_of(number) for number in range(1, 5)]
+    texts = shown(results, times=[0.0, 0.0, 0.1, 0.6, 0.6, 0.7, 0.7])
+    assert [text.splitlines()[1][:9] for text in texts] == ["iter    1", "iter    3", "iter    4"]
+
+
+def test_a_terminal_that_goes_away_is_told_once_and_disturbs_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    screen = Screen(fails=True)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            screen.surface.draw("text")
+        screen.surface.close()
+    assert len(screen.texts) == 1
+    assert len(caplog.records) == 1
+
+
+def test_there_is_no_surface_where_nobody_looks() -> None:
+    assert live_surface() is None  # the output of tests is captured
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_rich_redraws_the_block_in_place_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    surface = live_surface()
+    assert surface is not None
+    assert terminal.getvalue() == "", "nothing before the first text"
+    surface.draw("one\ntwo")
+    before = terminal.getvalue()
+    surface.draw("three\x1b[2J\nfour")
+    surface.close()
+    again = terminal.getvalue()[len(before) :]
+    assert "\x1b[1A" in again, "the cursor goes up by the lines of the block"
+    assert "three\\x1b[2J" in again, "what is shown cannot steer the terminal"
+    assert again.rstrip().endswith("\x1b[?25h"), "the cursor is there again"
+
+
+def test_a_notebook_updates_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ZMQInteractiveShell:
+        pass
+
+    updates: list[str] = []
+    handle = SimpleNamespace(update=lambda data, raw: updates.append(data["text/plain"]))
+    shown_cells: list[Any] = []
+
+    def display(data: Any, *, raw: bool, display_id: bool) -> Any:
+        shown_cells.append(data)
+        return handle
+
+    monkeypatch.setitem(
+        sys.modules, "IPython", cast(Any, SimpleNamespace(get_ipython=ZMQInteractiveShell))
+    )
+    monkeypatch.setitem(sys.modules, "IPython.display", cast(Any, SimpleNamespace(display=display)))
+    clock = iter([float(number) for number in range(99)])
+    algorithm = SteeredAlgorithm(ProgressPrinter(max_iterations=3, clock=lambda: next(clock)))
+    algorithm.tell_returns([1.0, 2.0, 3.0])
+    assert len(shown_cells) == 1
+    assert len(updates) == 3
+    assert "returns  ▁▅█" in updates[-1]
+
+
+def test_the_printer_redraws_at_a_terminal_if_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    stopping = EarlyStopping(max_iterations=2)
+    SteeredAlgorithm(stopping, ProgressPrinter(live=True)).tell_returns([1.0, 2.0])
+    assert terminal.getvalue().rstrip().endswith("Stopped after 2 iterations.")
+    assert "\x1b[?25h" in terminal.getvalue(), "closed when training is done"
+    assert sys.stdout is terminal
+    lines = Terminal()
+    monkeypatch.setattr(sys, "stdout", lines)
+    SteeredAlgorithm(ProgressPrinter()).tell_returns([1.0])
+    assert lines.getvalue().startswith("iter    1 │"), "lines, unless it is asked to"

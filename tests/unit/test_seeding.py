@@ -82,6 +82,30 @@ def test_skipped_rows_are_the_rows_that_were_played(kind: NoiseKind, played: int
     assert rows(stream, 50).tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("takes", [(5, 40, 3, 200), (32, 1, 31, 64, 2), (1, 1, 1, 150)])
+def test_rows_taken_several_at_once_are_the_rows_that_come_one_by_one(
+    takes: tuple[int, ...],
+) -> None:
+    stream = NoiseStream(0, Role.TRAINING, kind="gumbel", width=3)
+    stream.start(2, 7)
+    expected = rows(stream, sum(takes) + 100)
+    stream.start(2, 7)
+    found = []
+    for place, count in enumerate(takes):
+        if place % 2:  # both ways in turn
+            found += [stream.next_row() for _ in range(count)]
+            continue
+        left = count
+        while left:
+            ahead = stream.rows_ahead()
+            used = min(left, len(ahead))
+            found += list(ahead[:used])
+            stream.pass_over(used)
+            left -= used
+    found += [stream.next_row() for _ in range(100)]
+    assert np.array(found).tobytes() == expected.tobytes()
+
+
 def test_noise_has_the_distribution_it_is_said_to_have() -> None:
     uniform = NoiseStream(0, Role.TRAINING, kind="uniform", width=1)
     normal = NoiseStream(0, Role.TRAINING, kind="normal", width=1)

@@ -19,7 +19,6 @@ from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.population_based_training import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
-    policy_lines,
 )
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.scheduling import SchedulerContext, Verdict
@@ -368,7 +367,8 @@ def test_a_policy_file_gives_the_same_settings_again(tmp_path: Path) -> None:
     controller = simulation.controller
     cloned = [each.number for each in controller.trials if len(each.clones) > 0]
     space = SearchSpace({"x": uniform(0, 1), "h": choice([[1], [2], [3]])})
-    lines = policy_lines(controller.trials, cloned[0], space.config)
+    scheduler = controller._scheduler
+    lines = scheduler.policy_lines(controller.trials, cloned[0], space.config)
     for line in lines:
         assert len(json.loads(line)) == 6
     path = tmp_path / "pbt_policy_00000.txt"

@@ -39,6 +39,7 @@ from checkpoints import (
 from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
 from checkpoints.checkpointable import refuse_filesystem
 from checkpoints.code import check_switch
+from checkpoints.component_paths import nearest
 from checkpoints.components import flatten
 from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
@@ -74,6 +75,7 @@ from trainer.algorithms.module_changes import (
     RunModules,
     refused_now,
 )
+from trainer.algorithms.time_split import SAVING
 from trainer.algorithms.training_iteration import (
     AfterResult,
     Counters,
@@ -711,10 +713,27 @@ class Algorithm(Checkpointable, abc.ABC):
             num_env_steps: exactly so many steps, or at least so many with
                 `batch_mode="complete_episodes"`.
         """
+        return self._sampled(self.env_runner_group.sample_env_steps, num_env_steps)
+
+    def sample_steps(self, num_steps: int) -> GroupSample:
+        """Lets the training runners play, and counts what they report.
+
+        Args:
+            num_steps: env steps, as for `sample_env_steps`, or with
+                `multi_agent(count_steps_by="agent_steps")` agent steps: every env slot plays whole
+                env steps until it has its share, and what it made beyond that is taken off its next
+                share.
+        """
+        if not self.config.counts_agent_steps:
+            return self.sample_env_steps(num_steps)
+        return self._sampled(self.env_runner_group.sample_agent_steps, num_steps)
+
+    def _sampled(self, ask: Callable[..., GroupSample], num_steps: int) -> GroupSample:
+        """What the runners played of so many steps, counted, and as it is to be learnt from."""
         result, timestep = self._iteration, self.counters.num_env_steps_sampled
         with result.time("env_runner_sampling_timer"):
-            sample = self.env_runner_group.sample_env_steps(
-                num_env_steps,
+            sample = ask(
+                num_steps,
                 whole_episodes=self.config.batch_mode == "complete_episodes",
                 timestep=timestep,
             )
@@ -809,18 +828,24 @@ class Algorithm(Checkpointable, abc.ABC):
         """What normalisation follows from, of an algorithm with one module."""
         return self.normalizations.only
 
-    def get_module(self, module_id: ModuleId | None = None) -> RLModule | None:
-        """The learner's module, with the newest weights; None for an id that does not exist.
+    def get_module(self, module_id: ModuleId | None = None) -> RLModule:
+        """The learner's module, with the newest weights.
 
         Args:
             module_id: which one; None is the only one.
 
         Raises:
-            ModuleError: no id was given, and there are several modules.
+            ModuleError: there is no such module; or no id was given, and there are several.
         """
         learners = self.learners
-        learner = learners.only if module_id is None else learners.get(module_id)
-        return None if learner is None else cast("RLModule", learner.module)
+        if module_id is not None and module_id not in learners:
+            raise ModuleError(
+                f"get_module({module_id!r:.80}): there is no such module"
+                f"{nearest(str(module_id), list(learners))}; there is "
+                f"{', '.join(map(repr, learners))}. Name one of these."
+            )
+        learner = learners.only if module_id is None else learners[module_id]
+        return cast("RLModule", learner.module)
 
     def get_weights(self, policies: Collection[ModuleId] | None = None) -> State:
         """Copies of weights: module id → name → array.
@@ -1237,14 +1262,15 @@ class Algorithm(Checkpointable, abc.ABC):
         self._refuse_while_telling()
         self.finish_saving()
         self.env_runner_group.check_tasks_can_be_saved()
-        return super().save_to_path(
-            path,
-            state=state,
-            filesystem=filesystem,
-            use_msgpack=use_msgpack,
-            background=background,
-            when_over=when_over,
-        )
+        with self._iterations.between.spent_on(SAVING):
+            return super().save_to_path(
+                path,
+                state=state,
+                filesystem=filesystem,
+                use_msgpack=use_msgpack,
+                background=background,
+                when_over=when_over,
+            )
 
     def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
         try:
@@ -1436,6 +1462,7 @@ class Algorithm(Checkpointable, abc.ABC):
         path: PathLike,
         *,
         component: str | None = None,
+        into: ModuleId | None = None,
         filesystem: object = None,
         **kwargs: Any,
     ) -> None:
@@ -1444,7 +1471,24 @@ class Algorithm(Checkpointable, abc.ABC):
         The directory of a run stands for its newest whole checkpoint. After everything was
         restored, all runners hold the state and `on_checkpoint_loaded` fires. A single component
         fires nothing.
+
+        Args:
+            path: see `Checkpointable`.
+            component: see `Checkpointable`; "learner/main" is a module with its optimiser and
+                counters, "learner/main/rl_module" its weights alone.
+            into: the module of this algorithm that gets what another one had learnt. Nothing else
+                changes.
+            filesystem: see `Checkpointable`.
+            kwargs: see `Checkpointable`.
+
+        Raises:
+            ConfigError: `into` is no module, or the component belongs to none.
+            CheckpointMismatchError: the two modules have different spaces or parameters; nothing
+                was changed. For more see `Checkpointable`.
         """
+        if into is not None:
+            self._restore_into(into, checkpoint_of_run(path), component or "")
+            return
         self._restores_all, self._restored_component = component is None, component
         path = checkpoint_of_run(path)
         said = self._modules_at(path) if component is None else None
@@ -1452,6 +1496,34 @@ class Algorithm(Checkpointable, abc.ABC):
         self._with_modules(
             said, lambda: restore(path, component=component, filesystem=filesystem, **kwargs)
         )
+
+    def _restore_into(self, module_id: ModuleId, path: PathLike, component: str) -> None:
+        """Gives a module what another one had learnt; arguments as in `restore_from_path`."""
+        self._refuse_if_stopped("restore_from_path")
+        module_id = known_module(module_id, self.learners, "restore_from_path(into=…)")
+        section, _, rest = component.partition("/")
+        source, _, part = rest.partition("/")
+        manifest = read_manifest(path)
+        facts = manifest.metadata.get("modules", {})
+        if section != "learner" or part not in ("", "rl_module") or (facts and source not in facts):
+            there = [f"learner/{id_}" for id_ in facts] or ["learner/rl_module"]
+            raise ConfigError(
+                f"restore_from_path(component={component!r}, into={module_id!r}) got a component "
+                "that is no module; expected what one has learnt, or its weights alone "
+                f"(…/rl_module). The checkpoint has {', '.join(there)}. Name one of these."
+            )
+        saved, own = facts.get(source, manifest.metadata), self._facts_of(module_id)
+        for kind in ("observation_space", "action_space"):
+            if saved[kind] != own[kind]:
+                raise CheckpointMismatchError(
+                    f"{component!r} of the checkpoint has {kind}={saved[kind]}, and module "
+                    f"{module_id!r} has {own[kind]}. Restore it into a module with the same spaces."
+                )
+        learner = self.learners[module_id]
+        is_whole = not part and (bool(facts) or source != "rl_module")
+        target = learner if is_whole else learner.module
+        target.restore_from_path(Path(path) / component)
+        self._send_weights()
 
     def _modules_at(self, path: PathLike) -> tuple[State | None] | None:
         """What a checkpoint says of modules, in a tuple; None if there can be only one."""
@@ -1548,6 +1620,7 @@ class Algorithm(Checkpointable, abc.ABC):
             return
         self._iterations.clock.restore(self._restored_time_s)
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
+        self._modules.warn_of_other_functions()
 
     @contextlib.contextmanager
     def _states_checked(self) -> Iterator[None]:

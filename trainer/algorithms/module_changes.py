@@ -8,7 +8,9 @@ everything as it was. Within a training iteration it is a part of that: undone i
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -75,9 +77,11 @@ _STATE: Final = fields(
         "evaluation_mapping": MAPPING_RECORD,
         "trained": one_of(list_of(TEXT), TEXT, NOTHING),
         "updates_of_removed": dict_of(count),
-    }
+    },
+    optional={"fingerprints": dict_of(TEXT)},
 )
 _FUNCTION: Final = "a function"
+_MAPPINGS: Final = ("mapping", "evaluation_mapping")
 
 
 @dataclass(frozen=True)
@@ -231,6 +235,7 @@ class ModuleChanges:
         self._has_changed = False
         self._recorded: tuple[RunModules, State] | None = None
         self._evaluated: tuple[RunModules, ModuleTable] | None = None
+        self._functions_before: dict[str, str] = {}
 
     # ---- what users ask for
 
@@ -524,7 +529,44 @@ class ModuleChanges:
             "evaluation_mapping": mapping_record(now.evaluation_mapping),
             "trained": list(trained) if isinstance(trained, tuple) else trained,
             "updates_of_removed": dict(now.updates_of_removed),
+            **({"fingerprints": prints} if (prints := self._fingerprints()) else {}),
         }
+
+    def _fingerprints(self) -> dict[str, str]:
+        """Of functions, which are no part of checkpoints: what they answer, digested.
+
+        One that cannot be asked beforehand, as it needs observations or a batch, has none.
+        """
+        now, agents = self.now, self._algorithm.env_runner_group.agents
+        found = {}
+        if agents is not None:
+            seed, table = self._algorithm.root_seed, now.table
+            for name, role, mapping in (
+                ("policy_mapping_fn", Role.TRAINING, table.mapping),
+                ("policy_mapping_fn of evaluation", Role.EVALUATION, now.evaluation_mapping),
+            ):
+                if mapping is not None:
+                    of = replace(table, mapping=mapping)
+                    found[name] = policy_mapping(of, agents, root_seed=seed, role=role).fingerprint
+        if callable(now.trained):
+            with contextlib.suppress(ConfigError):
+                learns = [[id_, now.should_learn(id_)] for id_ in now.ids]
+                found["policies_to_train"] = hashlib.sha256(repr(learns).encode()).hexdigest()[:16]
+        return {name: digest for name, digest in found.items() if digest}
+
+    def warn_of_other_functions(self) -> None:
+        """Warns of functions that answer otherwise than those of the state that was adopted."""
+        before, self._functions_before = self._functions_before, {}
+        now = self.get_state().get("fingerprints", {})
+        for name in sorted(before.keys() & now.keys()):
+            if before[name] != now[name]:
+                _LOGGER.warning(
+                    "%s answers otherwise than the one with which the checkpoint was saved, so the "
+                    "run does not go on as it would have. Running episodes keep their modules. If "
+                    "that is not what you want, give the former function, or set it in "
+                    "on_checkpoint_loaded; a dict or Matchups would be part of the checkpoint.",
+                    name,
+                )
 
     def _added_settings(self, module_id: ModuleId) -> State:
         """The settings of a module that was added; those of the others are in the config."""
@@ -538,7 +580,7 @@ class ModuleChanges:
 
     def set_state(self, state: State) -> None:
         """Nothing is left to do: `adopt` came first, for other parts follow from the modules."""
-        if encode(state) != encode(self.get_state()):
+        if not _are_same(state, self.get_state()):
             raise CheckpointMismatchError("The modules of the state are not those that there are.")
 
     def adopt(self, state: State | None) -> Undo:
@@ -558,7 +600,8 @@ class ModuleChanges:
             return lambda: None
         if state is not None:
             self.check_state(state)
-            if encode(state) == encode(self.get_state()):
+            self._functions_before = dict(state.get("fingerprints", {}))
+            if _are_same(state, self.get_state()):
                 return lambda: None
         try:
             wanted = self.first if state is None else self._judged(self._from_state(state))
@@ -604,6 +647,18 @@ class ModuleChanges:
             {id_: own for id_, own in {**settings, **self.first.settings}.items() if own},
             state["updates_of_removed"],
         )
+
+
+def _are_same(state: State, now: State) -> bool:
+    """Whether a state is of the modules of now; where it has functions, those of now will do."""
+    left_out = {"fingerprints"}
+    left_out |= {name for name in _MAPPINGS if "code" in (state[name] or {})}
+    left_out |= {"trained"} if state["trained"] == _FUNCTION else set()
+    one, other = (
+        {name: value for name, value in whole.items() if name not in left_out}
+        for whole in (state, now)
+    )
+    return encode(one) == encode(other)
 
 
 def _ids_or_none(trained: Any) -> Any:

@@ -42,20 +42,24 @@ class OnPolicyAlgorithm(Algorithm):
 
     def training_step(self) -> None:
         """Samples one train batch and makes one update from it."""
-        self.learn(self.sample_env_steps(self.config.total_train_batch_size))
+        self.learn(self.sample_steps(self.config.total_train_batch_size))
 
     def learn(self, sample: GroupSample) -> None:
         """Makes an update from sampled episodes and hands the new weights to the runners."""
         result = self._iteration
         before = self.counters.num_env_steps_sampled - sample.num_env_steps
+        chunks = self.trained(self.chunks_of(sample))
         with result.time("learner_update_timer"):
             metrics = self.learners.update(
-                self.trained(self.chunks_of(sample)),
+                chunks,
                 num_env_steps_sampled_before=before,
                 on_batch=batch_listener(self.callbacks),
             )
-        self.counters.num_env_steps_trained += sample.num_env_steps
-        result.add_update(metrics, num_env_steps=sample.num_env_steps)
+        result.add_update(
+            metrics,
+            num_env_steps=sample.num_env_steps,
+            num_agent_steps=sum(len(chunk) for of_module in chunks.values() for chunk in of_module),
+        )
         with result.time("synch_weights"):
             self._send_weights()
 
@@ -190,11 +194,12 @@ class OffPolicyConfig(AlgorithmConfig):
         Args:
             replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
                 such as `capacity`; merged into what is there.
-            num_steps_sampled_before_learning_starts: no update before so many env steps were
-                sampled.
-            training_intensity: rows learnt from per env step sampled: with 16, `train_batch_size`
-                64 and 4 steps per round there is one update per round. None makes one update per
-                round (a round samples `rollout_fragment_length` steps from every env).
+            num_steps_sampled_before_learning_starts: no update before so many steps were sampled,
+                counted as `multi_agent(count_steps_by=…)` says.
+            training_intensity: rows learnt from per step sampled, counted likewise: with 16,
+                `train_batch_size` 64 and 4 steps per round there is one update per round. None
+                makes one update per round (a round samples `rollout_fragment_length` steps from
+                every env).
             n_step: env steps per transition; a pair draws a number for each, both ends included.
                 Shortened where an episode ends.
             tau: target networks move by this share of the way to the learning ones.
@@ -268,14 +273,15 @@ class OffPolicyAlgorithm(Algorithm):
         """One round."""
         config = self.config
         fragment = config.get_rollout_fragment_length()
-        sample = self.sample_env_steps(fragment * config.num_env_slots)
+        sample = self.sample_steps(fragment * config.num_env_slots)
         with self._iteration.time("replay_buffer_add_timer"):
             for id_, chunks in self.chunks_of(sample).items():
                 clipped = self.normalizations[id_].with_clipped_rewards(chunks)
                 self.replay_buffers[id_].add(clipped)
         if self._can_learn():
             self.learn_from_replay(
-                self._num_updates_due(sample.num_env_steps), num_new_env_steps=sample.num_env_steps
+                self._num_updates_due(sample.num_steps(config.count_steps_by)),
+                num_new_env_steps=sample.num_env_steps,
             )
 
     def learn_from_replay(self, num_updates: int, *, num_new_env_steps: int = 0) -> None:
@@ -298,8 +304,7 @@ class OffPolicyAlgorithm(Algorithm):
                 on_batch=batch_listener(self.callbacks),
             )
         num_rows = num_updates * self.config.train_batch_size
-        counters.num_env_steps_trained += num_rows
-        result.add_update(metrics, num_env_steps=num_rows)
+        result.add_update(metrics, num_env_steps=num_rows, num_agent_steps=num_rows * len(metrics))
         with result.time("synch_weights"):
             self._send_weights()
 
@@ -310,17 +315,17 @@ class OffPolicyAlgorithm(Algorithm):
         steps would spoil what was learnt.
         """
         needed = max(1, self.config.num_steps_sampled_before_learning_starts)
-        return self.counters.num_env_steps_sampled >= needed and any(
+        return self.counters.num_steps_sampled(self.config.count_steps_by) >= needed and any(
             len(buffer) >= min(needed, buffer.capacity) for buffer in self.replay_buffers.values()
         )
 
-    def _num_updates_due(self, num_env_steps: int) -> int:
+    def _num_updates_due(self, num_steps: int) -> int:
         """Updates that the steps of this round pay for; what is left over is carried on."""
         intensity = self.config.training_intensity
         if intensity is None:
             return 1
         counters = self.counters
-        owed = counters.num_rows_owed + intensity * num_env_steps
+        owed = counters.num_rows_owed + intensity * num_steps
         num_updates, counters.num_rows_owed = divmod(owed, self.config.train_batch_size)
         return int(num_updates)
 
@@ -404,7 +409,7 @@ class OffPolicyAlgorithm(Algorithm):
             self.replay_buffers = self._make_buffers({})
             _LOGGER.warning(
                 "The checkpoint holds no replay buffer (store_buffer_in_checkpoints=False when it "
-                "was saved). Learning goes on once %d env steps are stored again, so the run does "
+                "was saved). Learning goes on once %d steps are stored again, so the run does "
                 "not go on exactly.",
                 max(1, self.config.num_steps_sampled_before_learning_starts),
             )

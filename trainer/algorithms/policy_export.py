@@ -46,6 +46,11 @@ def export_onnx(
     for DQN; means, and log standard deviations behind them), and "action", the most likely action
     of each row as the env takes it. Needs the extra `onnx`.
 
+    A network with memory takes and gives its state, too: "state_in/h" and "state_in/c" (LSTM) or
+    "state_in/h" (GRU), float32 [batch, H], all zeros at the beginning of an episode, come back as
+    "state_out/h" and so on, for the next step. With `lstm_use_prev_action`, "state_in/prev_actions"
+    is part of it; with `lstm_use_prev_reward` there is an input "prev_rewards", float32 [batch].
+
     Args:
         algorithm: whose networks; from a checkpoint: `Algorithm.from_checkpoint(path)`.
         file: where to; it appears whole or not at all.

@@ -13,18 +13,22 @@ from typing import Any, Final
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.policy import PREV_REWARDS, STATE_IN, STATE_OUT
 from trainer.config import AlgorithmConfig
 from trainer.connectors import ObservationNormalizer
+from trainer.episodes.episode_columns import PREV_ACTIONS
 from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules import RLModule
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
 from trainer.modules.model_config import DefaultModelConfig, image_of
 from trainer.modules.q_module import QModelConfig, QModule
+from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
-from trainer.modules.spaces import INVALID
+from trainer.modules.spaces import INVALID, observation_size
 from trainer.modules.torch_module import TorchRLModule
 from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
 from trainer.nn.convolution import ImageSpec
+from trainer.nn.recurrent import RECURRENT_LAYERS
 from trainer.types import Array
 
 # ---- acting networks
@@ -65,8 +69,9 @@ class ActingNetwork:
 def acting_networks(module: RLModule) -> dict[str, ActingNetwork]:
     """The networks that acting runs through, by name.
 
-    "encoder" comes first, if there is one; what it gives is read by the others: "pi", or "af" and
-    "vf" of a `QModule`. The arrays are the module's own.
+    The first one reads observations: "encoder", or "actor" of a network with memory, if there is
+    one. What it gives is read by the others: "pi", or "af" and "vf" of a `QModule`. The arrays are
+    the module's own.
 
     Raises:
         ModuleError: the module is not ready-made, or reads images beside other numbers.
@@ -76,8 +81,6 @@ def acting_networks(module: RLModule) -> dict[str, ActingNetwork]:
         why = "is a class of your own, whose computations only you know"
         if isinstance(module, TorchRLModule):
             why = "is written in Torch (`torch.onnx.export` writes its layers)"
-        if module.is_stateful():
-            why = "has memory, whose states would be inputs and outputs of the model"
         raise _not_written(module, why)
     tensors = module.parameters.views
     image = _image_of(module)
@@ -124,6 +127,9 @@ def _activations(module: RLModule) -> dict[str, list[str]] | None:
         hidden, head = _hidden_and_head(config)
         streams = ["af", "vf"] if config.dueling else ["af"]
         return {"encoder": hidden, **dict.fromkeys(streams, head)}
+    if type(module) in (RecurrentModule, RecurrentPolicyModule):
+        hidden, head = _hidden_and_head(DefaultModelConfig.from_setting(module.model_config))
+        return {_tower_of_policy(module): hidden, "pi": head}
     if type(module) in (ActorCriticModule, PolicyModule):
         settings = DefaultModelConfig.from_setting(module.model_config)
         hidden, head = _hidden_and_head(settings)
@@ -131,6 +137,11 @@ def _activations(module: RLModule) -> dict[str, list[str]] | None:
             return {"encoder": hidden, "pi": head}
         return {"pi": [*hidden, *head]}
     return None
+
+
+def _tower_of_policy(module: RLModule) -> str:
+    """What the tensors of the policy's tower are named after; see `RecurrentModule`."""
+    return "actor" if "actor/memory/kernel" in module.parameters.views else "encoder"
 
 
 def _hidden_and_head(config: DefaultModelConfig) -> tuple[list[str], list[str]]:
@@ -220,6 +231,11 @@ class PolicyGraph:
         """The value as another number type."""
         return self.add("Cast", value, to=np.dtype(dtype).name)
 
+    def columns(self, value: str, start: int, stop: int) -> str:
+        """Some columns of [batch, N]."""
+        bounds = [self.constant([number], np.int64) for number in (start, stop, 1)]  # dimension 1
+        return self.add("Slice", value, *bounds)
+
     def reshaped(self, value: str, *shape: int) -> str:
         """The value as [batch, *shape]."""
         return self.add("Reshape", value, self.constant([-1, *shape], np.int64))
@@ -283,7 +299,7 @@ def graph_of_policy(
     Inputs: "obs", float32 [batch, *shape of the observations], and "action_mask", float32 [batch,
     actions], if they have one. Outputs: "action_dist_inputs", float32 [batch, K] (logits; Q values
     for DQN; means, and log standard deviations behind them), and "action", the most likely action
-    of each row as the env takes it.
+    of each row as the env takes it. A network with memory has more of both; see `_step_of_memory`.
 
     Args:
         module: the network.
@@ -308,6 +324,9 @@ def graph_of_policy(
     inputs = _distribution_inputs(graph, obs, module, networks)
     if mask is not None:
         inputs = _masked(graph, inputs, mask)
+    if module.is_stateful() and module.model_config.get("lstm_use_prev_action"):
+        code, width = _code_of_action(graph, inputs, module), observation_size(module.action_space)
+        graph.output(code, f"{STATE_OUT}{PREV_ACTIONS}", (width,), np.float32)
     graph.output(inputs, "action_dist_inputs", (module.action_distribution.num_inputs,), np.float32)
     action, dtype = _action(graph, inputs, module, config)
     graph.output(action, "action", module.action_space.shape or (), dtype)
@@ -351,7 +370,10 @@ def _distribution_inputs(
 ) -> str:
     tensors = module.parameters.views
     features = obs
-    if "encoder" in networks:
+    if module.is_stateful():
+        features = graph.network(obs, networks[_tower_of_policy(module)], tensors)
+        features = _step_of_memory(graph, features, module)
+    elif "encoder" in networks:
         features = graph.network(obs, networks["encoder"], tensors)
     if isinstance(module, QModule):
         advantages = graph.network(features, networks["af"], tensors)
@@ -365,6 +387,81 @@ def _distribution_inputs(
         return outputs
     zeros = graph.add("Mul", outputs, graph.constant(0.0))  # a row for each row of the batch
     return graph.add("Concat", outputs, graph.add("Add", zeros, graph.constant(log_std)), axis=1)
+
+
+def _step_of_memory(graph: PolicyGraph, features: str, module: RLModule) -> str:
+    """One step of the recurrent layer, behind the policy's tower; see `RecurrentModule`.
+
+    More inputs: "state_in/h" and, of an LSTM, "state_in/c", float32 [batch, H]; where the network
+    reads them, "state_in/prev_actions", the code of the action before as the network gave it,
+    float32 [batch, A], and "prev_rewards", float32 [batch]. All are zeros at the beginning of an
+    episode. More outputs: the state after the step, "state_out/..." likewise. The critic's tower is
+    left out, for no action follows from it.
+    """
+    config = DefaultModelConfig.from_setting(module.model_config)
+    read = [features]
+    if config.lstm_use_prev_action:
+        width = observation_size(module.action_space)
+        read.append(graph.input(f"{STATE_IN}{PREV_ACTIONS}", (width,), np.float32))
+    if config.lstm_use_prev_reward:
+        read.append(graph.reshaped(graph.input(PREV_REWARDS, (), np.float32), 1))
+    if len(read) > 1:
+        features = graph.add("Concat", *read, axis=1)
+    kind, width = config.memory or "lstm", config.lstm_cell_size
+    state = {
+        name: graph.input(f"{STATE_IN}{name}", (width,), np.float32)
+        for name in RECURRENT_LAYERS[kind].state_names
+    }
+    memory = f"{_tower_of_policy(module)}/memory"
+    tensors = {
+        name.removeprefix(f"{memory}/"): array
+        for name, array in module.parameters.views.items()
+        if name.startswith(f"{memory}/")
+    }
+    kernel, bias = graph.constant(tensors["kernel"]), graph.constant(tensors["bias"])
+    step = _lstm_step if kind == "lstm" else _gru_step
+    after = step(graph, graph.add("Gemm", features, kernel, bias), state, tensors)
+    for name, value in after.items():
+        graph.output(value, f"{STATE_OUT}{name}", (width,), np.float32)
+    return after["h"]
+
+
+def _lstm_step(
+    graph: PolicyGraph, gates: str, state: Mapping[str, str], tensors: Mapping[str, Array]
+) -> dict[str, str]:
+    """See `trainer.nn.recurrent.LSTM`; `gates` holds the inputs' part of all gates."""
+    width = len(tensors["recurrent"])
+    gates = graph.add("Gemm", state["h"], graph.constant(tensors["recurrent"]), gates)
+    i, f, g, o = (
+        graph.add(function, graph.columns(gates, number * width, (number + 1) * width))
+        for number, function in enumerate(("Sigmoid", "Sigmoid", "Tanh", "Sigmoid"))
+    )
+    kept, new = graph.add("Mul", f, state["c"]), graph.add("Mul", i, g)
+    cells = graph.add("Add", kept, new)
+    return {"h": graph.add("Mul", o, graph.add("Tanh", cells)), "c": cells}
+
+
+def _gru_step(
+    graph: PolicyGraph, gates: str, state: Mapping[str, str], tensors: Mapping[str, Array]
+) -> dict[str, str]:
+    """See `trainer.nn.recurrent.GRU`; `gates` holds the inputs' part of all gates."""
+    hidden, width = state["h"], len(tensors["recurrent"])
+    own_bias = np.concatenate([np.zeros(2 * width, np.float32), tensors["recurrent_bias"]])
+    recurrent = graph.add(
+        "Gemm", hidden, graph.constant(tensors["recurrent"]), graph.constant(own_bias)
+    )
+    of_inputs, of_state = (
+        [graph.columns(value, number * width, (number + 1) * width) for number in range(3)]
+        for value in (gates, recurrent)
+    )
+    r, z = (
+        graph.add("Sigmoid", graph.add("Add", of_inputs[number], of_state[number]))
+        for number in range(2)
+    )
+    reset = graph.add("Mul", r, of_state[2])
+    n = graph.add("Tanh", graph.add("Add", of_inputs[2], reset))
+    kept = graph.add("Mul", z, graph.add("Sub", hidden, n))
+    return {"h": graph.add("Add", n, kept)}
 
 
 def _masked(graph: PolicyGraph, inputs: str, mask: str) -> str:
@@ -404,14 +501,28 @@ def _action(
     return _box_action(graph, inputs, module, config), space.dtype
 
 
+def _code_of_action(graph: PolicyGraph, inputs: str, module: RLModule) -> str:
+    """The most likely action as a network reads it a step later; see `PreviousSteps`."""
+    space = module.action_space
+    if isinstance(space, spaces.Discrete):
+        number = graph.add("ArgMax", inputs, axis=1, keepdims=1)
+        numbers = graph.constant(np.arange(int(space.n)), np.int64)
+        return graph.cast(graph.add("Equal", number, numbers), np.float32)
+    return _means(graph, inputs, module)
+
+
+def _means(graph: PolicyGraph, inputs: str, module: RLModule) -> str:
+    """The most likely action of a Box of floats as the network gives it, [batch, A]."""
+    means = graph.columns(inputs, 0, observation_size(module.action_space))
+    is_squashed = isinstance(module.action_distribution, SquashedGaussian)
+    return graph.add("Tanh", means) if is_squashed else means
+
+
 def _box_action(graph: PolicyGraph, inputs: str, module: RLModule, config: AlgorithmConfig) -> str:
     """The means of a Box of floats, squashed, scaled and clipped."""
     space: Any = module.action_space
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-    bounds = [graph.constant([number], np.int64) for number in (0, low.size, 1)]  # of dimension 1
-    action = graph.add("Slice", inputs, *bounds)
-    if isinstance(module.action_distribution, SquashedGaussian):
-        action = graph.add("Tanh", action)
+    action = _means(graph, inputs, module)
     if config.normalize_actions:
         half_range = 0.5 * high - 0.5 * low
         is_bounded = np.isfinite(half_range)

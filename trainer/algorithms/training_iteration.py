@@ -6,6 +6,7 @@ With what looks at a sample on the way: callbacks that see batches, and the expl
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import datetime as dt
 import logging
@@ -28,6 +29,7 @@ from checkpoints.state_shapes import (
     number,
     of_type,
 )
+from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
 from trainer.config import AlgorithmConfig
 from trainer.connectors import before_decoding
 from trainer.env_runners.messages import PlayTimes
@@ -52,6 +54,8 @@ from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
 _LOGGER = logging.getLogger(__name__)
 
 _BY_ID: Final = ("num_agent_steps_sampled", "num_module_steps_sampled")
+_TRAINED_BY_SEVERAL: Final = {"num_agent_steps_trained": 0, "num_module_steps_trained": {}}
+"""Counted with several agents or modules only; and with what they begin."""
 
 
 def _counts_by_id(value: Any, place: str) -> Iterator[str]:
@@ -79,6 +83,8 @@ class Counters:
             (`training_intensity`), below one batch.
         num_agent_steps_sampled, num_module_steps_sampled: actions of which the outcome is known, by
             agent and by module.
+        num_agent_steps_trained: with several agents or modules: those that updates were made from.
+        num_module_steps_trained: ditto: rows of all minibatches, by module.
     """
 
     module_ids: InitVar[Collection[ModuleId]]
@@ -93,6 +99,8 @@ class Counters:
     num_rows_owed: float = 0.0
     num_agent_steps_sampled: dict[AgentId, int] = field(default_factory=dict)
     num_module_steps_sampled: dict[ModuleId, int] = field(default_factory=dict)
+    num_agent_steps_trained: int = 0
+    num_module_steps_trained: dict[ModuleId, int] = field(default_factory=dict)
 
     def __post_init__(self, module_ids: Collection[ModuleId]) -> None:
         self._module_ids = tuple(module_ids)
@@ -113,6 +121,21 @@ class Counters:
         add_counts(self.num_agent_steps_sampled, sample.num_agent_steps)
         add_counts(self.num_module_steps_sampled, sample.num_module_steps)
 
+    def add_update(
+        self, num_env_steps: int, *, num_agent_steps: int, num_rows: Mapping[ModuleId, int]
+    ) -> None:
+        """Counts what an update was made from; arguments as the attributes that they add to."""
+        self.num_env_steps_trained += num_env_steps
+        self.num_agent_steps_trained += num_agent_steps
+        add_counts(self.num_module_steps_trained, num_rows)
+
+    def num_steps_sampled(self, count_by: str) -> int:
+        """Steps that reached the learner, counted by "env_steps" or by "agent_steps"."""
+        by_agent = count_by == "agent_steps"
+        return (
+            sum(self.num_agent_steps_sampled.values()) if by_agent else self.num_env_steps_sampled
+        )
+
     def _steps_of_one_agent(self) -> State:
         """The steps by agent and by module where a single agent acts in every env step."""
         if len(self._module_ids) > 1:
@@ -131,19 +154,29 @@ class Counters:
         """All counts by name; without steps by agent and module that follow from the env steps."""
         state = {own.name: getattr(self, own.name) for own in dataclasses.fields(self)}
         steps = {name: dict(state.pop(name)) for name in _BY_ID}
-        return state if steps == self._steps_of_one_agent() else {**state, **steps}
+        trained = {name: copy.copy(state.pop(name)) for name in _TRAINED_BY_SEVERAL}
+        return {
+            **state,
+            **({} if steps == self._steps_of_one_agent() else steps),
+            **({} if trained == _TRAINED_BY_SEVERAL else trained),
+        }
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        whole = {own.name: count for own in dataclasses.fields(self) if own.name not in _BY_ID}
-        by_id = dict.fromkeys(_BY_ID, _counts_by_id)
-        check_shape(state, fields({**whole, "num_rows_owed": number}, optional=by_id))
+        optional = {
+            **dict.fromkeys(_BY_ID, _counts_by_id),
+            "num_agent_steps_trained": count,
+            "num_module_steps_trained": dict_of(count),
+        }
+        whole = {own.name: count for own in dataclasses.fields(self) if own.name not in optional}
+        check_shape(state, fields({**whole, "num_rows_owed": number}, optional=optional))
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave."""
+        whole = {**_TRAINED_BY_SEVERAL, **state}
         for own in dataclasses.fields(self):
             if own.name not in _BY_ID:
-                setattr(self, own.name, state[own.name])
+                setattr(self, own.name, copy.copy(whole[own.name]))
         given: State = {name: state[name] for name in _BY_ID if name in state}
         self._set_steps({**self._steps_of_one_agent(), **given})
 
@@ -184,6 +217,7 @@ class TrainingIterations:
         is_under_way: `train()` makes one now.
         is_in_training_step: runners play or modules learn now.
         clock: wall-clock time of the run.
+        between: what happened since the last result was put together.
     """
 
     def __init__(self, algorithm: _Algorithm, evaluations: Evaluations) -> None:
@@ -196,6 +230,7 @@ class TrainingIterations:
         self.is_under_way = self.is_in_training_step = False
         self._result: IterationResult | None = None
         self.clock = RunClock()
+        self.between = TimeBetween()
         self._algorithm = algorithm
         self._evaluations = evaluations
         self._after_result: list[AfterResult] | None = None
@@ -264,7 +299,7 @@ class TrainingIterations:
         algorithm, evaluations, config = self._algorithm, self._evaluations, self._algorithm.config
         counters, started_at = algorithm.counters, time.monotonic()
         result = self._result = IterationResult(
-            counters, algorithm.env_runner_group.module_specs.ids
+            counters, algorithm.env_runner_group.module_specs.ids, has_several=self._has_several()
         )
         algorithm.episode_statistics.begin_iteration()
         is_due = evaluations.is_due(counters.training_iteration + 1)
@@ -303,9 +338,10 @@ class TrainingIterations:
         peeked = metrics.peek()
         waiting = self._after_result = []
         try:
-            algorithm.callbacks.fire(
-                "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
-            )
+            with self.between.spent_on(CALLBACKS):
+                algorithm.callbacks.fire(
+                    "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
+                )
             merge_late_values(result, before=peeked, after=metrics.compile())
             for function in waiting:  # which grows while it is gone through
                 function(result)
@@ -341,12 +377,18 @@ class TrainingIterations:
             clock=self.clock,
             config=algorithm.config,
             elapsed_s=elapsed_s,
+            since=self.between.take(),
         )
+
+    def _has_several(self) -> bool:
+        """Whether there are several agents or modules."""
+        algorithm = self._algorithm
+        return algorithm.env_runner_group.agent_ids is not None or len(algorithm.learners) > 1
 
     def _modules(self) -> dict[ModuleId, Mapping[str, Any]]:
         """How each module is, where there are several agents or modules."""
         algorithm = self._algorithm
-        if algorithm.env_runner_group.agent_ids is None and len(algorithm.learners) == 1:
+        if not self._has_several():
             return {}
         return {
             id_: {
@@ -372,11 +414,12 @@ class TrainingIterations:
 
 
 def _has_done_enough(config: AlgorithmConfig, result: IterationResult, elapsed_s: float) -> bool:
+    sampled, trained = result.num_steps(by_agent=config.counts_agent_steps)
     return (
         result.num_training_steps > 0
         and elapsed_s >= (config.min_time_s_per_iteration or 0)
-        and result.num_env_steps_sampled >= (config.min_sample_timesteps_per_iteration or 0)
-        and result.num_env_steps_trained >= (config.min_train_timesteps_per_iteration or 0)
+        and sampled >= (config.min_sample_timesteps_per_iteration or 0)
+        and trained >= (config.min_train_timesteps_per_iteration or 0)
     )
 
 
@@ -433,8 +476,13 @@ class IterationResult:
         agent_counts: with several agents: what happened to them in it, by name.
     """
 
-    def __init__(self, counters: Counters, module_ids: Collection[ModuleId]) -> None:
+    def __init__(
+        self, counters: Counters, module_ids: Collection[ModuleId], *, has_several: bool
+    ) -> None:
         self._counters = counters
+        self._has_several = has_several
+        self._num_agent_steps_trained = 0
+        self._num_rows_trained: dict[ModuleId, int] = {}
         self._module_ids = tuple(module_ids)
         self.num_training_steps = 0
         self.num_env_steps_sampled = 0
@@ -443,6 +491,7 @@ class IterationResult:
         self._num_env_steps_lost = 0
         self._repair_s = 0.0
         self._times = PlayTimes()
+        self._num_runners = 1
         self._learners: dict[ModuleId, Mapping[str, Any]] = {}
         self._num_agent_steps: dict[AgentId, int] = {}
         self._num_module_steps: dict[ModuleId, int] = {}
@@ -472,11 +521,36 @@ class IterationResult:
         add_counts(self.agent_counts, sample.agent_counts)
 
     def add_update(
-        self, metrics: Mapping[ModuleId, Mapping[str, Any]], *, num_env_steps: int
+        self,
+        metrics: Mapping[ModuleId, Mapping[str, Any]],
+        *,
+        num_env_steps: int,
+        num_agent_steps: int,
     ) -> None:
-        """Keeps an update's metrics by module; those of a module's last update are shown."""
+        """Counts an update, and keeps its metrics; those of a module's last update are shown.
+
+        Args:
+            metrics: by module, of those that were updated.
+            num_env_steps: env steps that it was made from.
+            num_agent_steps: agent steps that it was made from.
+        """
+        rows = {id_: own.get("num_module_steps_trained", 0) for id_, own in metrics.items()}
         self.num_env_steps_trained += num_env_steps
+        self._num_agent_steps_trained += num_agent_steps
+        add_counts(self._num_rows_trained, rows)
+        several = self._has_several
+        self._counters.add_update(
+            num_env_steps,
+            num_agent_steps=num_agent_steps if several else 0,
+            num_rows=rows if several else {},
+        )
         self._learners |= metrics
+
+    def num_steps(self, *, by_agent: bool) -> tuple[int, int]:
+        """Steps sampled and steps trained in the iteration, of the env or of its agents."""
+        if by_agent:
+            return sum(self._num_agent_steps.values()), self._num_agent_steps_trained
+        return self.num_env_steps_sampled, self.num_env_steps_trained
 
     def add_section(self, name: str, values: Mapping[str, Any]) -> None:
         """Adds a section of the algorithm's own to the result; a later one replaces it."""
@@ -484,6 +558,7 @@ class IterationResult:
 
     def add_group(self, group: EnvRunnerGroup) -> None:
         """Notes how the training runners are."""
+        self._num_runners = max(group.num_remote_env_runners(), 1)
         self._health = {
             "num_healthy_workers": group.num_healthy_remote_workers(),
             "num_remote_worker_restarts": group.num_remote_worker_restarts(),
@@ -502,6 +577,7 @@ class IterationResult:
         clock: RunClock,
         config: AlgorithmConfig,
         elapsed_s: float,
+        since: Mapping[str, float],
     ) -> ResultDict:
         """Puts the result together.
 
@@ -513,13 +589,18 @@ class IterationResult:
             clock: wall-clock times.
             config: the settings.
             elapsed_s: seconds of this iteration.
+            since: seconds by part from the end of the iteration before; see `time_split`.
         """
         counters = self._counters
         standard = {
             "env_runners": {**episodes, **self._steps(elapsed_s), **self._times.entries()},
             "learners": {
                 **{
-                    id_: {**self._learners.get(id_, {}), **modules.get(id_, {})}
+                    id_: {
+                        **self._learners.get(id_, {}),
+                        **(self._rows_of(id_) if modules else {}),
+                        **modules.get(id_, {}),
+                    }
                     for id_ in self._module_ids
                 },
                 "__all_modules__": {
@@ -538,7 +619,17 @@ class IterationResult:
                 "num_env_steps_lost_lifetime": counters.num_env_steps_lost,
                 "repair_time_s": self._repair_s,
             },
-            "timers": {"training_iteration": elapsed_s, **self._timers},
+            "timers": {
+                "training_iteration": elapsed_s,
+                **self._timers,
+                "split": split_of(
+                    elapsed_s,
+                    self._timers,
+                    self._times,
+                    num_runners=self._num_runners,
+                    since=since,
+                ),
+            },
             "num_training_step_calls_per_iteration": self.num_training_steps,
             "num_env_steps_sampled_lifetime": counters.num_env_steps_sampled,
             "training_iteration": counters.training_iteration,
@@ -549,9 +640,22 @@ class IterationResult:
         result["config"] = dict(config.items())
         return result
 
-    def _trained_rows(self) -> dict[str, Any]:
-        rows = [metrics.get("num_module_steps_trained", 0) for metrics in self._learners.values()]
-        return {"num_module_steps_trained": sum(rows)}
+    def _rows_of(self, module_id: ModuleId) -> dict[str, int]:
+        return {
+            "num_module_steps_trained": self._num_rows_trained.get(module_id, 0),
+            "num_module_steps_trained_lifetime": self._counters.num_module_steps_trained.get(
+                module_id, 0
+            ),
+        }
+
+    def _trained_rows(self) -> dict[str, int]:
+        counters = self._counters
+        return {
+            "num_agent_steps_trained": self._num_agent_steps_trained,
+            "num_agent_steps_trained_lifetime": counters.num_agent_steps_trained,
+            "num_module_steps_trained": sum(self._num_rows_trained.values()),
+            "num_module_steps_trained_lifetime": sum(counters.num_module_steps_trained.values()),
+        }
 
     def _steps(self, elapsed_s: float) -> dict[str, Any]:
         steps, lifetime = self.num_env_steps_sampled, self._counters.num_env_steps_sampled

@@ -19,20 +19,14 @@ from typing import Any, Final
 from callbacks import EpisodeRecorder, RLlibCallback, VideoRecorder
 from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
-from callbacks.ready_made.progress import LineOutput
+from callbacks.ready_made.display import LineOutput
 from callbacks.spec import CallbackSpec, new_object
 from checkpoints import read_checkpoint, read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
+from trainer.algorithms.time_split import PARTS
 from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
-from trainer.cli.named_code import (
-    Experiment,
-    config_of,
-    import_from_here,
-    imported,
-    named_callbacks,
-    read_experiment,
-)
+from trainer.cli.named_code import config_of, import_from_here, imported, named_callbacks
 from trainer.cli.output import (
     complain_with_traceback,
     missing_extras_told,
@@ -41,7 +35,14 @@ from trainer.cli.output import (
 )
 from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
 from trainer.cli.seeds import SeedRuns
-from trainer.cli.training_run import TrainingRun
+from trainer.cli.settings_file import (
+    SETTINGS_FILE,
+    Experiment,
+    read_experiment,
+    require_code,
+    write_settings,
+)
+from trainer.cli.training_run import TrainingRun, tracker_service
 from trainer.config import AlgorithmConfig
 from trainer.config.config_values import foreign_names
 from trainer.envs.env_factory import is_import_path
@@ -62,6 +63,8 @@ def train(arguments: argparse.Namespace) -> int:
     import_from_here()
     config = _config(arguments)
     plan = plan_of_new_run(arguments)
+    for name in plan.track:
+        tracker_service(name)  # one that is not there is told before anything is made
     if arguments.seeds is not None:
         return _train_seeds(arguments, config)
     with contextlib.ExitStack() as stack:
@@ -73,7 +76,31 @@ def train(arguments: argparse.Namespace) -> int:
             directory.remove_if_unused()
             raise
         with algo:
+            file = directory.path / SETTINGS_FILE
+            write_settings(file, algo, plan, names=arguments.callbacks)
             return _run(algo, directory, plan, arguments)
+
+
+_WIDTH: Final = 40
+
+
+def profile(arguments: argparse.Namespace) -> int:
+    """`local-trainer profile`: trains some iterations and says where the time went."""
+    import_from_here()
+    config = _config(arguments)
+    with config.build_algo() as algo:
+        algo.train()  # memory is made, code is loaded
+        results = [algo.train() for _ in range(arguments.iterations)]
+    parts = {part: sum(result["timers"]["split"][part] for result in results) for part in PARTS}
+    whole = sum(parts.values())
+    steps = sum(result["env_runners"]["num_env_steps_sampled"] for result in results)
+    tell(f"{len(results)} iterations, {steps:,} env steps, {whole:.2f} s: {steps / whole:,.0f} /s")
+    for part, seconds in sorted(parts.items(), key=lambda entry: -entry[1]):
+        share = seconds / whole
+        bar = "#" * round(_WIDTH * share)
+        tell(f"  {part:<11}{seconds:>9.3f} s {share:>6.1%}  {bar:<{_WIDTH}} {PARTS[part]}")
+    tell("What to do about each part is in docs/performance.md.")
+    return 0
 
 
 def _train_seeds(arguments: argparse.Namespace, config: AlgorithmConfig) -> int:
@@ -276,6 +303,12 @@ def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str
     experiment = Experiment() if arguments.config is None else read_experiment(arguments.config)
     if all(getattr(arguments, name) is None for name in STOPS):
         vars(arguments).update(experiment.stops)
+    for name, value in experiment.saving.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    settings = _given_settings(arguments)
+    words = [name for name in ("env", "algo") if getattr(arguments, name) is not None]
+    require_code(experiment, [*words, *settings], arguments.config)
     given = experiment.config
     if given is not None and arguments.algo is None:
         config = given.copy(copy_frozen=False)
@@ -290,13 +323,13 @@ def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str
             "There is no env to train in. Give one: --env CartPole-v1, or name it in the file of "
             "--config."
         )
-    return config, {**experiment.settings, **_given_settings(arguments)}
+    return config, {**experiment.settings, **settings}
 
 
 def _run(
     algo: Algorithm, directory: RunDirectory, plan: RunPlan, arguments: argparse.Namespace
 ) -> int:
-    run = TrainingRun(algo, directory, plan)
+    run = TrainingRun(algo, directory, plan, is_live=not arguments.lines)
     reason = run.run()
     path = shlex.quote(str(directory.relative_path))
     env = algo.config.env

@@ -25,6 +25,7 @@ from checkpoints import CheckpointError, CodeNotAllowedError, listing
 from trainer.cli import checkpoint_commands, commands, report_commands, tuning_commands
 from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
+from trainer.cli.run_directory import STOPS
 from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
 from trainer.importing import importing_is_over
@@ -239,6 +240,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(subparsers)
+    _add_profile(subparsers)
     _add_resume(subparsers)
     _add_evaluate(subparsers)
     _add_play(subparsers)
@@ -267,18 +269,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("train", help="train an algorithm in an env, from the beginning")
     parser.set_defaults(command=commands.train)
-    parser.add_argument("--algo", help="name of the algorithm (default: that of --config, or PPO)")
-    parser.add_argument(
-        "--env",
-        help="gymnasium id, module:id, or dotted path of an env class; modules are looked for in "
-        "the current folder, too",
-    )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="a .json or .toml file with algo, env, config and stop; a .py file that defines "
-        "`config` (and `stop`); or module:name. Other arguments win over it",
-    )
+    _add_what(parser)
     _add_settings(parser, seed="the same seed gives the same bytes (default: drawn and reported)")
     parser.add_argument(
         "--seeds", type=seeds, metavar="A-B", help="several runs, one per seed, such as 0-4 or 0,7"
@@ -294,6 +285,37 @@ def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     _add_stops(parser)
     _add_saving(parser, every="default: 10", keep="default: 3")
+    _add_lines(parser)
+
+
+def _add_profile(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "profile", help="train some iterations, write nothing, and say where the time goes"
+    )
+    parser.set_defaults(command=commands.profile, **dict.fromkeys(STOPS))
+    _add_what(parser)
+    _add_settings(parser, seed="(default: drawn)")
+    parser.add_argument(
+        "--iterations", type=count, default=5, metavar="N",
+        help="how many, after a first one that is not counted (default: 5)",
+    )  # fmt: skip
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
+    """What is trained."""
+    parser.add_argument("--algo", help="name of the algorithm (default: that of --config, or PPO)")
+    parser.add_argument(
+        "--env",
+        help="gymnasium id, module:id, or dotted path of an env class; modules are looked for in "
+        "the current folder, too",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a .json, .toml or .yaml file with algo, env, config, stop and save, such as the "
+        "settings.json of a run; a .py file that defines `config` (and `stop`); or module:name. "
+        "Other arguments win over it",
+    )
 
 
 def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -306,6 +328,7 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     _add_settings(parser, seed="another seed for all randomness to come (default: as before)")
     _add_stops(parser)
     _add_saving(parser, every="default: as before", keep="default: as before; else all")
+    _add_lines(parser)
 
 
 def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -464,9 +487,21 @@ def _add_stops(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_lines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lines",
+        action="store_true",
+        help="a line per iteration, instead of a display that is redrawn (extra [live])",
+    )
+
+
 def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> None:
     parser.add_argument("--checkpoint-every", type=count, metavar="N", help=f"iterations ({every})")
     parser.add_argument("--keep", type=count, metavar="N", help=f"checkpoints to keep ({keep})")
+    parser.add_argument(
+        "--track", action="append", default=[], metavar="NAME[:WHERE]",
+        help="send results to wandb[:PROJECT], trackio[:PROJECT] or mlflow[:URI]; may be repeated",
+    )  # fmt: skip
 
 
 # ---- tuning
@@ -567,6 +602,7 @@ def _add_watch(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--interval", type=seconds, default=1.0, metavar="S", help="seconds between two looks"
     )
+    _add_lines(parser)
 
 
 def _add_plot(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from callbacks.ready_made.progress import printable
+from callbacks.ready_made.display import printable
 from trainer.errors import ConfigError
 
 
@@ -72,8 +72,20 @@ def no_warnings_of(name: str) -> Iterator[None]:
         logger.disabled = before
 
 
+class _ToStandardError(logging.StreamHandler[Any]):
+    """Writes to what is standard error at that moment: above a display that is redrawn."""
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        """The stream is found anew for each record."""
+
+
 def set_up_logging() -> None:
     """Let warnings go to standard error, unless the program has set up logging itself."""
-    handler = logging.StreamHandler()
+    handler = _ToStandardError()
     handler.setFormatter(PrintableFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

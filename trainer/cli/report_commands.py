@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from callbacks.ready_made.display import LineOutput, live_surface
 from callbacks.ready_made.metric_values import RETURN, number_at
-from callbacks.ready_made.progress import LineOutput, ProgressLines, duration
+from callbacks.ready_made.progress import TrainingProgress, duration
 from trainer.cli.output import missing_extras_told, tell, tell_json
 from trainer.cli.run_directory import RunDirectory
 from trainer.errors import ReportError
@@ -42,16 +43,22 @@ def watch(arguments: argparse.Namespace) -> int:
     """Shows the iterations of a run as they come, until it ends."""
     path = Path(arguments.path)
     plan = RunDirectory(path).read_plan()
-    lines, output, shown = ProgressLines(plan.stops), LineOutput(), 0
-    while True:
-        is_running = owner_of(path) is not None  # before reading: what it wrote last is seen
-        rows = read_run(path).rows
-        for row in rows[shown or max(0, len(rows) - _SHOWN_AT_FIRST) :]:
-            output.write(lines.line(row, elapsed_s=number_at(row, "time_this_iter_s") or 0.0))
-        shown = len(rows)
-        if not is_running or output.is_silent:
-            break
-        time.sleep(arguments.interval)
+    output, shown = LineOutput(), 0
+    surface = None if arguments.lines else live_surface()
+    progress = TrainingProgress(plan.stops, title=str(path), output=output, surface=surface)
+    first = 0 if surface else -_SHOWN_AT_FIRST
+    try:
+        while True:
+            is_running = owner_of(path) is not None  # before reading: what it wrote last is seen
+            rows = read_run(path).rows
+            for row in rows[shown or first :]:
+                progress.show(row, elapsed_s=number_at(row, "time_this_iter_s") or 0.0)
+            shown = len(rows)
+            if not is_running or output.is_silent:
+                break
+            time.sleep(arguments.interval)
+    finally:
+        progress.close()
     reason = rows and plan.stops.reason(rows[-1], value=number_at(rows[-1], plan.stops.metric))
     again = shlex.quote(arguments.path)
     output.write(reason or f"It is not running. Go on: local-trainer resume {again}")

@@ -2,6 +2,7 @@
 
 runs/PPO-CartPole-v1-20261121-101500/
     run.json                when to stop and what to keep, for `resume`
+    settings.json           what the run was begun with, for `train --config`
     results.jsonl           a result per line; NaN is null
     checkpoints/000010/     see docs/checkpoint-format.md
 """
@@ -37,7 +38,7 @@ from trainer.errors import ConfigError, TrainerError
 
 RUN_FILE: Final = "run.json"
 
-_STOPS: Final[Mapping[str, str]] = MappingProxyType(
+STOP_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "episode_return": "at_least",
         "env_steps": "max_env_steps",
@@ -64,11 +65,13 @@ class RunPlan:
         checkpoint_every: iterations from one checkpoint to the next.
         keep: how many of the newest checkpoints stay; None keeps all, as for runs that were not
             started by the command line, or by one that did not write it down.
+        track: trackers that get the results, as `--track` names them.
     """
 
     stops: StopCriteria = dataclasses.field(default_factory=StopCriteria)
     checkpoint_every: int = _DEFAULT_CHECKPOINT_EVERY
     keep: int | None = None
+    track: tuple[str, ...] = ()
 
     def updated(self, arguments: argparse.Namespace) -> RunPlan:
         """The plan with what is on the command line in its place.
@@ -81,6 +84,7 @@ class RunPlan:
             stops=self.stops if stops == StopCriteria() else stops,
             checkpoint_every=self.checkpoint_every if every is None else every,
             keep=self.keep if keep is None else keep,
+            track=tuple(arguments.track) or self.track,
         )
 
     def write(self, file: Path) -> None:
@@ -90,8 +94,9 @@ class RunPlan:
             CheckpointWriteError: it cannot be written; what was there before is whole.
         """
         plan = {
-            "stop": {name: getattr(self.stops, field) for name, field in _STOPS.items()},
+            "stop": {name: getattr(self.stops, field) for name, field in STOP_FIELDS.items()},
             "save": {"checkpoint_every": self.checkpoint_every, "keep": self.keep},
+            "track": list(self.track),
         }
         data = (json.dumps(plan, indent=2) + "\n").encode()
 
@@ -124,13 +129,15 @@ def read_plan(file: Path) -> RunPlan:
     if not isinstance(stops, dict) or not isinstance(saving, dict):
         name, part = ("save", saving) if isinstance(stops, dict) else ("stop", stops)
         raise ConfigError(_damaged(file, f'its "{name}" is {part!r:.60}, not an object'))
-    return _checked(file, stops, saving)
+    return _checked(file, stops, saving, values.get("track", []))
 
 
-def _checked(file: Path, stops: Mapping[str, Any], saving: Mapping[str, Any]) -> RunPlan:
-    unknown = [name for name in stops if name not in _STOPS]
+def _checked(
+    file: Path, stops: Mapping[str, Any], saving: Mapping[str, Any], track: Any
+) -> RunPlan:
+    unknown = [name for name in stops if name not in STOP_FIELDS]
     unknown += [name for name in saving if name not in ("checkpoint_every", "keep")]
-    given: dict[str, Any] = {field: stops.get(name) for name, field in _STOPS.items()}
+    given: dict[str, Any] = {field: stops.get(name) for name, field in STOP_FIELDS.items()}
     criteria = StopCriteria(**given)
     every = saving.get("checkpoint_every", _DEFAULT_CHECKPOINT_EVERY)
     keep = saving.get("keep")
@@ -140,12 +147,14 @@ def _checked(file: Path, stops: Mapping[str, Any], saving: Mapping[str, Any]) ->
         *count_problems("checkpoint_every", every),
         *count_problems("keep", keep, none="all"),
     ]
+    if not isinstance(track, list) or not all(isinstance(name, str) for name in track):
+        problems.append(f"`track={track!r:.60}` is no list of names of trackers")
     if problems:
         raise ConfigError(
             f"{file} does not say when to stop and what to keep: {'; '.join(problems)}. Nothing "
             f"was changed. {_ADVICE}"
         )
-    return RunPlan(stops=criteria, checkpoint_every=every, keep=keep)
+    return RunPlan(stops=criteria, checkpoint_every=every, keep=keep, track=tuple(track))
 
 
 def _content(path: Path) -> bytes:
@@ -269,6 +278,10 @@ class RunDirectory:
         """Writes one result as a line; the config is left out, the checkpoint has it."""
         with self._refusals_told():
             self._results.append(row_of(result))
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """Every result that can be read, as it was written."""
+        return self._results.rows()
 
     def last_result(self) -> dict[str, Any] | None:
         """The newest result that can be read; None if there is none."""

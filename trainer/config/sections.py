@@ -929,7 +929,12 @@ class MultiAgentSection(ConfigValues):
                 that is asked once per update; None trains all.
             policy_states_are_swappable: whether modules can share memory.
             observation_fn: changes the observations of all agents of an env.
-            count_steps_by: "env_steps"; "agent_steps" is not offered.
+            count_steps_by: what `train_batch_size`, `rollout_fragment_length`,
+                `num_steps_sampled_before_learning_starts`, `training_intensity`, an evaluation's
+                "timesteps" and the least numbers of steps per iteration count: "env_steps", or
+                "agent_steps", which are the completed actions of all agents. By agent steps, every
+                env slot plays whole env steps until it has its share, and what it made beyond that
+                is taken off its next share. Schedules and target networks go by env steps.
             rewards_after_end: what an agent is paid after its end: "credit" adds it to its last
                 reward if that was not handed out yet, and counts it in returns in any case; "error"
                 refuses it.
@@ -965,8 +970,13 @@ class Sections(
     in_evaluation = Setting(False, boolean())
 
     @property
+    def counts_agent_steps(self) -> bool:
+        """Whether sizes of samples are in agent steps, and not in env steps."""
+        return bool(self.count_steps_by == "agent_steps")
+
+    @property
     def total_train_batch_size(self) -> int:
-        """Env steps sampled for one update, by all runners together."""
+        """Steps sampled for one update, by all runners together; see `count_steps_by`."""
         return self.train_batch_size
 
     @property
@@ -980,7 +990,7 @@ class Sections(
         return max(1, self.num_env_runners) * self.num_envs_per_env_runner
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Env steps that each env of a runner owes per sample.
+        """Steps that each env of a runner owes per sample; see `count_steps_by`.
 
         With "auto" the train batch is divided by the number of env slots. What is left over is
         given to the first runners, one more step for each of their envs, until it is used up; the

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from trainer.connectors.encoding import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode, nested
@@ -31,7 +32,8 @@ class PreviousSteps:
         """
         reads = {PREV_ACTIONS: "lstm_use_prev_action", PREV_REWARDS: "lstm_use_prev_reward"}
         self.names = tuple(name for name, key in reads.items() if model_config.get(key))
-        self._encoder = ObservationEncoder(action_space) if PREV_ACTIONS in self.names else None
+        reads_actions = PREV_ACTIONS in self.names
+        self._encoder = ObservationEncoder(_from_zero(action_space)) if reads_actions else None
 
     def columns(self, actions: Sequence[Any], rewards: Sequence[float]) -> dict[str, Array]:
         """The columns of some rows.
@@ -61,6 +63,17 @@ class PreviousSteps:
         actions = [_newest(episode.actions) for episode in episodes]
         rewards = [_newest(episode.rewards) or 0.0 for episode in episodes]
         return self.columns(actions, rewards)
+
+
+def _from_zero(space: gym.Space[Any]) -> gym.Space[Any]:
+    """The space with choices as modules give them: counted from 0, whatever the env calls them."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _from_zero(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([_from_zero(part) for part in space.spaces])
+    if isinstance(space, spaces.Discrete):
+        return spaces.Discrete(space.n)
+    return spaces.MultiDiscrete(space.nvec) if isinstance(space, spaces.MultiDiscrete) else space
 
 
 def _newest(column: LookbackBuffer) -> Any:

@@ -123,6 +123,14 @@ class Acting:
         self._check_masks(batch[OBS], where)
         return batch
 
+    def encoded_together(self, observations: Array) -> dict[str, FloatArray]:
+        """The batch that the module reads, from the observations of a space without masks, [B, …].
+
+        Raises:
+            EnvContractError: see `act`.
+        """
+        return {OBS: self._encoder.encode(observations)}
+
     def inputs(self, batch: Mapping[str, Array], *, explore: bool) -> Array:
         """The module's distribution inputs for an encoded batch, float32 [B, K]."""
         forward = self.module.forward_exploration if explore else self.module.forward_inference
@@ -347,6 +355,48 @@ class Exploring:
         Raises:
             ConfigError: see `act`.
         """
+        inputs, actions, rows, logp = self._choose(
+            outputs, noise, slots=slots, timestep=timestep, explore=explore
+        )
+        if not self.gives_logp:
+            return rows, list(inputs)
+        if logp is None:
+            logp = self.logp(inputs, actions, timestep=timestep, explore=explore)
+        return rows, list(zip(inputs, logp, strict=True))
+
+    def chosen_together(
+        self,
+        outputs: Mapping[str, Any],
+        noise: Array,
+        *,
+        slots: Sequence[int],
+        timestep: int,
+        explore: bool,
+    ) -> tuple[Array, dict[str, Array]]:
+        """Like `chosen`, as arrays: actions [B, …], and the outputs by name, [B, …] each.
+
+        Raises:
+            ConfigError: see `act`.
+        """
+        inputs, actions, _, logp = self._choose(
+            outputs, noise, slots=slots, timestep=timestep, explore=explore
+        )
+        if not self.gives_logp:
+            return np.asarray(actions), {ACTION_DIST_INPUTS: inputs}
+        if logp is None:
+            logp = self.logp(inputs, actions, timestep=timestep, explore=explore)
+        return np.asarray(actions), {ACTION_DIST_INPUTS: inputs, ACTION_LOGP: np.asarray(logp)}
+
+    def _choose(
+        self,
+        outputs: Mapping[str, Any],
+        noise: Array,
+        *,
+        slots: Sequence[int],
+        timestep: int,
+        explore: bool,
+    ) -> tuple[Array, Any, list[Any], Any]:
+        """Inputs, actions as the strategy gave them and one by one, log-likelihoods or None."""
         acting, inputs = self._acting, outputs[ACTION_DIST_INPUTS]
         choice = ActionChoice(acting.distribution, inputs, noise, self.noise_kind, slots)
         actions, logp = self.strategy.get_exploration_action(
@@ -361,11 +411,7 @@ class Exploring:
                 f"and {None if logp is None else len(logp)} log-likelihoods for {len(slots)} env "
                 "slots. Return one row for each row of `action_distribution.inputs`."
             )
-        if not self.gives_logp:
-            return rows, list(inputs)
-        if logp is None:
-            logp = self.logp(inputs, actions, timestep=timestep, explore=explore)
-        return rows, list(zip(inputs, logp, strict=True))
+        return inputs, actions, rows, logp
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int, explore: bool) -> Array:
         """Log-likelihoods under what chose the actions, [B]; see `Exploration.logp`."""
@@ -480,6 +526,51 @@ class ActionSource:
             where=where,
         )
 
+    def act_together(
+        self,
+        observations: Array,
+        noise: Array,
+        *,
+        rows: Sequence[int] | None,
+        explore: bool,
+        timestep: int,
+    ) -> tuple[Array, dict[str, Array]]:
+        """Like `act` for sub-envs of a vector env, as arrays.
+
+        Without a strategy, rows that nobody plays in are computed, too: the others don't notice.
+
+        Args:
+            observations: of all sub-envs, [S, …].
+            noise: their random numbers of this step, [S, W].
+            rows: which of them play; None for all.
+            explore: draw actions.
+            timestep: see `Exploration.get_exploration_action`.
+
+        Returns:
+            actions [S, …] and the outputs by name, [S, …]; what stands in other rows means nothing.
+        """
+        self._explore, self._timestep = explore, timestep
+        acting = self.acting
+        if self.exploring is None:
+            inputs = acting.inputs(acting.encoded_together(observations), explore=explore)
+            if explore:
+                actions = acting.distribution.sample(inputs, noise)
+            else:
+                actions = acting.distribution.deterministic(inputs)
+            return actions, {ACTION_DIST_INPUTS: inputs}
+        chosen = range(len(observations)) if rows is None else rows
+        count = len(observations)
+        if rows is not None:
+            observations, noise = observations[rows], noise[rows]
+        outputs = acting.outputs(acting.encoded_together(observations), explore=explore)
+        actions, given = self.exploring.chosen_together(
+            outputs, noise, slots=chosen, timestep=timestep, explore=explore
+        )
+        if rows is None:
+            return actions, given
+        spread = {name: _in_rows(column, rows, count) for name, column in given.items()}
+        return _in_rows(actions, rows, count), spread
+
     def logp(self, inputs: Array, actions: Any) -> Array:
         """The log-likelihoods of actions of the request at work, [B].
 
@@ -540,3 +631,10 @@ class ActionSource:
         """Takes over what the main process' strategy knows."""
         if self.exploring is not None:
             self.exploring.set_state(state)
+
+
+def _in_rows(values: Array, rows: Sequence[int], count: int) -> Array:
+    """An array of `count` rows, these of which are given; the others are zeros."""
+    spread = np.zeros((count, *values.shape[1:]), values.dtype)
+    spread[rows] = values
+    return spread

@@ -462,8 +462,9 @@ class EnvSlot:
         observation: the newest observation, as the env gave it; its memory belongs to the slot.
         episode_number: of the running episode, or else of the next one.
         env_seed: seed of the running episode; None if none runs.
-        steps_left: env steps that the assignment still asks for; infinite if it counts episodes.
+        steps_left: steps that the assignment still asks for; infinite if it counts episodes.
         episodes_left: episodes that it still asks for; infinite if it counts steps.
+        steps_ahead: see `SlotPosition`.
         connected: the sub-env if it has connector pieces beside it, else None.
         earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
         tasks: of the sub-env; None if it has none.
@@ -499,6 +500,7 @@ class EnvSlot:
         self.assignment = Assignment(stream=0, num_env_steps=0)
         self.steps_left: float = 0
         self.episodes_left: float = 0
+        self.steps_ahead = 0
         self.earlier_chunks: list[SingleAgentEpisode] = []
         self._actions_apart: list[Any] = []
         self._new_actions: list[Any] = []
@@ -511,6 +513,16 @@ class EnvSlot:
     def num_steps_played(self) -> int:
         """Steps of the running episode, over all its chunks."""
         return self.episode.t if self.episode is not None else 0
+
+    @property
+    def num_steps_counted(self) -> int:
+        """Steps of the running chunk, as its assignment counts them."""
+        return 0 if self.episode is None else len(self.episode)
+
+    def note_steps_ahead(self) -> None:
+        """Notes how much more was played than asked for, where that is settled later."""
+        if self.assignment.settles_steps:
+            self.steps_ahead = -int(self.steps_left)
 
     def failure_context(self) -> dict[str, Any]:
         """What a user needs to play the running episode again, for messages."""
@@ -536,7 +548,9 @@ class EnvSlot:
     def assign(self, assignment: Assignment) -> None:
         """Takes up what to play next; a running episode goes on."""
         self.assignment = assignment
-        self.steps_left = math.inf if assignment.num_env_steps is None else assignment.num_env_steps
+        self.steps_left = math.inf if assignment.num_steps is None else assignment.num_steps
+        if assignment.settles_steps:
+            self.steps_left -= self.steps_ahead
         self.episodes_left = (
             math.inf if assignment.num_episodes is None else assignment.num_episodes
         )
@@ -559,6 +573,13 @@ class EnvSlot:
         self.memory = None
         self.noise.start(self.assignment.stream, self.episode_number)
         self._continues = False
+
+    def begin_unseen(self) -> None:
+        """Begins an episode, in a sub-env that was reset already, that is no object yet."""
+        self.memory = None
+        self.noise.start(self.assignment.stream, self.episode_number)
+        self._continues = False
+        self._env_state.episode_begins()
 
     def record_random_step(
         self, observation: Any, action: Any, reward: Any, info: dict[str, Any]
@@ -607,7 +628,7 @@ class EnvSlot:
             how many of its steps were made for the assignment, which therefore asks for them again.
         """
         num_steps = 0 if self.episode is None else len(self.episode)
-        self.steps_left += num_steps
+        self.steps_left += self.num_steps_counted
         self.drop()
         self.episode_number += self.assignment.stride
         return num_steps
@@ -689,6 +710,7 @@ class EnvSlot:
             carried_state=carried_state,
             env_state_trouble=self._env_state.take_trouble(),
             connectors=self._carried_by_connectors(),
+            steps_ahead=self.steps_ahead,
         )
         if self.episode is None:
             return position
@@ -733,6 +755,7 @@ class EnvSlot:
         """
         self.drop()
         self.episode_number = position.episode_number
+        self.steps_ahead = position.steps_ahead
         if self.connected is not None:
             self.connected.go_on_from(position.connectors)
         if position.env_seed is None or position.episode is None:

@@ -11,7 +11,6 @@ is in `single_agent_player` and in `multi_agent_player`, and neither knows the o
 from __future__ import annotations
 
 import abc
-import bisect
 import contextlib
 import logging
 import time
@@ -48,6 +47,7 @@ from trainer.types import ModuleId
 #
 # Firing the events of running episodes, as far as somebody listens.
 
+_BEGINS: Final = ("on_episode_created", "on_episode_start")
 _EVENTS: Final = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
 
@@ -55,7 +55,7 @@ class EpisodeEvents:
     """Fires what concerns a running episode; events that nobody listens to cost nothing.
 
     Attributes:
-        listens_to_steps, listens_to_ends: whether somebody does.
+        listens_to_begins, listens_to_steps, listens_to_ends: whether somebody does.
         seconds: spent in callbacks so far.
     """
 
@@ -68,6 +68,7 @@ class EpisodeEvents:
         self._slots_with_tasks = [slot for slot in slots if slot.tasks is not None]
         emitters = {event: runner.callbacks.emitter(event) for event in _EVENTS}
         self._emitters = {event: emit for event, emit in emitters.items() if emit is not None}
+        self.listens_to_begins = not self._emitters.keys().isdisjoint(_BEGINS)
         self.listens_to_steps = "on_episode_step" in self._emitters
         self.listens_to_ends = "on_episode_end" in self._emitters
 
@@ -202,28 +203,54 @@ class FinishedRecords:
     """Records ordered by slot, then time.
 
     So windows over episodes hold the same ones however slots are spread over runners.
-
-    Attributes:
-        records: of the finished episodes.
-        numbers: their episode numbers.
     """
 
     def __init__(self) -> None:
-        self.records: list[EpisodeRecord] = []
-        self.numbers: list[int] = []
+        self._records: list[EpisodeRecord] = []
+        self._numbers: list[int] = []
         self._slots: list[int] = []
         self._new: list[EpisodeRecord] = []
+        self._is_ordered = True
 
     def __len__(self) -> int:
-        return len(self.records)
+        return len(self._records)
+
+    @property
+    def records(self) -> list[EpisodeRecord]:
+        """Of the finished episodes."""
+        self._put_in_order()
+        return self._records
+
+    @property
+    def numbers(self) -> list[int]:
+        """Their episode numbers."""
+        self._put_in_order()
+        return self._numbers
 
     def add(self, slot_index: int, number: int, record: EpisodeRecord) -> None:
         """Adds the newest episode of a slot."""
-        place = bisect.bisect(self._slots, slot_index)
-        self._slots.insert(place, slot_index)
-        self.records.insert(place, record)
-        self.numbers.insert(place, number)
+        self._slots.append(slot_index)
+        self._records.append(record)
+        self._numbers.append(number)
         self._new.append(record)
+        self._is_ordered = False
+
+    def _put_in_order(self) -> None:
+        """Orders by slot; those of one slot stay in order of time."""
+        if self._is_ordered:
+            return
+        order = sorted(range(len(self._slots)), key=self._slots.__getitem__)
+        self._slots = [self._slots[place] for place in order]
+        self._records = [self._records[place] for place in order]
+        self._numbers = [self._numbers[place] for place in order]
+        self._is_ordered = True
+
+    def note_rewrites(self, rewritten: Mapping[str, Any]) -> None:
+        """Gives the records of episodes, by id, whose rewards were rewritten that return."""
+        for place, record in enumerate(self._records):
+            if record.id_ in rewritten:
+                amount = rewritten[record.id_].get_rewritten_return()
+                self._records[place] = replace(record, rewritten_return=amount)
 
     def take_new(self) -> list[EpisodeRecord]:
         """The records that were added since this was last called, in order of time."""
@@ -374,6 +401,10 @@ class EpisodePlayer(abc.ABC):
     def _record_of(self, episode: Any) -> EpisodeRecord:
         """What remains of an episode that has ended."""
 
+    def _chunks_of_agents(self, episode: Any) -> Sequence[Any]:
+        """The chunks of a running episode that hold rewards; of one agent it is that itself."""
+        return [episode]
+
     # ---- between two requests
 
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
@@ -466,6 +497,8 @@ class EpisodePlayer(abc.ABC):
         rewrites = [self._postprocess(slot) for slot in self.slots]
         self.notice_tasks()
         self._slot_at_work = None
+        for slot in self.slots:
+            slot.note_steps_ahead()
         chunks = [(slot, slot.cut(self._spec.lookback)) for slot in self.slots]
         for slot, chunk in chunks:
             if chunk is not None:
@@ -577,7 +610,11 @@ class EpisodePlayer(abc.ABC):
             rewrite.write_to(episode)
         if self._keeps_chunks:
             self.actions.add_logp([episode])
+            paid = [(one, one.rewards_list().copy()) for one in self._chunks_of_agents(episode)]
             self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
+            for chunk, before in paid:
+                if chunk.rewards_list() != before:
+                    chunk.note_rewrite(before)
         # Made after the events, so that what they store in the episode is reported, and before
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
         record = self._record_of(episode)

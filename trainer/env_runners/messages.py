@@ -203,6 +203,8 @@ class SlotPosition:
         memory: of a network with memory: its state after the running episode's last action, as
             plain arrays; None before the first one.
         env_state_trouble: in answers: why the state of the env is used no longer; else empty.
+        steps_ahead: agent steps made beyond what was asked for: the next request that counts agent
+            steps asks for so many fewer.
     """
 
     episode_number: int = 0
@@ -218,6 +220,7 @@ class SlotPosition:
     env_state_trouble: str = ""
     connectors: State | None = None
     memory: Any = None
+    steps_ahead: int = 0
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -244,6 +247,7 @@ class SlotPosition:
             **({"tasks": tasks} if tasks else {}),
             **({} if self.connectors is None else {"connectors": self.connectors}),
             **({} if self.memory is None else {"memory": self.memory}),
+            **({"steps_ahead": self.steps_ahead} if self.steps_ahead else {}),
             **{key: decode(saved) for key, saved in env_states.items() if saved is not None},
         }
 
@@ -281,6 +285,7 @@ class SlotPosition:
             tasks=self.task_now,
             carried_state=self.carried_state,
             connectors=self.connectors,
+            steps_ahead=self.steps_ahead,
         )
 
     @property
@@ -398,9 +403,12 @@ class Assignment:
             evaluation.
         ticket: evaluation: number of the first episode; None goes on with the slot's own numbers.
         stride: what is added to an episode's number for the next one, so that tickets do not meet.
-        num_env_steps: play so many steps; None if episodes are counted.
+        num_env_steps: play so many steps; None if something else is counted.
         num_episodes: play so many episodes; None if steps are counted.
-        whole_episodes: after `num_env_steps`, go on to the end of the running episode.
+        whole_episodes: after so many steps, go on to the end of the running episode.
+        num_agent_steps: play env steps until so many agent steps are made; None if something else
+            is counted. What is made beyond that counts for the slot's next assignment of this
+            kind, unless it plays whole episodes or a ticket.
     """
 
     stream: int
@@ -409,6 +417,18 @@ class Assignment:
     num_env_steps: int | None = None
     num_episodes: int | None = None
     whole_episodes: bool = False
+    num_agent_steps: int | None = None
+
+    @property
+    def num_steps(self) -> int | None:
+        """Env steps or agent steps to play; None if episodes are counted."""
+        return self.num_agent_steps if self.num_env_steps is None else self.num_env_steps
+
+    @property
+    def settles_steps(self) -> bool:
+        """Whether agent steps made beyond it count for the next such assignment."""
+        counts = self.num_agent_steps is not None
+        return counts and not self.whole_episodes and self.ticket is None
 
 
 @dataclass(frozen=True)
@@ -487,6 +507,7 @@ class SampleReply:
         agent_counts: with several agents: what happened to them, by name.
         weights_version: of the weights that acted.
         table_version: of the modules and the mapping of agents that were in force.
+        mapping_fingerprint: of this mapping; see `PolicyMapping`.
         num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
             answer, or were given up with their sub-env.
         restarts: what was done about sub-envs that failed since then.
@@ -507,6 +528,7 @@ class SampleReply:
     num_episodes_lost: int = 0
     num_env_steps_lost: int = 0
     table_version: int = 0
+    mapping_fingerprint: str = ""
     restarts: EnvRestarts = field(default_factory=EnvRestarts)
     times: PlayTimes = field(default_factory=PlayTimes)
 
@@ -528,6 +550,8 @@ class RunnerReport:
         why_no_env_state: what keeps the state of its sub-envs from being used; empty if it is used,
             or if they say nothing about it.
         agents: all possible agents and their spaces; None for an env of one agent.
+        mapping_answers: which modules its `policy_mapping_fn` gave the agents of some episodes that
+            it was asked about; see `PolicyMapping.answers`.
     """
 
     module_specs: ByModule[RLModuleSpec]
@@ -539,6 +563,7 @@ class RunnerReport:
     why_no_env_state: str = ""
     silent_wrappers: tuple[str, ...] = ()
     agents: EnvAgents | None = None
+    mapping_answers: tuple[Mapping[AgentId, ModuleId], ...] = ()
 
 
 # ---- shares

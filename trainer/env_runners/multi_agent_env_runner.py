@@ -42,11 +42,13 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
 
     Attributes:
         agents: the agents of the env, and their spaces.
+        mapping: says which module acts for which agent.
         modules: the networks by id.
         module: the only network, or a `MultiRLModule`.
     """
 
     agents: EnvAgents
+    mapping: PolicyMapping
     module: Any
     _player: MultiAgentPlayer
 
@@ -83,11 +85,11 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
             self.agents.check_same(
                 others, first=f"Sub-env 0 of env {name!r}", second=f"sub-env {index}"
             )
-        mapping = self._make_modules(spec.table, known={})
+        self._make_modules(spec.table, known={})
         for id_ in self.modules:
             if id_ not in self._untold:
                 self._tell_of_module(id_)
-        self._player = MultiAgentPlayer(self, mapping=mapping, signals=self._signals)
+        self._player = MultiAgentPlayer(self, mapping=self.mapping, signals=self._signals)
 
     def connected(
         self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
@@ -100,12 +102,12 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         }
         return connectors.connected_agents(env, spaces)
 
-    def _make_modules(
-        self, table: ModuleTable, *, known: Mapping[ModuleId, RLModule]
-    ) -> PolicyMapping:
-        """Makes the modules of a table, but those that are known; what says whom they act for."""
+    def _make_modules(self, table: ModuleTable, *, known: Mapping[ModuleId, RLModule]) -> None:
+        """Makes a table's modules, but those that are known, and what says whom they act for."""
         spec = self.spec
-        mapping = policy_mapping(table, self.agents, root_seed=spec.root_seed, role=spec.role)
+        self.mapping = mapping = policy_mapping(
+            table, self.agents, root_seed=spec.root_seed, role=spec.role
+        )
         completed = completed_specs(table, mapping, self.agents, env_name=spec.env_factory.name)
         added = spec.postprocessing
         inference_only = added is None or not added.needs_whole_module
@@ -119,12 +121,12 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         self.modules = ByModule(modules)
         is_one = len(modules) == 1
         self.module = self.modules.only if is_one else MultiRLModule(modules)
-        return mapping
 
     def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
         self.spec = replace(self.spec, table=table)
         known = {id_: one for id_, one in self.modules.items() if id_ not in new_modules}
-        self._player.take_modules(self._make_modules(table, known=known))
+        self._make_modules(table, known=known)
+        self._player.take_modules(self.mapping)
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:
@@ -139,4 +141,5 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
 
     def _fire_sample_end(self, episodes: list[Any]) -> None:
         player = self._player
-        fire_joint_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
+        note_rewrites = player.finished.note_rewrites
+        fire_joint_sample_end(self, episodes, slots=player.slots, note_rewrites=note_rewrites)

@@ -388,6 +388,18 @@ class MultiAgentSlot(EnvSlot):
             memories.update({agent: part[0] for agent, part in pairs if part})
 
     @property
+    def counts_agent_steps(self) -> bool:
+        """Whether the assignment counts completed rows, and not env steps."""
+        return self.assignment.num_agent_steps is not None
+
+    @property
+    def num_steps_counted(self) -> int:
+        """See `EnvSlot`: completed rows of the running chunk, or its env steps."""
+        if self.episode is None or not self.counts_agent_steps:
+            return super().num_steps_counted
+        return int(self.episode.agent_steps())
+
+    @property
     def num_steps_played(self) -> int:
         """Env steps of the running episode, over all its chunks."""
         return 0 if self.episode is None else int(self.episode.env_t)
@@ -605,6 +617,9 @@ class MultiAgentPlayer(EpisodePlayer):
         self.num_module_steps.clear()
         self.agent_counts.clear()
 
+    def _chunks_of_agents(self, episode: Any) -> Sequence[Any]:
+        return list(chunks_of([episode]))
+
     def _go_on(self, slot: EnvSlot, episode: Any) -> None:
         episode.note_player(self._runner, slot.index)  # another one after a restore
 
@@ -666,6 +681,7 @@ class MultiAgentPlayer(EpisodePlayer):
         The hot loop of several agents.
         """
         episode, checks = slot.episode, slot.checks
+        rows_before = episode.agent_steps() if slot.counts_agent_steps else None
         answer = slot.env.step(self.actions.to_env(actions))
         observations, rewards, terminateds, truncateds, infos = checks.step(
             answer, env_t=episode.env_t + 1
@@ -682,28 +698,31 @@ class MultiAgentPlayer(EpisodePlayer):
         if not observations:
             checks.check_progress(episode)
         slot.note(observations, actions, keeps_apart=self._keeps_apart)
-        slot.steps_left -= 1
+        slot.steps_left -= 1 if rows_before is None else episode.agent_steps() - rows_before
         return bool(slot.steps_left <= 0 or episode.is_done)
 
     def _finish_columns(self, episodes: Sequence[Any]) -> None:
         """Makes arrays of the columns of what is handed out, and counts its rows."""
         for episode in episodes:
             self.agent_counts.update({name: getattr(episode, name) for name in AGENT_COUNTS})
+        chunks: dict[ModuleId, list[SingleAgentEpisode]] = {id_: [] for id_ in self.actions.sources}
         for chunk in chunks_of(episodes):
+            num_steps = len(chunk)
             if not is_to_learn_from(chunk):
-                self.agent_counts[_NOT_LEARNT] += len(chunk)
-            self.num_agent_steps[chunk.agent_id] += len(chunk)
-            self.num_module_steps[chunk.module_id] += len(chunk)
+                self.agent_counts[_NOT_LEARNT] += num_steps
+            self.num_agent_steps[chunk.agent_id] += num_steps
+            self.num_module_steps[chunk.module_id] += num_steps
+            chunks[chunk.module_id].append(chunk)
         if self._spec.episodes_to_numpy:
-            for id_ in self.actions.sources:
-                to_numpy_together([one for one in chunks_of(episodes) if one.module_id == id_])
+            for of_module in chunks.values():
+                to_numpy_together(of_module)
             for episode in episodes:
                 episode.to_numpy()
 
     def _record_of(self, episode: Any) -> EpisodeRecord:
-        lengths = episode.agent_lengths()
+        lengths, (total, by_agent) = episode.agent_lengths(), episode.get_all_returns()
         agents = [
             AgentRecord(agent, episode.module_for(agent), paid, lengths.get(agent))
-            for agent, paid in episode.get_agent_returns().items()
+            for agent, paid in by_agent.items()
         ]
-        return EpisodeRecord.from_agents(episode, agents)
+        return EpisodeRecord.from_agents(episode, agents, episode_return=total)

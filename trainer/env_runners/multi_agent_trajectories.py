@@ -10,7 +10,7 @@ there before anybody rewrote anything: so the result does not depend on the orde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ from trainer.env_runners.trajectories import (
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.episodes.episode_columns import AGENT_INDEX, EPISODE_IDS
 from trainer.errors import EpisodeError
-from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, RandomRLModule, RLModule
 from trainer.types import AgentId, ModuleId
 
@@ -188,7 +187,7 @@ def fire_joint_sample_end(
     samples: list[Any],
     *,
     slots: Sequence[Any],
-    records: list[EpisodeRecord],
+    note_rewrites: Callable[[Mapping[str, Any]], None],
 ) -> None:
     """Fires `on_sample_end`; where it rewrote rewards, returns stay those of the env.
 
@@ -196,7 +195,7 @@ def fire_joint_sample_end(
         runner: who has played.
         samples: what it hands out; changed by callbacks.
         slots: what runs on remembers that its earlier chunks were rewritten.
-        records: of the episodes that have ended; they get their rewritten return.
+        note_rewrites: told of the rewritten episodes by id, for the records of those that ended.
 
     Raises:
         CallbackError: a callback raised, or left episodes whose columns do not fit together.
@@ -217,10 +216,8 @@ def fire_joint_sample_end(
     for slot in slots:
         if slot.episode is not None and slot.episode.id_ in rewritten:
             slot.follow(rewritten[slot.episode.id_])
-    for place, record in enumerate(records):
-        if record.id_ in rewritten:
-            amount = rewritten[record.id_].get_rewritten_return()
-            records[place] = replace(record, rewritten_return=amount)
+    if rewritten:
+        note_rewrites(rewritten)
 
 
 def _note_rewrites(episode: MultiAgentEpisode, paid: Mapping[str, list[float]]) -> bool:

@@ -40,6 +40,7 @@ from trainer.env_runners.messages import (
     Whereabouts,
     share_out,
 )
+from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.trajectories import SAMPLE_EVENT
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce
@@ -60,11 +61,13 @@ class PlayingEnvRunner(EnvRunner):
 
     Attributes:
         agents: all possible agents and their spaces; None where there is a single one.
+        mapping: with several agents: says which module acts for which.
         has_played: whether it played since its positions were last taken.
         first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
     """
 
     agents: EnvAgents | None = None
+    mapping: PolicyMapping | None = None
 
     def __init__(
         self,
@@ -253,7 +256,8 @@ class PlayingEnvRunner(EnvRunner):
     ) -> list[Any]:
         """Plays and returns episodes, finished ones and chunks of running ones.
 
-        With neither number, the configured fragment (or an episode per sub-env) is played.
+        With neither number, the configured fragment (or an episode per sub-env) is played; its
+        steps are counted as `multi_agent(count_steps_by=…)` says.
 
         Args:
             num_timesteps: exactly so many env steps over all sub-envs; running episodes go on.
@@ -271,20 +275,21 @@ class PlayingEnvRunner(EnvRunner):
                 f"sample(num_timesteps={num_timesteps}, num_episodes={num_episodes}): how much to "
                 "play is given twice. Give one of the two."
             )
+        unit = "num_env_steps" if num_episodes is None else "num_episodes"
         if num_timesteps is None and num_episodes is None:
             if self.config.batch_mode == "complete_episodes":
-                num_episodes = self.num_envs
+                num_episodes, unit = self.num_envs, "num_episodes"
             else:
                 num_timesteps = self.config.rollout_fragment_length * self.num_envs
+                if self.agents is not None and self.config.count_steps_by == "agent_steps":
+                    unit = "num_agent_steps"
         total = num_timesteps if num_episodes is None else num_episodes
         if total is None or total < 0:
             raise ConfigError(f"sample() was asked to play {total}; expected a number from 0 on.")
         # Afterwards no episode runs, so that whatever is sampled next begins with a reset as well.
         is_forced = force_reset or num_episodes is not None
         assignments = tuple(
-            replace(slot, num_env_steps=share)
-            if num_episodes is None
-            else replace(slot, num_episodes=share)
+            replace(slot, **{unit: share})
             for slot, share in zip(
                 self._player.own_assignments(), share_out(total, self.num_envs), strict=True
             )
@@ -313,6 +318,7 @@ class PlayingEnvRunner(EnvRunner):
             **player.steps_by_id(),
             weights_version=self.weights_version,
             table_version=self.spec.table.version,
+            mapping_fingerprint="" if self.mapping is None else self.mapping.fingerprint,
             num_episodes_lost=len(lost) + restarts.num_episodes_lost,
             num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
             restarts=restarts,

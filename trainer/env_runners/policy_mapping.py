@@ -27,6 +27,7 @@ from checkpoints.component_paths import nearest
 from trainer.agent_ids import listed
 from trainer.episodes import MultiAgentEpisode
 from trainer.errors import ConfigError
+from trainer.modules import Matchups
 from trainer.seeding import Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId
 
@@ -34,6 +35,14 @@ _LOGGER = logging.getLogger(__name__)
 
 _NUM_PROBES: Final = 16
 """Episodes that a function is asked about before any is played."""
+
+
+SAME_EVERYWHERE: Final = (
+    "Every process must give the same ones, so that a run goes on exactly, wherever it does. Use "
+    "`episode.number` instead of `hash(episode.id_)`, and the argument `rng` instead of a counter "
+    "or generator of your own; ask neither the clock nor the process, and no set of texts for its "
+    "order."
+)
 
 
 class _MappingRaisedError(ConfigError):
@@ -121,6 +130,43 @@ class PolicyMapping:
         text = repr([list(one.items()) for one in self._probes])
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @property
+    def answers(self) -> tuple[Mapping[AgentId, ModuleId], ...]:
+        """What a function answered about the episodes 0, 1, … when it was made.
+
+        Empty if nothing was asked, or if it needs observations to answer.
+        """
+        return tuple(self._probes) if self.fingerprint else ()
+
+    def check_same(
+        self, answers: Sequence[Mapping[AgentId, ModuleId]], *, where: str, here: str
+    ) -> None:
+        """Checks that the function gives the same answers in another process.
+
+        Args:
+            answers: those of the other process.
+            where: what that is called.
+            here: what this one is called.
+
+        Raises:
+            ConfigError: it does not; names the first difference.
+        """
+        own = self.answers
+        if len(own) != len(answers):
+            raise ConfigError(
+                "policy_mapping_fn answers before an episode is played in one process and raises "
+                f"in another: {len(own)} answers in {here}, {len(answers)} in {where}. "
+                f"{SAME_EVERYWHERE}"
+            )
+        for number, (ours, theirs) in enumerate(zip(own, answers, strict=True)):
+            for agent in self.agents:
+                if ours[agent] != theirs.get(agent):
+                    raise ConfigError(
+                        f"policy_mapping_fn gives different answers in different processes: for "
+                        f"agent {agent!r} of episode {number}, {ours[agent]!r} in {here} and "
+                        f"{theirs.get(agent)!r} in {where}. {SAME_EVERYWHERE}"
+                    )
+
     def _probe_episode(self, number: int) -> MultiAgentEpisode:
         return MultiAgentEpisode("probe", number=number, possible_agents=self.agents)
 
@@ -165,6 +211,9 @@ class PolicyMapping:
             return {agent: self._checked(agent, given.get(agent)) for agent in self.agents}
         if self._names is None:
             return {agent: self._checked(agent, self._given.get(agent)) for agent in self.agents}
+        if type(self._given) is Matchups:  # one draw for all, and no generator to set back
+            pairing = self._given.pairing_of(episode.number or 0)
+            return {agent: self._checked(agent, pairing.get(agent)) for agent in self.agents}
         return {agent: self._checked(agent, self._called(episode, agent)) for agent in self.agents}
 
     def _called(self, episode: MultiAgentEpisode, *agent: AgentId) -> Any:

@@ -96,4 +96,5 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
 
     def _fire_sample_end(self, episodes: list[Any]) -> None:
         player = self._player
-        fire_sample_end(self, episodes, slots=player.slots, records=player.finished.records)
+        note_rewrites = player.finished.note_rewrites
+        fire_sample_end(self, episodes, slots=player.slots, note_rewrites=note_rewrites)

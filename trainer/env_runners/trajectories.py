@@ -46,7 +46,6 @@ from trainer.episodes.episode_columns import (
 )
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
-from trainer.metrics import EpisodeRecord
 from trainer.modules import RLModule
 from trainer.seeding import Role
 from trainer.types import DEFAULT_AGENT_ID, Array
@@ -598,7 +597,7 @@ def fire_sample_end(
     samples: list[SingleAgentEpisode],
     *,
     slots: Sequence[EnvSlot],
-    records: list[EpisodeRecord],
+    note_rewrites: Callable[[Mapping[str, Any]], None],
 ) -> None:
     """Fires the event; where it rewrote rewards, returns stay those of the env.
 
@@ -606,7 +605,7 @@ def fire_sample_end(
         runner: who has played.
         samples: what it hands out; changed by callbacks.
         slots: what runs on remembers that its earlier chunks were rewritten.
-        records: of the episodes that have ended; they get their rewritten return.
+        note_rewrites: told of the rewritten episodes by id, for the records of those that ended.
 
     Raises:
         CallbackError: a callback raised, or left episodes whose columns do not fit together.
@@ -632,7 +631,5 @@ def fire_sample_end(
     for slot in slots:
         if slot.episode is not None and slot.episode.id_ in rewritten:
             slot.follow(rewritten[slot.episode.id_])
-    for place, record in enumerate(records):
-        if record.id_ in rewritten:
-            amount = rewritten[record.id_].get_rewritten_return()
-            records[place] = replace(record, rewritten_return=amount)
+    if rewritten:
+        note_rewrites(rewritten)

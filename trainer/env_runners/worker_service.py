@@ -183,6 +183,7 @@ def report_of(runner: PlayingEnvRunner) -> RunnerReport:
         why_no_env_state=why_no_env_state(runner.env.envs[0]),
         silent_wrappers=silent_wrappers(runner.env.envs[0]),
         agents=runner.agents,
+        mapping_answers=() if runner.mapping is None else runner.mapping.answers,
     )
 
 

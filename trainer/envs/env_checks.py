@@ -18,6 +18,7 @@ import numpy as np
 from trainer.envs.multi_agent_env import has_several_agents
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_columns import is_number
+from trainer.episodes.fragment import Fragment, FragmentEpisode
 from trainer.errors import EnvContractError
 from trainer.types import Array
 
@@ -236,7 +237,16 @@ def check_finite(episodes: Sequence[SingleAgentEpisode], *, name: str) -> None:
     Raises:
         EnvContractError: one of them does; names episode and step.
     """
-    columns = [buffer.data for e in episodes for buffer in (e.observations, e.rewards)]
+    columns: list[Any] = []
+    fragments: dict[int, Fragment] = {}
+    for episode in episodes:
+        fragment = episode.fragment if isinstance(episode, FragmentEpisode) else None
+        if fragment is None:
+            columns += (episode.observations.data, episode.rewards.data)
+        else:
+            fragments[id(fragment)] = fragment
+    for fragment in fragments.values():
+        columns += fragment.checked_columns()
     if all(map(is_finite, _whole_arrays(columns))):
         return
     for episode in episodes:

@@ -31,6 +31,7 @@ from trainer.types import Array
 
 _FINAL_OBS: Final = "final_obs"
 _FINAL_INFO: Final = "final_info"
+_OF_ENDED: Final = frozenset({_FINAL_OBS, _FINAL_INFO, f"_{_FINAL_OBS}", f"_{_FINAL_INFO}"})
 _MODES: Final = ("NextStep", "SameStep", "Disabled")
 
 
@@ -38,10 +39,11 @@ class VectorStep:
     """What one step of a vector env gave, to be read sub-env by sub-env.
 
     Attributes:
-        observations: the newest of each sub-env; in SAME_STEP mode, where an episode ended, already
-            the first one of the next.
-        rewards: a float each.
-        terminateds, truncateds: a bool each.
+        observations: the newest of each sub-env, in memory of their own: an array where the space
+            is a Box, else a list; in SAME_STEP mode, where an episode ended, already the first one
+            of the next.
+        rewards: numbers, [S].
+        terminateds, truncateds, ended: bool, [S].
         infos: of all sub-envs together, as the env gave them.
         has_infos: whether there are any.
     """
@@ -69,9 +71,15 @@ class VectorStep:
                 f"and rewards, terminations, truncations of the shapes {shapes}; expected {count} "
                 "of each, one per sub-env."
             )
-        self.rewards: list[float] = columns[0].tolist()
-        self.terminateds: list[bool] = columns[1].astype(np.bool_, copy=False).tolist()
-        self.truncateds: list[bool] = columns[2].astype(np.bool_, copy=False).tolist()
+        self.rewards: Array = columns[0]
+        self.terminateds: Array = columns[1].astype(np.bool_)
+        self.truncateds: Array = columns[2].astype(np.bool_)
+        self.ended: Array = np.logical_or(self.terminateds, self.truncateds)
+
+    @property
+    def has_own_infos(self) -> bool:
+        """Whether there are infos of sub-envs whose episode goes on."""
+        return any(key not in _OF_ENDED for key in self.infos)
 
     def last_observation(self, index: int) -> Any:
         """The observation with which the episode of a sub-env ended."""
@@ -199,7 +207,7 @@ class NativeVectorEnv(VectorEnv):
             )
         self._fresh = np.ones(self.num_envs, np.bool_)
         self._ended = np.zeros(self.num_envs, np.bool_)
-        self._observations: Sequence[Any] = ()
+        self._observations: Any = ()
         self._infos: Mapping[str, Any] = {}
         self._name: str | None = None
         super().__init__([SubEnv(self, index) for index in range(self.num_envs)], [context])
@@ -236,7 +244,7 @@ class NativeVectorEnv(VectorEnv):
         step = VectorStep(self.native.step(batch), self)
         self._name = None
         self._observations, self._infos = step.observations, step.infos
-        ended = np.logical_or(step.terminateds, step.truncateds)
+        ended = step.ended
         if self._mode == "NextStep":
             self._fresh, self._ended = self._ended, ended
         elif self._mode == "SameStep":
@@ -247,19 +255,43 @@ class NativeVectorEnv(VectorEnv):
                 self._reset_those(ended)
         return step
 
+    @property
+    def holds_arrays(self) -> bool:
+        """Whether observations and actions of all sub-envs are one array each."""
+        return self._is_array and self._has_array
+
+    @property
+    def observations(self) -> Any:
+        """What each sub-env shows now: [S, …] where `holds_arrays`; () before the first reset."""
+        return self._observations
+
+    @property
+    def fresh(self) -> Array:
+        """Which sub-envs were reset and made no step since, bool [S]; not to be written into."""
+        return self._fresh
+
+    def first_info(self, index: int) -> dict[str, Any]:
+        """The info with which the newest episode of a fresh sub-env began."""
+        return info_of(self._infos, index) if self._infos else {}
+
     def _reset_those(self, ended: Array) -> None:
         observations, self._infos = self.native.reset(options={"reset_mask": ended.copy()})
         self._observations = self.rows_of(observations)
+
+    @property
+    def resets_at_once(self) -> bool:
+        """Whether sub-envs show the next episode's first observation right after a last step."""
+        return self._mode != "NextStep"
 
     @property
     def gives_next_observation(self) -> bool:
         """Whether a last step returns the first observation of the next episode."""
         return self._mode == "SameStep"
 
-    def rows_of(self, observations: Any) -> Sequence[Any]:
+    def rows_of(self, observations: Any) -> Any:
         """The observations of each sub-env, copied, for the env may use its memory again."""
         if self._has_array:
-            return list(np.array(observations))
+            return np.array(observations)
         return [nested.copied(row) for row in iterate(self.native.observation_space, observations)]
 
     # ---- state
@@ -294,7 +326,8 @@ class NativeVectorEnv(VectorEnv):
         self.state.set(state["env"])
         self._fresh = np.array(state["fresh"], np.bool_)
         self._ended = np.array(state["ended"], np.bool_)
-        self._observations, self._infos = list(state["observations"]), {}
+        rows = list(state["observations"])
+        self._observations, self._infos = np.array(rows) if self._has_array else rows, {}
         self.must_reset, self._name = False, None
 
     # ---- what users call

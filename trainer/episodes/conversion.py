@@ -122,9 +122,9 @@ def with_rewards(
         keeps_return: `get_return()` stays what the env paid.
     """
     # Not `copy.copy`, which would go by way of the episode's state and copy its arrays.
+    own = chunk.rewards  # first: this fills a chunk that was not looked at yet
     changed = object.__new__(type(chunk))
     vars(changed).update(vars(chunk))
-    own = chunk.rewards
     changed.rewards = LookbackBuffer(rewards, lookback=own.lookback, space=own.space)
     if keeps_return:
         changed.note_rewrite(chunk.rewards_list())

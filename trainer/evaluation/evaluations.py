@@ -46,7 +46,7 @@ from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import overlaid
 from trainer.modules import ByModule, ModuleTable
 from trainer.modules.module_table import TABLE_RECORD, table_from_record, table_record
-from trainer.runner_group import EnvRunnerGroup, TicketPlay
+from trainer.runner_group import EnvRunnerGroup, GroupSample, TicketPlay
 from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.records import CALLBACK_STATES
 from trainer.types import State
@@ -142,8 +142,10 @@ class EvaluationSettings:
     """How long an evaluation is, and who is waited for.
 
     Attributes:
-        duration: so many episodes or env steps, > 0; "auto": until it is told to end.
+        duration: so many episodes or steps, > 0; "auto": until it is told to end.
         unit: "episodes" or "timesteps".
+        counts_agent_steps: with several agents, timesteps are agent steps: a ticket is played until
+            it has its share, in whole env steps.
         steps_per_chunk: with "auto", the least and most env steps of one `sample()` of a runner.
         has_fixed_seed: every evaluation plays the same episodes (`evaluation_seed` is given).
         waits_for_all: an evaluation ends when every ticket was played. Else the tickets of runners
@@ -152,6 +154,7 @@ class EvaluationSettings:
 
     duration: int | str
     unit: str
+    counts_agent_steps: bool = False
     steps_per_chunk: tuple[int, int] = (100, 2000)
     has_fixed_seed: bool = False
     waits_for_all: bool = True
@@ -286,6 +289,7 @@ class Evaluator:
             "env_runners": {
                 **self._take_logged(),
                 **self._statistics(records, sample.num_env_steps),
+                **self._steps_of_agents(sample),
                 **sample.times.entries(),
             },
             "num_episodes": len(records),
@@ -313,7 +317,7 @@ class Evaluator:
     def tickets(self, subject: Subject) -> list[Assignment]:
         """The tickets of an evaluation.
 
-        Exactly `duration` episodes; env steps are rounded up to a multiple of the number of
+        Exactly `duration` episodes; steps are rounded up to a multiple of the number of
         runners. With "auto", the least number of steps of every runner.
         """
         settings, group, stream = self.settings, self.group, self._stream(subject)
@@ -326,9 +330,11 @@ class Evaluator:
         if settings.unit == "episodes" and not settings.is_auto:
             return [Assignment(stream, ticket, num_episodes=1) for ticket in range(duration)]
         shares = share_out(math.ceil(duration / num_runners) * num_runners, num_slots)
+        counts_agents = settings.counts_agent_steps and group.agents is not None
+        unit = "num_agent_steps" if counts_agents and not settings.is_auto else "num_env_steps"
         return [
             # The numbers of a ticket's later episodes step over all other tickets.
-            Assignment(stream, ticket, num_slots, num_env_steps=share)
+            Assignment(stream, ticket, num_slots, **{unit: share})
             for ticket, share in enumerate(shares)
             if share or settings.is_auto
         ]
@@ -348,6 +354,16 @@ class Evaluator:
         statistics = EpisodeStatistics(smoothing=None)
         statistics.add(records)
         return {**statistics.result(), "num_env_steps_sampled": num_env_steps}
+
+    def _steps_of_agents(self, sample: GroupSample) -> dict[str, Any]:
+        """With several agents: what they and the modules did, and what happened to them."""
+        if self.group.agents is None:
+            return {}
+        return {
+            "num_agent_steps_sampled": dict(sample.num_agent_steps),
+            "num_module_steps_sampled": dict(sample.num_module_steps),
+            **sample.agent_counts,
+        }
 
     @staticmethod
     def _date(subject: Subject) -> dict[str, int]:
@@ -376,9 +392,11 @@ class Evaluator:
         return tickets
 
     def _missing(self, tickets: Sequence[Assignment]) -> dict[str, int]:
+        num_agent_steps = sum(ticket.num_agent_steps or 0 for ticket in tickets)
         return {
             "num_episodes_missing": sum(ticket.num_episodes or 0 for ticket in tickets),
             "num_env_steps_missing": sum(ticket.num_env_steps or 0 for ticket in tickets),
+            **({"num_agent_steps_missing": num_agent_steps} if num_agent_steps else {}),
             "num_evaluations_left_out": self.num_left_out,
         }
 
@@ -914,6 +932,7 @@ def evaluation_settings(config: AlgorithmConfig) -> EvaluationSettings:
     return EvaluationSettings(
         duration=config.evaluation_duration,
         unit=config.evaluation_duration_unit,
+        counts_agent_steps=config.counts_agent_steps,
         steps_per_chunk=(
             config.evaluation_auto_duration_min_env_steps_per_sample,
             config.evaluation_auto_duration_max_env_steps_per_sample,

@@ -881,6 +881,18 @@ class ExplorationSpec:
         spec._try_out()
         return spec
 
+    def to_config(self) -> dict[str, Any] | None:
+        """What `from_config` reads to give this spec, by names alone; None if it is code."""
+        names = [name for name, kind in EXPLORATIONS.items() if kind is self.kind]
+        sub = None if self.sub is None else self.sub.to_config()
+        if not names or (self.sub is not None and sub is None):
+            return None
+        return {
+            "type": names[0],
+            **self.settings,
+            **({} if sub is None else {"sub_exploration": sub}),
+        }
+
     @property
     def name(self) -> str:
         """What messages call the strategy."""

@@ -33,6 +33,7 @@ from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
 from trainer.old_names import OLD_NAMES
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
+from trainer.runtime.engine import beat
 from trainer.seeding import PositionStream, Role
 from trainer.types import Array, State
 
@@ -252,6 +253,7 @@ class Learner(Checkpointable):
             raise _not_finite_error(loss, self.module, batch)
         self._clipping.clip(global_norm=norm)
         self._optimizer.step(lr=lr)
+        beat()
         return norm
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:

@@ -50,7 +50,7 @@ class LearnerGroup(ByModule[LearnerT]):
         try:
             for id_ in chunks:
                 learner = self[id_]
-                if len(self) > 1 and not any(map(len, chunks[id_])):
+                if not any(map(len, chunks[id_])):
                     continue
                 if len(self) > 1:  # the only one undoes what fails by itself
                     before[id_] = learner.get_state()

@@ -461,6 +461,7 @@ _STEPS: Final = (
         SOMETIMES,
         is_trained="",
         num_updates_lifetime="updates",
+        num_module_steps_trained_lifetime="agent steps",
     ),
     *keys_of(
         "algorithm",
@@ -553,6 +554,15 @@ _LEARNING: Final = (
         num_env_steps_trained="env steps",
         num_env_steps_trained_lifetime="env steps",
     ),
+    *keys_of(
+        "algorithm",
+        f"{LEARNERS}/{ALL_MODULES}/",
+        SOMETIMES,
+        num_agent_steps_trained="agent steps",
+        num_agent_steps_trained_lifetime="agent steps",
+        num_module_steps_trained="agent steps",
+        num_module_steps_trained_lifetime="agent steps",
+    ),
 )
 
 _EVALUATION: Final = (
@@ -577,6 +587,7 @@ _EVALUATION: Final = (
         SOMETIMES,
         disturbance=True,
         num_env_steps_missing="env steps",
+        num_agent_steps_missing="agent steps",
         num_evaluations_left_out="evaluations",
     ),
     *keys_of(
@@ -622,6 +633,7 @@ _RUN: Final = (
         env_runner_sampling_timer="seconds",
         learner_update_timer="seconds",
         synch_weights="seconds",
+        split="seconds",
     ),
     *keys_of(
         "algorithm",
@@ -962,18 +974,24 @@ def comparable(result: Mapping[str, Any], *, also_drop: Iterable[str] = ()) -> d
         also_drop: further patterns of slash paths, as in `trainer.metrics.result`, for example of
             what callbacks logged with `log_time`.
     """
-    patterns = [ResultKey(pattern, "", "caller") for pattern in ("config", *also_drop)]
-    return _without(result, "", patterns)
+    return _without(result, "", ("config", *also_drop))
 
 
-def _without(tree: Mapping[str, Any], prefix: str, patterns: list[ResultKey]) -> dict[str, Any]:
+def _without(tree: Mapping[str, Any], prefix: str, patterns: tuple[str, ...]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for name, value in tree.items():
         path = f"{prefix}{name}"
-        standard = describe(path)
-        if standard is not None and (standard.is_wall_clock or standard.is_disturbance):
-            continue
-        if path.endswith(_CLOCK_ENDINGS) or any(pattern.matches(path) for pattern in patterns):
+        if _is_left_out(path, patterns):
             continue
         kept[name] = _without(value, f"{path}/", patterns) if isinstance(value, Mapping) else value
     return kept
+
+
+@functools.lru_cache(maxsize=4096)  # rows come by thousands, and have the same paths
+def _is_left_out(path: str, patterns: tuple[str, ...]) -> bool:
+    standard = describe(path)
+    if standard is not None and (standard.is_wall_clock or standard.is_disturbance):
+        return True
+    return path.endswith(_CLOCK_ENDINGS) or any(
+        ResultKey(pattern, "", "caller").matches(path) for pattern in patterns
+    )

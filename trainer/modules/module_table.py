@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from checkpoints import StateError, encode
 from checkpoints.state_shapes import (
+    FLAG,
     NOTHING,
     TEXT,
     ShapeCheck,
@@ -124,7 +125,11 @@ class Matchups:
 
     def __call__(self, agent_id: AgentId, episode: Any) -> ModuleId | None:
         """The module of an agent in an episode; None for an agent that no pairing names."""
-        rng = position_rng(self.seed, Role.MAPPING, 0, episode.number or 0)
+        return self.pairing_of(episode.number or 0).get(agent_id)
+
+    def pairing_of(self, number: int) -> Mapping[AgentId, ModuleId]:
+        """{agent: module id} in the episode of a number."""
+        rng = position_rng(self.seed, Role.MAPPING, 0, number)
         total = sum(weight for weight, _ in self.pairings)
         drawn, chosen = rng.random() * total, self.pairings[-1][1]
         for weight, pairing in reversed(self.pairings):
@@ -132,7 +137,7 @@ class Matchups:
                 chosen = pairing
                 break
             drawn -= weight
-        return chosen.get(agent_id)
+        return chosen
 
     def to_record(self) -> State:
         """Plain data."""
@@ -255,6 +260,61 @@ def table_record(table: ModuleTable) -> State:
     }
 
 
+ACTING_RECORD: Final[ShapeCheck] = dict_of(
+    fields({"is_greedy": FLAG, "exploration": one_of(dict_of(anything), TEXT, NOTHING)})
+)
+"""What `acting_record` gives."""
+
+
+def acting_record(table: ModuleTable) -> State:
+    """How modules act in ways of their own, as plain data; of code there is only the name."""
+    return {
+        id_: {
+            "is_greedy": own.is_greedy,
+            "exploration": None
+            if own.exploration is None
+            else _exploration_record(own.exploration),
+        }
+        for id_, own in table.acting.items()
+    }
+
+
+def _exploration_record(spec: ExplorationSpec) -> Any:
+    config = spec.to_config()
+    try:
+        encode(config)
+    except StateError:
+        config = None
+    return spec.name if config is None else config
+
+
+def acting_from_record(record: State, *, now: ModuleTable) -> dict[ModuleId, OwnActing]:
+    """What `acting_record` described.
+
+    Args:
+        record: the plain data.
+        now: a table that knows what is no plain data.
+
+    Raises:
+        ConfigError: a module explores by code that the table does not know.
+    """
+    acting = {}
+    for id_, own in record.items():
+        exploration = own["exploration"]
+        if not isinstance(exploration, str):
+            made = None if exploration is None else ExplorationSpec.from_config(exploration)
+            acting[id_] = OwnActing(made, own["is_greedy"])
+        elif id_ in now.acting:
+            acting[id_] = now.acting[id_]
+        else:
+            raise ConfigError(
+                f"Module {id_!r} explored by the strategy {exploration}, which is code of yours, "
+                "and the settings here do not name this module. Name it in multi_agent(policies=…) "
+                "and its exploration_config in algorithm_config_overrides_per_module."
+            )
+    return acting
+
+
 def table_from_record(record: State, *, now: ModuleTable) -> ModuleTable:
     """The table that `table_record` described.
 
@@ -264,10 +324,19 @@ def table_from_record(record: State, *, now: ModuleTable) -> ModuleTable:
 
     Raises:
         CheckpointMismatchError: no module class of a name was imported.
+        ConfigError: a module is no plain data, and the other table does not have it.
     """
-    specs = {
-        id_: now.specs[id_] if spec is None and id_ in now.specs else spec_from_record(spec or {})
-        for id_, spec in record["specs"].items()
-    }
+    specs = {id_: _spec_of(id_, spec, now) for id_, spec in record["specs"].items()}
     mapping = mapping_from_record(record["mapping"], code=now.mapping)
     return ModuleTable(ByModule(specs), mapping, now.acting, record["version"])
+
+
+def _spec_of(module_id: ModuleId, record: State | None, now: ModuleTable) -> RLModuleSpec:
+    if record is not None:
+        return spec_from_record(record)
+    if module_id in now.specs:
+        return now.specs[module_id]
+    raise ConfigError(
+        f"Module {module_id!r} has spaces or settings that are no plain data. Name it in "
+        "multi_agent(policies=…)."
+    )

@@ -24,6 +24,7 @@ from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ModuleError
 from trainer.modules.rl_module import check_gradient
 from trainer.modules.spaces import masked_gradient, masked_outputs
+from trainer.modules.torch_distributions import NamedDistributions
 from trainer.nn import Parameters
 from trainer.nn.layers import BLOCK_ROWS
 from trainer.nn.torch_network import aligned_copy, seeded_draws, single_threaded_torch
@@ -132,10 +133,6 @@ class _Mirror:
         for name, buffer in self.container.named_buffers():
             self._host_buffers[name].copy_(buffer)
 
-    def clear_gradients(self) -> None:
-        """Before a backward pass."""
-        self._gradients.zero_()
-
     def return_gradients(self) -> None:
         """After a backward pass."""
         self._host_gradients.copy_(self._gradients)
@@ -183,7 +180,7 @@ class TorchLayers:
             self._refuse_complex_numbers()
             self.container.to(self._dtype)
             self._make_lazy_layers()
-        self._refuse_action_dist_classes()
+        self._distributions = NamedDistributions(module)
         # Kinds of parameters stand together, in the order in which they were made.
         named = list(self.container.named_parameters())
         tensors = dict(sorted(named, key=lambda pair: module.place_of(pair[0])))
@@ -196,6 +193,8 @@ class TorchLayers:
             view.copy_(tensor.detach())
             tensor.data = view
             gradient = torch.from_numpy(module.gradients.views[name])
+            if tensor.requires_grad:
+                tensor.grad = gradient  # for those who look; `differentiate` writes it
             self._parts.append((tensor, gradient, view.data_ptr()))
         width = module.obs_size + (0 if self._masks is None else self._masks.width)
         is_image = bool(shown_images(module.seen_space))
@@ -241,19 +240,6 @@ class TorchLayers:
                 f"The parameters {', '.join(odd)} of {type(self._module).__name__} are no real "
                 "numbers, but what is learnt is one vector of such. Keep real and imaginary parts "
                 "apart."
-            )
-
-    def _refuse_action_dist_classes(self) -> None:
-        names = ["action_dist_cls"] if "action_dist_cls" in self._module.__dict__ else []
-        kinds = ("inference", "exploration", "train")
-        methods = [f"get_{kind}_action_dist_cls" for kind in kinds]
-        names += [name for name in methods if hasattr(type(self._module), name)]
-        if names:
-            raise ModuleError(
-                f"{type(self._module).__name__} names a distribution class of RLlib's "
-                f"(`{'`, `'.join(names)}`), which would not be used here. Leave it out; for "
-                "another distribution than the action space's own, override "
-                "`make_action_distribution`."
             )
 
     def takes(self, name: str, value: Any) -> bool:
@@ -529,31 +515,36 @@ class TorchLayers:
             outputs, gradients = [inputs, values], [*gradients, d_values]
         self._check_graph(outputs)
         self._graph = None
-        module.gradients.flat[:] = 0.0
-        self.accumulate(outputs, gradients)
+        mirror = self._mirror
+        self.differentiate(outputs, gradients, self._parts if mirror is None else mirror.parts)
+        if mirror is not None:
+            mirror.return_gradients()
 
-    def accumulate(
-        self, outputs: Sequence[Any], d_outputs: Sequence[Any], tensors: list[Any] | None = None
+    def differentiate(
+        self, outputs: Sequence[Any], d_outputs: Sequence[Array], parts: Sequence[tuple[Any, ...]]
     ) -> None:
-        """Adds to the gradients what autograd makes of derivatives.
+        """Overwrites gradients with what autograd makes of derivatives.
+
+        Autograd's own memory is asked for and copied: to let it add to `tensor.grad` over the flat
+        vector takes a pass more, for which the vector must be 0 before.
 
         Args:
             outputs: tensors of a forward pass.
-            d_outputs: the derivatives of the loss by them, tensors or arrays.
-            tensors: the parameters whose gradients are wanted; None: all.
+            d_outputs: the derivatives of the loss by them.
+            parts: parameters, and the memory of their gradients; those that the outputs do not
+                depend on get 0.
         """
-        mirror = self._mirror
-        parts = self._parts if mirror is None else mirror.parts
-        for tensor, gradient, *_ in parts:
-            if tensor.grad is not gradient and tensor.requires_grad:
-                tensor.grad = gradient
-        given = [d if isinstance(d, self.torch.Tensor) else self.gradient(d) for d in d_outputs]
+        given = [self.gradient(derivative) for derivative in d_outputs]
+        learnt = [tensor for tensor, *_ in parts if tensor.requires_grad]
         with self.one_thread():
-            if mirror is not None:
-                mirror.clear_gradients()
-            self.torch.autograd.backward(list(outputs), given, inputs=tensors)
-            if mirror is not None:
-                mirror.return_gradients()
+            grads = self.torch.autograd.grad(list(outputs), learnt, given, allow_unused=True)
+            found = iter(grads)
+            for tensor, gradient, *_ in parts:
+                value = next(found) if tensor.requires_grad else None
+                if value is None:
+                    gradient.zero_()
+                else:
+                    gradient.copy_(value)
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Computes with one Torch thread inside the block."""
@@ -614,7 +605,7 @@ class TorchLayers:
                 f"{_counted(shape)}; {module.action_space} needs {[*shape, width]}: "
                 f"`self.action_distribution.num_inputs` = {width} numbers per row."
             )
-        return inputs
+        return self._distributions.logits(forward, inputs)
 
     def _checked_values(self, values: Any, count: int) -> Any:
         self._check_shape_of_values(values, (count,))

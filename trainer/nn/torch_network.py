@@ -248,6 +248,7 @@ class _Recurrence:
     def forward(self, inputs: Array, state: RecurrentState) -> Array:
         """The outputs of all steps with a row of ones below; new memory."""
         torch, layer = self._torch, self._layer
+        self._inputs = self._outputs = None  # frees the last graph before there is another
         count, num_columns = len(state["h"]), inputs.shape[1]
         with single_threaded_torch(torch), torch.enable_grad():
             self._inputs = aligned_copy(torch, inputs[:-1].T).requires_grad_()
@@ -307,6 +308,7 @@ class _Graph:
     def forward(self, inputs: Array) -> Array:
         """The outputs of the last layer; views that the next forward pass leaves alone."""
         torch = self._torch
+        self._inputs = self._outputs = None  # frees the last graph before there is another
         with single_threaded_torch(torch), torch.enable_grad():
             self._inputs = self._layers[0].placed(torch, inputs)
             values = self._inputs.permute(self._before)

@@ -185,7 +185,9 @@ def _time_split(runs: Sequence[Run]) -> list[tuple[str, float]]:
     totals: dict[str, float] = {}
     for run in runs:
         for row in run.rows:
-            for path, seconds in numbers_in(row.get("timers") or {}):
+            timers = dict(row.get("timers") or {})
+            timers.pop("split", None)  # the same time, divided another way
+            for path, seconds in numbers_in(timers):
                 totals[path] = totals.get(path, 0.0) + seconds
     whole = totals.pop("training_iteration", 0.0)
     shares = [(name, 100 * seconds / whole) for name, seconds in totals.items() if whole]

@@ -324,7 +324,6 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "num_learners": NotOffered(_ONE_LEARNER),
         "num_aggregator_actors_per_learner": NotOffered(_ONE_LEARNER),
         "observation_fn": NotOffered("Change observations in a wrapper of the env."),
-        "count_steps_by": NotOffered("Leave it out: env steps are counted."),
         "off_policy_estimation_methods": NotOffered("Learning from recorded data is not offered."),
         "checkpoint_trainable_policies_only": NotOffered("Leave it out: everything is saved."),
         "logger_creator": NotOffered(_LOGGERS),

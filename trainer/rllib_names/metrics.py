@@ -60,9 +60,16 @@ OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "num_env_steps_trained": ("learners/__all_modules__/num_env_steps_trained_lifetime",),
         "num_env_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
         "num_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
-        "num_agent_steps_trained": ("learners/__all_modules__/num_env_steps_trained_lifetime",),
-        "num_agent_steps_trained_this_iter": ("learners/__all_modules__/num_env_steps_trained",),
+        "num_agent_steps_trained": (
+            "learners/__all_modules__/num_agent_steps_trained_lifetime",
+            "learners/__all_modules__/num_env_steps_trained_lifetime",
+        ),
+        "num_agent_steps_trained_this_iter": (
+            "learners/__all_modules__/num_agent_steps_trained",
+            "learners/__all_modules__/num_env_steps_trained",
+        ),
         "num_agent_steps_sampled": ("env_runners/num_agent_steps_sampled_lifetime",),
+        "num_agent_steps_sampled_lifetime": ("env_runners/num_agent_steps_sampled_lifetime",),
         "num_agent_steps_sampled_this_iter": ("env_runners/num_agent_steps_sampled",),
         "agent_timesteps_total": ("env_runners/num_agent_steps_sampled_lifetime",),
         "policy_reward_mean": (
@@ -84,8 +91,21 @@ OLD_PATHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """{old key: paths to look at, in this order}."""
 
 _SUMMED: Final = frozenset(
-    {"num_agent_steps_sampled", "num_agent_steps_sampled_this_iter", "agent_timesteps_total"}
+    {
+        "num_agent_steps_sampled",
+        "num_agent_steps_sampled_lifetime",
+        "num_agent_steps_sampled_this_iter",
+        "agent_timesteps_total",
+    }
 )
+_BY_AGENT_STEPS: Final = MappingProxyType(
+    {
+        "timesteps_total": "agent_timesteps_total",
+        "timesteps_this_iter": "num_agent_steps_sampled_this_iter",
+        "num_steps_trained_this_iter": "num_agent_steps_trained_this_iter",
+    }
+)
+"""What old keys mean with `count_steps_by="agent_steps"`."""
 _MAYBE_EMPTY: Final = frozenset({"custom_metrics", "hist_stats", "episode_media"})
 _NOT_MEASURED: Final = frozenset({"perf", "sampler_perf", "connector_metrics"})
 _LEARNER_STATS: Final = MappingProxyType(
@@ -135,6 +155,10 @@ def old_value(result: Mapping[str, Any], key: str) -> Any:
         return _counters(result)
     if key in _NOT_MEASURED and "env_runners" in result:
         return {}
+    if key in _BY_AGENT_STEPS:
+        settings = result.get("config", {})
+        if settings.get("count_steps_by") == "agent_steps":
+            key = _BY_AGENT_STEPS[key]
     if key in _BY_MODULE:
         return _of_the_only_module(result, _BY_MODULE[key])
     for path in OLD_PATHS.get(key, ()):

@@ -95,6 +95,13 @@ class EnvRunnerNames:
         """Calls `func(module, module_id, **kwargs)` for every module, in the order of ids."""
         return [func(module, id_, **kwargs) for id_, module in self.modules.items()]
 
+    def foreach_policy_to_train(
+        self: _EnvRunner, func: Callable[..., Any], **kwargs: Any
+    ) -> list[Any]:
+        """The same for the modules that `policies_to_train` of the settings names."""
+        pairs = [pair for pair in self.modules.items() if self.is_policy_to_train(pair[0])]
+        return [func(module, id_, **kwargs) for id_, module in pairs]
+
 
 def _module_for(agent_id: Any, episode: Any = None, **_: Any) -> Any:
     """The module that acts for an agent in an episode."""
@@ -198,6 +205,13 @@ class EnvRunnerGroupNames:
         answers = self.foreach_env_runner(_OfModules(func, kwargs))
         return [result for answer in answers for result in answer]
 
+    def foreach_policy_to_train(
+        self: _EnvRunnerGroup, func: Callable[[Any, str], Any], **kwargs: Any
+    ) -> list[Any]:
+        """The same for the modules that `policies_to_train` of the settings names."""
+        answers = self.foreach_env_runner(_OfModules(func, kwargs, trained_only=True))
+        return [result for answer in answers for result in answer]
+
     def local_worker(self: _EnvRunnerGroup) -> Any:
         """Older name of `local_env_runner`."""
         return self.local_env_runner
@@ -222,11 +236,16 @@ class EnvRunnerGroupNames:
 class _OfModules:
     """Calls the user's function with each module of a runner."""
 
-    def __init__(self, function: Callable[..., Any], keywords: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], keywords: dict[str, Any], *, trained_only: bool = False
+    ) -> None:
         self._function = function
         self._keywords = keywords
+        self._trained_only = trained_only
 
     def __call__(self, env_runner: Any) -> Any:
+        if self._trained_only:
+            return env_runner.foreach_policy_to_train(self._function, **self._keywords)
         return env_runner.foreach_policy(self._function, **self._keywords)
 
 

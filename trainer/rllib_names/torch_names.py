@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from callbacks.optional_import import optional_module
+from trainer.modules.torch_distributions import TorchCategorical as TorchCategorical
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -22,6 +23,8 @@ TARGET_NETWORK_ACTION_DIST_INPUTS: Final = "target_network_action_dist_inputs"
 """What RLlib's learners call an output of `forward_target`; those here do not ask for it."""
 TensorType: TypeAlias = Any
 """What types of tensors are called."""
+NetworkType: TypeAlias = Any
+"""What types of networks are called."""
 
 
 class ValueFunctionAPI:

@@ -19,12 +19,20 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import StateError, encode
 from trainer.actors.registry import registry_to_inherit
-from trainer.env_runners.messages import SlotPosition, Weights
+from trainer.env_runners.mapped_modules import policy_mapping
+from trainer.env_runners.messages import RunnerReport, SlotPosition, Weights
+from trainer.env_runners.policy_mapping import SAME_EVERYWHERE, PolicyMapping
 from trainer.env_runners.worker_service import ApplyReply
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.errors import AlgorithmStoppedError, ConfigError, SerializationError, TaskError
+from trainer.errors import (
+    AlgorithmStoppedError,
+    ConfigError,
+    EnvContractError,
+    SerializationError,
+    TaskError,
+)
 from trainer.metrics import EpisodeRecord
-from trainer.modules import ByModule, RLModule, RLModuleSpec, TorchRLModule
+from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec, TorchRLModule
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerRecords
 from trainer.runner_group.rounds import (
@@ -114,6 +122,8 @@ class Asking:
         self._engine = engine
         self._on_recreated = on_recreated
         self._recreated: list[int] = []
+        self._is_told = False  # who the agents are
+        self._mapping: tuple[ModuleTable, PolicyMapping] | None = None
         self._is_stopped = False
         self._pool = self._make_pool()
 
@@ -159,10 +169,74 @@ class Asking:
         """Notes what came out of a round."""
         if result.reports:
             report = result.reports[min(result.reports)]
-            self.module_specs, self.agents = report.module_specs, report.agents
+            self._check_agents(result.reports)
+            self.module_specs = report.module_specs
+            self._check_mappings(result.reports)
         self.num_restarts += result.num_restarts
         self._records.add_losses(result.num_episodes_lost, result.num_env_steps_lost)
         self._recreated += result.recreated
+
+    def _check_agents(self, reports: Mapping[int, RunnerReport]) -> None:
+        """Checks that the envs of all runners have the same agents.
+
+        Raises:
+            EnvContractError: those of one that was just made differ from the others.
+        """
+        name, first = self._records.spec.env_factory.name, "the other env runners"
+        if not self._is_told:
+            first = f"env runner {min(reports)}"
+            self.agents, self._is_told = reports[min(reports)].agents, True
+        for index, report in sorted(reports.items()):
+            ours, theirs = self.agents, report.agents
+            if ours is None and theirs is None:
+                continue
+            if ours is None or theirs is None:
+                several, one = (first, f"env runner {index}")[:: 1 if theirs is None else -1]
+                raise EnvContractError(
+                    f"Env {name!r} has several agents in {several}, and a single one in {one}. All "
+                    "envs of a run have the same agents, in every process. Make the same env "
+                    "whatever `worker_index` is."
+                )
+            ours.check_same(
+                theirs, first=f"Env {name!r} in {first}", second=f"the one in env runner {index}"
+            )
+
+    def _check_mappings(self, reports: Mapping[int, RunnerReport]) -> None:
+        """Checks that `policy_mapping_fn` answers alike in all processes.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        mapping = self._mapping_here()
+        if mapping is None:
+            return
+        for index, report in sorted(reports.items()):
+            mapping.check_same(
+                report.mapping_answers, where=f"env runner {index}", here="the main process"
+            )
+
+    def check_fingerprint(self, index: int, fingerprint: str) -> None:
+        """Checks that a runner that played maps agents to modules as the main process does.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        mapping = self._mapping_here()
+        if mapping is not None and mapping.fingerprint != fingerprint:
+            raise ConfigError(
+                f"policy_mapping_fn gives other answers in env runner {index} than in the main "
+                f"process. {SAME_EVERYWHERE}"
+            )
+
+    def _mapping_here(self) -> PolicyMapping | None:
+        """The mapping as the main process has it; None for one agent, or without processes."""
+        spec = self._records.spec
+        if self.agents is None or not self._records.is_remote:
+            return None
+        if self._mapping is None or self._mapping[0] is not spec.table:
+            made = policy_mapping(spec.table, self.agents, root_seed=spec.root_seed, role=spec.role)
+            self._mapping = spec.table, made
+        return self._mapping[1]
 
     def take_specs(self, specs: ByModule[RLModuleSpec]) -> None:
         """Notes which modules runners have from the next request on."""

@@ -57,7 +57,15 @@ from trainer.env_runners.messages import (
 )
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.errors import ConfigError
-from trainer.modules import ByModule, RLModuleSpec
+from trainer.modules import ByModule, ModuleTable, RLModuleSpec
+from trainer.modules.module_table import (
+    ACTING_RECORD,
+    TABLE_RECORD,
+    acting_from_record,
+    acting_record,
+    table_from_record,
+    table_record,
+)
 from trainer.runner_group.records import RunnerPlace, slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
@@ -98,7 +106,8 @@ _ASSIGNMENT: Final = fields(
         "num_env_steps": one_of(count, NOTHING),
         "num_episodes": one_of(count, NOTHING),
         "whole_episodes": FLAG,
-    }
+    },
+    optional={"num_agent_steps": one_of(count, NOTHING)},
 )
 _REQUEST: Final = fields(
     {
@@ -134,6 +143,8 @@ _RECORD: Final = fields(
         "request": one_of(_REQUEST, NOTHING),
     },
     optional={
+        "table": TABLE_RECORD,
+        "acting": ACTING_RECORD,
         "algorithm": TEXT,
         "config": fields(
             {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT)},
@@ -213,6 +224,7 @@ def record_of(
 ) -> State:
     """What a runner started from when it was asked, as plain data."""
     spec, normalization = place.spec, place.normalization
+    table = spec.table
     return {
         "format_version": _FORMAT,
         "why": why,
@@ -227,6 +239,12 @@ def record_of(
         "weights": None if weights is None else weights.to_state(),
         "normalization": (None if normalization is None else normalization.map(asdict).to_state()),
         "request": None if request is None else asdict(request),
+        # Those of the settings alone need no record.
+        **(
+            {"table": table_record(table), "acting": acting_record(table)}
+            if len(table.specs) > 1 or table.version
+            else {}
+        ),
     }
 
 
@@ -301,9 +319,12 @@ def replay(
         list_of(anything, length=record["place"]["num_envs"]),
         source="The crash file",
     )
-    spec = replace(spec, **record["place"], role=Role[record["role"]], sub_env_tolerance=None)
+    table = _table(record, now=spec.table)
+    _check_weights(record["weights"], table.specs.ids)
+    place = {**record["place"], "role": Role[record["role"]], "table": table}
+    spec = replace(spec, **place, sub_env_tolerance=None)
     positions = tuple(map(SlotPosition.from_state, record["positions"]))
-    ids = module_specs.ids
+    ids = table.specs.ids
     weights = None if record["weights"] is None else Weights.from_state(record["weights"], ids)
     sync = Sync(
         weights,
@@ -329,6 +350,24 @@ def replay(
                 servant.close()
             except Exception as error:  # noqa: BLE001 - told; what was raised before matters more
                 warn_of_close("the replayed env runner", describe_failure(error))
+
+
+def _table(record: State, *, now: ModuleTable) -> ModuleTable:
+    """The modules that there were; those of now where the record does not say."""
+    if "table" not in record:
+        return now
+    table = table_from_record(record["table"], now=now)
+    return replace(table, acting=acting_from_record(record.get("acting", {}), now=now))
+
+
+def _check_weights(weights: State | None, ids: Collection[ModuleId]) -> None:
+    there = [*ids] if weights is None else sorted(weights.get("modules", ids))
+    if there != sorted(ids):
+        raise ConfigError(
+            f"The crash file has weights of the modules {', '.join(map(repr, there))}, and the "
+            f"settings name {', '.join(map(repr, sorted(ids)))}. Give the settings of the run that "
+            "wrote it."
+        )
 
 
 @contextlib.contextmanager

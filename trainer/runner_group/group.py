@@ -187,11 +187,38 @@ class EnvRunnerGroup:
             whole_episodes: every slot ends its last episode.
             options: explore, random_actions, force_reset, timestep (see `SampleRequest`).
         """
-        shares = share_out(num_env_steps, self._records.num_slots)
         slots = [
             Assignment(slot, num_env_steps=share, whole_episodes=whole_episodes)
-            for slot, share in enumerate(shares)
+            for slot, share in enumerate(share_out(num_env_steps, self._records.num_slots))
         ]
+        return self._sample_in(slots, **options)
+
+    @takes(num_agent_steps=integer(0, 2**53))
+    def sample_agent_steps(
+        self, num_agent_steps: int, *, whole_episodes: bool = False, **options: Any
+    ) -> GroupSample:
+        """Plays agent steps (completed rows), shared out over all slots; running episodes go on.
+
+        A slot plays whole env steps until it has its share; what it made beyond that is taken off
+        its next share. So no slot is ever further ahead than the agents of one env step, and
+        however many requests there were, all that was asked for was played.
+
+        Args:
+            num_agent_steps: so many but for what slots are ahead, or with `whole_episodes` at least
+                so many. An env of one agent makes one per env step.
+            whole_episodes: every slot ends its last episode, and nothing is taken off.
+            options: see `sample_env_steps`.
+        """
+        if self.agents is None:
+            return self.sample_env_steps(num_agent_steps, whole_episodes=whole_episodes, **options)
+        slots = [
+            Assignment(slot, num_agent_steps=share, whole_episodes=whole_episodes)
+            for slot, share in enumerate(share_out(num_agent_steps, self._records.num_slots))
+        ]
+        return self._sample_in(slots, **options)
+
+    def _sample_in(self, slots: Sequence[Assignment], **options: Any) -> GroupSample:
+        """Plays an assignment in every slot."""
         requests = {
             index: SampleRequest(
                 tuple(slots[place.spec.first_slot : place.spec.first_slot + place.spec.num_envs]),
@@ -199,7 +226,9 @@ class EnvRunnerGroup:
             )
             for index, place in self._records.places.items()
         }
-        sample = self._sample(requests, max_new_episodes=max(shares))
+        # No episode is shorter than a step.
+        most_steps = max(slot.num_steps or 0 for slot in slots)
+        sample = self._sample(requests, max_new_episodes=most_steps)
         self._records.healthy_or_raise()
         return sample
 
@@ -261,6 +290,8 @@ class EnvRunnerGroup:
         if self._asking.under_way is play:
             self._asking.under_way = None
         self._asking.tell_recreated()
+        for index, reply in play.replies():
+            self._asking.check_fingerprint(index, reply.mapping_fingerprint)
         return self._with_losses(play.sample())
 
     def abandon_play(self, *, but: TicketPlay | None = None) -> None:
@@ -292,6 +323,8 @@ class EnvRunnerGroup:
         result = self._asking.run(asks)
         creation_metrics = []
         replies = [reply for _, reply in sorted(result.answers.items())]
+        for index, reply in sorted(result.answers.items()):
+            self._asking.check_fingerprint(index, reply.mapping_fingerprint)
         for index, reply in sorted(result.answers.items()):
             if reply.restarts.num_episodes_lost:
                 self._keep_lost(self._records.places[index], requests[index], reply)

@@ -66,6 +66,11 @@ class GroupSample:
     num_sub_env_restarts: int = 0
     times: PlayTimes = field(default_factory=PlayTimes)
 
+    def num_steps(self, count_by: str) -> int:
+        """Steps played, counted by "env_steps" or by "agent_steps"."""
+        by_agent = count_by == "agent_steps"
+        return sum(self.num_agent_steps.values()) if by_agent else self.num_env_steps
+
     @classmethod
     def of(cls, replies: Sequence[SampleReply], *, repair_s: float) -> GroupSample:
         """The sample that some replies make up, in that order."""
@@ -387,6 +392,10 @@ class TicketPlay:
             self.missing.append(share.tickets[0])
 
     # ---- what came out
+
+    def replies(self) -> list[tuple[int, SampleReply]]:
+        """Who answered what, in the order of the answers."""
+        return [(index, reply) for index, _, reply in self._replies]
 
     def sample(self) -> GroupSample:
         """What was played, in the order of the tickets."""

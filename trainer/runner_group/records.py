@@ -542,6 +542,7 @@ def _played(episode: ShapeCheck) -> ShapeCheck:
             "carried_state": anything,
             "connectors": of_type(dict),
             "memory": anything,
+            "steps_ahead": count,
         },
     )
 

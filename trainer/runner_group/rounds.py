@@ -41,7 +41,7 @@ from trainer.errors import (
 )
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerPlace
-from trainer.runtime.engine import LimitAtWork
+from trainer.runtime.engine import LimitAtWork, own_heartbeat
 from trainer.runtime.messages import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import describe_shadows
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
@@ -767,7 +767,7 @@ class LocalRound(Round):
             place.is_busy = False
 
     def _make(self, index: int, place: RunnerPlace) -> PlayingEnvRunner:
-        runner = place.bootstrap(self._weights).make_runner()
+        runner = place.bootstrap(self._weights).make_runner(own_heartbeat())
         with signals_deferred():
             self._result.add_report(index, report_of(runner), place=place)
             place.runner = runner

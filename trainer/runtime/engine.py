@@ -81,6 +81,60 @@ class Signals(Protocol):
     notes: MutableSequence[int]
 
 
+class _Watched:
+    """By what this process shows its owner that it makes progress; None if it is no worker.
+
+    Global, because a process has one owner.
+    """
+
+    signals: Signals | None = None
+
+
+def show_progress_by(signals: Signals | None) -> None:
+    """From now on, `beat` raises the heartbeat of these signals: those of this worker process."""
+    _Watched.signals = signals
+
+
+def beat() -> None:
+    """Shows the owner of this process that its call makes progress, if it is a worker.
+
+    For work that a servant calls without knowing it: a trial's algorithm, its learner.
+    """
+    signals = _Watched.signals
+    if signals is not None:
+        signals.num_signs += 1
+
+
+class OwnHeartbeat:
+    """Signals of a runner that plays in the process that asked for it: each sign is a `beat`.
+
+    Attributes:
+        must_end: always: there is nobody to tell the end later.
+        notes: that nobody looks at.
+    """
+
+    def __init__(self) -> None:
+        """Has no notes yet."""
+        self.must_end = True
+        self.notes: MutableSequence[int] = [0] * NUM_NOTES
+        self._num_signs = 0
+
+    @property
+    def num_signs(self) -> int:
+        """Signs so far."""
+        return self._num_signs
+
+    @num_signs.setter
+    def num_signs(self, number: int) -> None:
+        self._num_signs = number
+        beat()
+
+
+def own_heartbeat() -> OwnHeartbeat | None:
+    """Signals for a runner in this process, if it is a worker; None if nobody looks."""
+    return None if _Watched.signals is None else OwnHeartbeat()
+
+
 @dataclass(frozen=True)
 class PlaceIdentity:
     """Where the worker of a place runs.

@@ -37,7 +37,7 @@ from typing import Any, BinaryIO, Final, cast
 import cloudpickle
 
 from trainer.errors import DebuggerError, RunnerError
-from trainer.runtime.engine import NUM_NOTES, Signals, TakeOver
+from trainer.runtime.engine import NUM_NOTES, Signals, TakeOver, show_progress_by
 from trainer.runtime.messages import Reply, describe_failure, pack
 from trainer.runtime.process_start import ImportPath, fork_server_pid, lead_group
 from trainer.runtime.signals import FOR_MAIN_PROCESS
@@ -270,6 +270,7 @@ def initialize(
     """
     prepare_process(import_path, take_over)
     _Process.host = ServantHost(signals)
+    show_progress_by(signals)
     die_with_parent(has_forkserver=has_forkserver)
 
 

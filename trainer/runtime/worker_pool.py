@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
-from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, TakeOver, nothing
+from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, TakeOver, beat, nothing
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Outcome, Published
 from trainer.runtime.signals import signals_deferred
@@ -56,6 +56,7 @@ class WorkerPool:
         refuse_while_unpacking("Workers")
         self.engine: Engine = LocalEngine() if engine is None else engine
         self.engine.preload(preload_modules)
+        self._num_signs_seen = 0
         self._published: dict[str, tuple[object, Published]] = {}
         self._arrivals: Arrivals = self.engine.make_arrivals()
         self.places: dict[int, Place] = {
@@ -148,7 +149,15 @@ class WorkerPool:
             remaining_s = until - self.now_s()
             if remaining_s <= 0:
                 return None
+            self._show_progress(indices)
             self._arrivals.wait(min(poll_s, remaining_s))
+
+    def _show_progress(self, indices: Sequence[int]) -> None:
+        """While workers make progress, so does the call of a process that waits for them."""
+        num_signs = sum(self[index].num_signs for index in indices)
+        if num_signs != self._num_signs_seen:
+            self._num_signs_seen = num_signs
+            beat()
 
     def _first_answer(self, indices: Sequence[int]) -> tuple[int, Outcome] | None:
         self._arrivals.clear()  # of answers that were seen already, or are found in a moment

@@ -75,6 +75,7 @@ from trainer.tune.searchers import (
     BasicVariantGenerator,
     ConcurrencyLimiter,
     RandomSearch,
+    Repeater,
     Searcher,
 )
 from trainer.tune.session import TuneContext, get_checkpoint, get_context, report
@@ -128,6 +129,7 @@ __all__ = [
     "PopulationBasedTrainingReplay",
     "ProgressReporter",
     "RandomSearch",
+    "Repeater",
     "Result",
     "ResultGrid",
     "ResumeConfig",

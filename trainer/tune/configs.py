@@ -274,7 +274,9 @@ class RunConfig:
             it; two names.
         num_cpus: logical CPUs that trials share; None: those that this process may use.
         recovery_interval_s: seconds between checkpoints for repairs; None: none.
-        trial_timeout_s: a trial that reports nothing for so long is killed and repaired; None: any.
+        trial_timeout_s: a trial that makes no progress for so long is killed and repaired, given up
+            the third time; None: never. Reports are progress, env steps and minibatches of an
+            algorithm in it, and `get_context().heartbeat()`.
         sync_config: see `SyncConfig`.
         storage_filesystem: refused.
 

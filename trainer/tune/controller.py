@@ -157,9 +157,15 @@ class Controller:
         self._scheduler.set_search_properties(plan.metric, plan.mode)
         num_trials = self._searcher.num_trials()
         self._scheduler.begin(SchedulerContext(plan.seed, num_trials, plan.space))
+        if self._searcher.needs_whole_trials and not self._scheduler.is_independent:
+            raise TuneError(
+                f"{type(self._searcher).__name__} compares means over trials, which must be of one "
+                f"length, and {type(self._scheduler).__name__} stops trials early. Leave one of "
+                "them out."
+            )
         compares = self._scheduler.needs_metric or not self._searcher.is_independent
         self._appearing = AppearingKeys([plan.metric] if plan.metric and compares else [])
-        keys = {"training_iteration", *([plan.metric] if plan.metric else [])}
+        keys = {"training_iteration", "stop_reason", *([plan.metric] if plan.metric else [])}
         for part in (self._searcher.keys, self._scheduler.keys, self._stop.keys):
             keys.update(part or ())
         self._keys = sorted(keys)
@@ -552,7 +558,8 @@ class Controller:
         if self._recorded.has_other_criteria:
             reason = self._recorded.criterion_reason(trial.number)
         if event.is_done:
-            return [DecideEntry(trial.number, "stop", "done", by="trial")]
+            said = str(event.row.get("stop_reason") or "done")
+            return [DecideEntry(trial.number, "stop", said, by="trial")]
         if reason is not None:
             return [DecideEntry(trial.number, "stop", reason, by="criterion")]
         return []

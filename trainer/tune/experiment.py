@@ -13,7 +13,7 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ from trainer.tune.events import (
     TrialOver,
     TrialStatus,
 )
-from trainer.tune.journal_entries import AmendEntry, CommittedEntry, Entry
+from trainer.tune.journal_entries import AmendEntry, CommittedEntry, EndEntry, Entry
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.lanes import (
     Happening,
@@ -61,6 +61,7 @@ from trainer.tune.trial_files import (
     checkpoint_folder_name,
     read_json,
     write_json,
+    write_whole,
 )
 from trainer.tune.trial_records import ProcessSettings, TrialRecords
 
@@ -162,6 +163,7 @@ class Experiment:
         self.records.read(entries, may_change=True)
         self.records.read_scores()
         self.records.sweep()
+        self._write_lost_facts()
         self._steps.append(self._with_whole_rows(step))
 
     def amend(self, change: AmendEntry) -> None:
@@ -372,36 +374,41 @@ class Experiment:
             if isinstance(action, CountRow):
                 self.records.write_row(action.trial, action.row_number, action.row)
                 self._unsynced.add(action.trial)
-            elif isinstance(action, StartTrial) and action.row_number == 0:
-                self.records.reset(action.trial)
         try:
+            self._sync_rows({each.trial for each in step.entries if isinstance(each, EndEntry)})
             self._journal.append([entry.to_plain() for entry in step.entries])
             self._is_behind = self._is_behind or bool(step.entries)
-            if any(self._cannot_wait(entry) for entry in step.entries):
+            if self._cannot_wait(step.entries):
                 self._sync()
         except BaseException:
             self._is_writing = False
             raise
+        for action in step.actions:
+            if isinstance(action, StartTrial) and action.row_number == 0:
+                self.records.reset(action.trial)
 
-    def _cannot_wait(self, entry: Entry) -> bool:
-        """Whether an entry must be on the disk before its step is carried out.
+    def _cannot_wait(self, entries: Iterable[Entry]) -> bool:
+        """Whether entries must be on the disk before their step is carried out.
 
         What an exact experiment decides follows from what came before: if the machine stops and the
         end of the journal is lost, the same is decided again. Not so checkpoints, for which older
-        ones are removed, and what the user or the clock changed.
+        ones are removed, and what the user or the clock changed. The rows of a trial are on the
+        disk before its end is written: a trial that has ended makes no rows again.
         """
-        return entry.must_sync == "always" or (
-            entry.must_sync == "inexact" and bool(self.controller.inexact_reasons)
-        )
+        kinds = {entry.must_sync for entry in entries}
+        return "always" in kinds or ("inexact" in kinds and bool(self.controller.inexact_reasons))
 
     def _sync(self) -> None:
         assert self._journal is not None  # noqa: S101
         self._is_behind = False
-        for number in self._unsynced:
-            self.records.files_of(number).sync_rows()
-        self._unsynced.clear()
+        self._sync_rows(set(self._unsynced))
         self._journal.sync()
         self._synced_at = time.monotonic()
+
+    def _sync_rows(self, trials: set[int]) -> None:
+        for number in sorted(trials & self._unsynced):
+            self.records.files_of(number).sync_rows()
+            self._unsynced.discard(number)
 
     def _sync_if_due(self) -> None:
         if self._is_behind and time.monotonic() - self._synced_at >= _SYNC_EVERY_S:
@@ -446,6 +453,8 @@ class Experiment:
         ]
         lanes[start.lane].begin(start, saves=saves)
         self._write_facts(start.trial)
+        if trial.clones:
+            self._write_policy(start.trial)
         name = "on_trial_start" if start.cause == "new" else "on_trial_restore"
         self._tell(name, start.trial)
 
@@ -548,6 +557,24 @@ class Experiment:
         if not action.save:
             self.records.forget(number)
 
+    def _write_policy(self, number: int) -> None:
+        """Writes how a trial came to its settings, for `PopulationBasedTrainingReplay`."""
+        lines = self._plan.scheduler.policy_lines(
+            self.controller.trials, number, self._plan.space.config
+        )
+        if lines:
+            text = "".join(f"{line}\n" for line in lines)
+            write_whole(self.folder / f"pbt_policy_{number:05d}.txt", text)
+
+    def _write_lost_facts(self) -> None:
+        """After a power failure: what trials that are over say for people is not synced."""
+        for trial in self.controller.trials:
+            files = self.records.files_of(trial.number)
+            if trial.status.is_over and files.read_facts().get("status") != trial.status.value:
+                self._write_facts(trial.number)
+                if trial.error:
+                    files.write_error(trial.error)
+
     def _write_facts(self, number: int) -> None:
         trial, record = self.controller.trials[number], self.records[number]
         record.files.create()
@@ -630,10 +657,15 @@ class Experiment:
     def _end_in_order(self, lanes: Lanes) -> None:
         """Ctrl-C: what is nearly done is taken, what rests is saved; nothing new is begun.
 
+        A row of a function is not waited for, because nothing can be saved after it.
+
         Raises:
             KeyboardInterrupt: always.
         """
         until = time.monotonic() + _FINISHING_S
+        if not self._spec.saves:
+            for lane in lanes.lanes:
+                lane.leave_row()
         while time.monotonic() < until:
             for lane in lanes.lanes:
                 self._save_at_rest(lane)

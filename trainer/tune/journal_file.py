@@ -32,6 +32,10 @@ _ADVICE: Final = (
 )
 
 
+ReadJournal = tuple[list[dict[str, Any]], int]
+"""Whole entries, and the bytes that they take in the file."""
+
+
 class JournalFile:
     """The journal of one experiment, open for appending.
 
@@ -47,15 +51,21 @@ class JournalFile:
         self._descriptor: int | None = None
         self._is_synced = True
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self, known: ReadJournal | None = None) -> list[dict[str, Any]]:
         """All entries; a torn last line is cut off the file.
+
+        Args:
+            known: what was read before, taken as it is if the file has not grown since.
 
         Raises:
             JournalError: a line before the last is damaged; the file cannot be read.
         """
-        entries, size = read_journal(self._path)
-        if self._path.exists() and size < self._path.stat().st_size:
-            os.truncate(self._path, size)
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if known is None or known[1] != size:
+            known = read_journal(self._path)
+        entries, whole_size = known
+        if whole_size < size:
+            os.truncate(self._path, whole_size)
         return entries
 
     def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -68,14 +78,7 @@ class JournalFile:
         if not data:
             return
         try:
-            descriptor = self._open()
-            before = os.lseek(descriptor, 0, os.SEEK_END)
-            try:
-                _write_all(descriptor, data)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(descriptor, before)
-                raise
+            append_whole(self._open(), data)
         except OSError as error:
             raise self._refused(error) from error
         self._is_synced = False
@@ -103,8 +106,7 @@ class JournalFile:
     def _open(self) -> int:
         if self._descriptor is None:
             is_new = not self._path.exists()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(self._path, flags, 0o644)
+            self._descriptor = os.open(self._path, APPENDING, 0o644)
             if is_new:
                 FileSystem().sync_directory(self._path.parent)
         return self._descriptor
@@ -123,7 +125,7 @@ def line_of(entry: Mapping[str, Any]) -> bytes:
     return b'{"length": %d, "crc32": "%08x", "entry": %s}\n' % (len(text), zlib.crc32(text), text)
 
 
-def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
+def read_journal(path: Path) -> ReadJournal:
     """All whole entries of a journal, and the bytes that they take; nothing is changed.
 
     Raises:
@@ -172,7 +174,22 @@ def _entry_of(line: bytes) -> dict[str, Any] | None:
     return entry
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+"""How files are opened that grow line by line."""
+
+
+def append_whole(descriptor: int, data: bytes) -> None:
+    """Writes all of the data behind what is in a file, or nothing of it.
+
+    Raises:
+        OSError: the disk is full, or the file cannot be written.
+    """
+    before = os.fstat(descriptor).st_size
     rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise

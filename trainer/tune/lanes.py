@@ -26,7 +26,7 @@ import numpy as np
 
 from trainer.runtime.engine import Engine, Place, TakeOver
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
-from trainer.runtime.restart_policy import RestartPolicy
+from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.tune.events import StartTrial
 from trainer.tune.trainables import TrainableSpec
@@ -142,6 +142,7 @@ class LocalPlace:
         self._generators: tuple[Any, Any] | None = None
 
     pid = None
+    num_signs = 0
 
     @property
     def is_running(self) -> bool:
@@ -219,22 +220,25 @@ def _context_of(servant: TrialServant | None) -> dict[str, Any]:
 class Patience:
     """How many deaths without a new row a trial survives.
 
-    A kill from outside does not hit the same place; code that crashes does.
+    A kill from outside does not hit the same place; code that crashes does. The place is known of
+    trials that show progress within a row, as algorithms do.
 
     Attributes:
-        crashes: deaths that its own code may have caused.
+        crashes: deaths that its own code may have caused, at one place.
+        crashes_anywhere: the same, wherever they were.
         kills: SIGKILL and SIGTERM that the kernel did not send for lack of memory.
     """
 
     crashes: int = 3
+    crashes_anywhere: int = 10
     kills: int = 10
 
 
 def patience_with(spec: TrainableSpec) -> Patience:
     """How many deaths trials survive: an algorithm is exact however often it is killed."""
     if spec.algorithm is not None:
-        return Patience(crashes=3, kills=100)
-    return Patience(crashes=10 if spec.kind == "function" else 3, kills=10)
+        return Patience(kills=100)
+    return Patience(crashes=10) if spec.kind == "function" else Patience()
 
 
 class Deaths:
@@ -246,37 +250,43 @@ class Deaths:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._num_crashes = self._num_kills = self._num_stalls = 0
+        self.row_made()
 
     def row_made(self) -> None:
         """There was progress."""
-        self._num_crashes = self._num_kills = self._num_stalls = 0
+        self._crashes = Attempts()
+        self._num_kills = self._num_stalls = 0
 
-    def add(self, lost: Lost, *, row_number: int, was_starting: bool) -> str:
+    def add(self, lost: Lost, *, row_number: int, was_starting: bool, num_signs: int = 0) -> str:
         """Notes a death; returns why it is the last, or "".
 
         Args:
             lost: how it ended.
             row_number: the row that was being made.
             was_starting: before there was anything to make rows.
+            num_signs: signs of progress that it had given in this row.
         """
-        is_stall = lost.stalled_s is not None
-        self._num_stalls += is_stall
-        self._num_kills += lost.was_killed
-        self._num_crashes += not (is_stall or lost.was_killed)
         where = "while the trial was set up" if was_starting else f"at report {row_number}"
-        most_crashes = _TRIES_TO_START if was_starting else self._patience.crashes
-        if self._num_stalls >= _STALLS:
-            return f"its process hung {self._num_stalls} times {where}: {lost.describe()}"
-        if self._num_crashes >= most_crashes:
-            return f"its process died {self._num_crashes} times {where}: {lost.describe()}"
-        if self._num_kills >= self._patience.kills:
-            return f"its process died {self._num_kills} times {where}: {lost.describe()}"
-        return ""
+        if lost.stalled_s is not None:
+            self._num_stalls += 1
+            if self._num_stalls >= _STALLS:
+                return f"its process hung {self._num_stalls} times {where}: {lost.describe()}"
+            return ""
+        if lost.was_killed:
+            number, most, comes_again = self._num_kills + 1, self._patience.kills, False
+            self._num_kills = number
+        else:
+            self._crashes.add(Attempt(was_starting=was_starting, num_steps=num_signs))
+            number, comes_again = self._crashes.num_failures, self._crashes.comes_again
+            most = self._patience.crashes_anywhere if num_signs else self._patience.crashes
+            most = _TRIES_TO_START if was_starting else most
+        if number < most and not comes_again:
+            return ""
+        return f"its process died {number} times {where}: {lost.describe()}"
 
     def back_off_s(self) -> float:
         """Seconds to wait before the next start: none at first, then growing."""
-        num_deaths = self._num_crashes + self._num_kills + self._num_stalls
+        num_deaths = self._crashes.num_failures + self._num_kills + self._num_stalls
         return RestartPolicy().back_off_s(num_deaths)
 
 
@@ -401,6 +411,11 @@ class Lane:
         self._is_ending = True
         if self._asked in ("row", "start") and not self._saves:
             self._must_end_by = time.monotonic() + STOP_GRACE_S
+            self.place.tell_to_end()
+
+    def leave_row(self) -> None:
+        """Lets a row go that is being made: the process rests soon, in the middle of it."""
+        if self._asked == "row":
             self.place.tell_to_end()
 
     def kill(self) -> None:
@@ -616,6 +631,7 @@ class Lane:
             lost,
             row_number=row_number,
             was_starting=asked == "start",
+            num_signs=self.place.num_signs,
         )
         if why:
             running.is_over = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from checkpoints.arguments import shown
 from trainer.config.settings import nearest
@@ -31,7 +31,6 @@ NOT_OFFERED: Final[Mapping[str, str]] = MappingProxyType(
         "HyperBandForBOHB": _ASHA,
         "TuneBOHB": _ASHA,
         "BOHB": _ASHA,
-        "Repeater": "Make the seed a parameter, `seed=tune.grid_search([0, 1, 2])`, and average.",
         "ResourceChangingScheduler": "What a trial asks for is fixed: tune.with_resources().",
         "DistributeResources": "What a trial asks for is fixed: tune.with_resources().",
         "AxSearch": _OPTUNA,
@@ -98,6 +97,29 @@ def not_offered(name: str) -> str | None:
     """What to tell who wants a name of Ray Tune that is not offered; None: it is unknown."""
     advice = NOT_OFFERED.get(name)
     return None if advice is None else f"{name} of Ray Tune is not offered. {advice}"
+
+
+def stand_in(name: str, known: Iterable[str], *, module: str) -> Callable[..., NoReturn]:
+    """What stands for a name of Ray Tune that is not offered: a script that imports it is told.
+
+    Args:
+        name: that was looked for.
+        known: the names that there are.
+        module: where it was looked for.
+
+    Raises:
+        AttributeError: nothing is known of the name.
+    """
+    advice = None if name.startswith("__") else not_offered(name)
+    if advice is None:
+        near = nearest(name, known)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}")
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise TuneError(advice)
+
+    return refuse
 
 
 def create_scheduler(scheduler: str, **arguments: Any) -> TrialScheduler:

@@ -6,24 +6,22 @@ notebook one display; anywhere else a line per change of state.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from callbacks.ready_made.progress import LineOutput
+from callbacks.ready_made.display import LineOutput, Surface, live_surface
 from trainer.tune.controller import Controller
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.rows import MISSING, Mode, number_at, ranking_key, score_at, value_at
 
 _LOGGER = logging.getLogger(__name__)
-_REDRAW_S: Final = 0.5
 _WIDEST_NAME: Final = 24
 _STEPS: Final = "num_env_steps_sampled_lifetime"
 
@@ -348,44 +346,12 @@ class Progress:
             self._lines.write(self._head(controller, elapsed_s))
 
 
-class _Surface:
-    """Where tables are drawn.
-
-    Attributes:
-        interval_s: seconds between two of them; 0: as the reporter says.
-    """
-
-    def __init__(self, draw: Callable[[str], None], close: Callable[[], None], interval_s: float):
-        self.draw, self.close, self.interval_s = draw, close, interval_s
-
-
-def _surface(verbose: int) -> _Surface | None:
+def _surface(verbose: int) -> Surface | None:
     """A notebook's display, rich's, or the terminal; None where nobody looks."""
     if verbose != 1:
         return None
-    display = _notebook_display()
-    if display is not None:
-        return _Surface(lambda text: display.update({"text/plain": text}, raw=True), _nothing, 0.5)
-    if not sys.stdout.isatty():
-        return None
-    try:
-        live = importlib.import_module("rich.live").Live(auto_refresh=False, transient=False)
-        plain = importlib.import_module("rich.text").Text
-    except ImportError:
-        lines = LineOutput()
-        return _Surface(lambda text: lines.write(f"\n{text}"), _nothing, 0.0)
-    live.start()
-    return _Surface(lambda text: live.update(plain(text), refresh=True), live.stop, _REDRAW_S)
-
-
-def _nothing() -> None:
-    """Nothing is to be closed."""
-
-
-def _notebook_display() -> Any:
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is None or type(shell).__name__ != "ZMQInteractiveShell":
-        return None
-    display: Any = importlib.import_module("IPython.display")
-    return display.display({"text/plain": ""}, raw=True, display_id=True)
+    surface = live_surface()
+    if surface is not None or not sys.stdout.isatty():
+        return surface
+    lines = LineOutput()
+    return Surface(lambda text: lines.write(f"\n{text}"), lambda: None, interval_s=0.0)

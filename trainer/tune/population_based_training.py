@@ -262,6 +262,12 @@ class PopulationBasedTraining(TrialScheduler):
         waiting, self._paused = self._paused, []
         return tuple(Verdict(each, "resume") for each in waiting)
 
+    def policy_lines(
+        self, trials: Sequence[Trial], number: int, configs: Callable[..., Any]
+    ) -> Sequence[str]:
+        """All changes of settings that led to the state of a trial, those of its donors first."""
+        return list(_policy(trials, number, math.inf, configs)) if self.log_config else ()
+
     def describe(self) -> dict[str, Any]:
         """Its arguments."""
         return {
@@ -406,20 +412,6 @@ def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 # ---- policies
-
-
-def policy_lines(trials: Sequence[Trial], number: int, configs: Callable[..., Any]) -> list[str]:
-    """The lines of `pbt_policy_….txt` of a trial, in the form of Ray Tune.
-
-    Each is a JSON list: trial, donor, row of the trial, row of the donor, config of the donor, new
-    config. The donor's lines come first, so the file tells all changes of the state that there is.
-
-    Args:
-        trials: all of the experiment.
-        number: of the trial.
-        configs: params -> config.
-    """
-    return list(_policy(trials, number, math.inf, configs))
 
 
 def _policy(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ class Result:
 
     Attributes:
         number: of the trial.
-        config: what the trainable was given; also of trials that failed before their first row.
+        config_of: makes `config` when it is asked for.
         params: the values that were searched, by path.
         status: "RUNNING", "PAUSED", "TERMINATED" or "ERROR".
         stop_reason: why it ended, in words; None while it has not.
@@ -44,7 +45,7 @@ class Result:
     """
 
     number: int
-    config: Any
+    config_of: Callable[[], Any] = field(repr=False, compare=False)
     params: Mapping[str, Any]
     status: str
     stop_reason: str | None
@@ -67,7 +68,7 @@ class Result:
         error = facts.get("error")
         return cls(
             number=int(facts.get("number", -1)),
-            config=facts.get("config"),
+            config_of=functools.partial(facts.get, "config"),
             params=facts.get("params") or {},
             status=str(facts.get("status")),
             stop_reason=facts.get("stop_reason"),
@@ -76,6 +77,11 @@ class Result:
             path=str(folder),
             saved=tuple(SavedCheckpoint(int(name), name, "") for name in sorted(names)),
         )
+
+    @functools.cached_property
+    def config(self) -> Any:
+        """What the trainable was given; also of trials that failed before their first row."""
+        return self.config_of()
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows that count, in order."""
@@ -357,20 +363,22 @@ class ResultGrid(Sequence[Result]):
         )
 
 
-def result_of(trial: Trial, config: Any, path: Path, saved: Sequence[SavedCheckpoint]) -> Result:
+def result_of(
+    trial: Trial, config_of: Callable[[], Any], path: Path, saved: Sequence[SavedCheckpoint]
+) -> Result:
     """The result of a trial.
 
     Args:
         trial: the controller's record.
-        config: of the trial.
+        config_of: makes its config.
         path: its folder.
         saved: its checkpoints that count; those for repairs alone are left out.
     """
     error = trial.error if trial.status is TrialStatus.ERROR else None
     return Result(
         number=trial.number,
-        config=config,
-        params=dict(trial.params),
+        config_of=config_of,
+        params=trial.params,
         status=trial.status.value,
         stop_reason=trial.stop_reason,
         error=None if error is None else TrialError(error),

@@ -1,6 +1,9 @@
 """Names of `ray.tune.schedulers`: write `trainer` for `ray` in the import."""
 
-from trainer.tune.naming import create_scheduler
+from collections.abc import Callable
+from typing import NoReturn
+
+from trainer.tune.naming import create_scheduler, stand_in
 from trainer.tune.population_based_training import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
@@ -27,3 +30,7 @@ __all__ = [
     "Verdict",
     "create_scheduler",
 ]
+
+
+def __getattr__(name: str) -> Callable[..., NoReturn]:
+    return stand_in(name, __all__, module=__name__)

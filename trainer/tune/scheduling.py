@@ -14,7 +14,7 @@ from __future__ import annotations
 import bisect
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -147,6 +147,21 @@ class TrialScheduler:
 
     def on_idle(self) -> Sequence[Verdict]:
         """Nothing runs or can be started, but there are paused trials: which go on?"""
+        return ()
+
+    def policy_lines(
+        self, trials: Sequence[Trial], number: int, configs: Callable[..., Any]
+    ) -> Sequence[str]:
+        """The lines of `pbt_policy_….txt` of a trial that went on from another one.
+
+        Each is a JSON list as in Ray Tune: trial, donor, row of the trial, row of the donor, config
+        of the donor, new config.
+
+        Args:
+            trials: all of the experiment.
+            number: of the trial.
+            configs: params -> config.
+        """
         return ()
 
     def describe(self) -> dict[str, Any]:

@@ -7,9 +7,10 @@ order, so nothing of them is saved: when an experiment is restored, they are tol
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 from zlib import crc32
 
 import numpy as np
@@ -18,7 +19,7 @@ from checkpoints.arguments import shown
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
 from trainer.tune.positions import Kind, rng_at
-from trainer.tune.rows import Row
+from trainer.tune.rows import Row, number_at
 from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace
 
 HowOver = Literal["complete", "pruned", "failed"]
@@ -68,6 +69,7 @@ class Searcher:
         is_independent: suggestions do not depend on results.
         inexact_reason: why suggestions depend on more than calls; None: they do not.
         takes_grids: `grid_search` may be in the space.
+        needs_whole_trials: no scheduler may stop trials early.
     """
 
     FINISHED: ClassVar[str] = "FINISHED"
@@ -76,6 +78,7 @@ class Searcher:
     is_independent: bool = False
     inexact_reason: str | None = None
     takes_grids: bool = False
+    needs_whole_trials: bool = False
 
     def __init__(
         self, metric: str | list[str] | None = None, mode: str | list[str] | None = None
@@ -286,31 +289,18 @@ class RandomSearch(BasicVariantGenerator):
     takes_grids = False
 
 
-class ConcurrencyLimiter(Searcher):
-    """Lets a searcher have only some trials running at the same time.
+class _Around(Searcher):
+    """A searcher that has another one suggest: what it does not change, it hands on."""
 
-    Args:
-        searcher: that suggests.
-        max_concurrent: trials that run at the same time at most, counted in lanes.
-        batch: the next `max_concurrent` trials begin only when all of the last have ended.
-    """
-
-    def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
+    def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):
             raise TuneError(
-                f"ConcurrencyLimiter({shown(searcher)}): expected a Searcher, such as "
+                f"{type(self).__name__}({shown(searcher)}): expected a Searcher, such as "
                 "OptunaSearch()."
             )
-        if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int):
-            raise TuneError(f"max_concurrent={max_concurrent!r}: expected an int ≥ 1.")
-        if max_concurrent < 1:
-            raise TuneError(f"max_concurrent={max_concurrent!r}: expected an int ≥ 1.")
         super().__init__(searcher.metric, searcher.mode)
-        self.searcher, self.max_concurrent, self._is_batch = searcher, max_concurrent, batch
-        self._num_of_batch = 0
+        self.searcher = searcher
         self.takes_grids, self.is_independent = searcher.takes_grids, searcher.is_independent
-        # Which suggestion a batch begins with depends on when the last trial of another one ends.
-        self.is_independent = searcher.is_independent and not batch
         self.inexact_reason = searcher.inexact_reason
 
     def set_search_properties(self, metric: Any, mode: Any) -> None:
@@ -321,6 +311,7 @@ class ConcurrencyLimiter(Searcher):
     def begin(self, context: SearchContext) -> None:
         """Hands it on."""
         self.searcher.begin(context)
+        self.context = context
         self.keys, self.inexact_reason = self.searcher.keys, self.searcher.inexact_reason
 
     def extend(self, num_samples: int) -> None:
@@ -332,12 +323,8 @@ class ConcurrencyLimiter(Searcher):
         return self.searcher.num_trials()
 
     def may_suggest(self, num_running: int, num_unfinished: int) -> bool:
-        """Whether one more may run."""
-        if self._is_batch:
-            if num_unfinished == 0:
-                self._num_of_batch = 0
-            return self._num_of_batch < self.max_concurrent
-        return num_running < self.max_concurrent
+        """What the searcher says."""
+        return self.searcher.may_suggest(num_running, num_unfinished)
 
     def suggest(self, trial_id: str) -> Mapping[str, Any] | str | None:
         """Hands it on."""
@@ -345,13 +332,10 @@ class ConcurrencyLimiter(Searcher):
 
     def next_suggestion(self, number: int) -> Suggestion | str | None:
         """Hands it on."""
-        suggestion = self.searcher.next_suggestion(number)
-        self._num_of_batch += isinstance(suggestion, Suggestion)
-        return suggestion
+        return self.searcher.next_suggestion(number)
 
     def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
         """Hands it on."""
-        self._num_of_batch += 1
         return self.searcher.replay_suggestion(number, recorded)
 
     def on_row(self, trial: Trial, row: Row) -> None:
@@ -362,6 +346,42 @@ class ConcurrencyLimiter(Searcher):
         """Hands it on."""
         self.searcher.on_over(trial, row, how)
 
+
+class ConcurrencyLimiter(_Around):
+    """Lets a searcher have only some trials running at the same time.
+
+    Args:
+        searcher: that suggests.
+        max_concurrent: trials that run at the same time at most, counted in lanes.
+        batch: the next `max_concurrent` trials begin only when all of the last have ended.
+    """
+
+    def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
+        super().__init__(searcher)
+        self.max_concurrent = _at_least_one("max_concurrent", max_concurrent)
+        self._is_batch, self._num_of_batch = batch, 0
+        # Which suggestion a batch begins with depends on when the last trial of another one ends.
+        self.is_independent = searcher.is_independent and not batch
+
+    def may_suggest(self, num_running: int, num_unfinished: int) -> bool:
+        """Whether one more may run."""
+        if self._is_batch:
+            if num_unfinished == 0:
+                self._num_of_batch = 0
+            return self._num_of_batch < self.max_concurrent
+        return num_running < self.max_concurrent
+
+    def next_suggestion(self, number: int) -> Suggestion | str | None:
+        """Hands it on, and counts."""
+        suggestion = super().next_suggestion(number)
+        self._num_of_batch += isinstance(suggestion, Suggestion)
+        return suggestion
+
+    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
+        """Hands it on, and counts."""
+        self._num_of_batch += 1
+        return super().replay_suggestion(number, recorded)
+
     def describe(self) -> dict[str, Any]:
         """Its arguments and those of the searcher."""
         return {
@@ -370,6 +390,140 @@ class ConcurrencyLimiter(Searcher):
             "max_concurrent": self.max_concurrent,
             "batch": self._is_batch,
         }
+
+
+TRIAL_INDEX: Final = "__trial_index__"
+"""Where `Repeater` puts the number of the repetition in the config, as Ray Tune does."""
+
+_REDUCTIONS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "min": min,
+    "max": max,
+}
+
+
+class Repeater(_Around):
+    """Runs several trials per suggestion, with seeds of their own, and tells the searcher the mean.
+
+    Args:
+        searcher: that suggests.
+        repeat: trials per suggestion. `num_samples` counts trials, so it is a multiple of it.
+        set_index: put the number of the repetition into the config, as `__trial_index__`; a config
+            object has no place for it.
+        reduce: what the searcher is told of the trials' last values: "mean", "median", "min" or
+            "max".
+
+    A trial that failed, or whose metric is NaN, is left out; if all are, the suggestion failed.
+    Rows on the way are not told, and no scheduler may stop trials early: means over trials of
+    different length could not be compared.
+    """
+
+    needs_whole_trials = True
+
+    def __init__(
+        self, searcher: Searcher, repeat: int = 1, set_index: bool = True, reduce: str = "mean"
+    ) -> None:
+        super().__init__(searcher)
+        self.repeat, self._sets_index = _at_least_one("repeat", repeat), set_index
+        if reduce not in _REDUCTIONS:
+            raise TuneError(f"reduce={shown(reduce)}: expected one of {', '.join(_REDUCTIONS)}.")
+        self._reduce = reduce
+        self._params: dict[int, Mapping[str, Any]] = {}  # of each suggestion that is still needed
+        self._values: dict[int, dict[int, float]] = {}  # by suggestion, and by trial that is over
+
+    def begin(self, context: SearchContext) -> None:
+        """Hands it on, with the number of suggestions in the place of that of trials."""
+        self._check(context.num_samples)
+        if isinstance(self.metric, list | tuple):
+            raise TuneError(
+                f"Repeater compares one metric, not {self.metric!r}. Give one, or leave it out."
+            )
+        super().begin(replace(context, num_samples=self._num_suggestions(context.num_samples)))
+
+    def extend(self, num_samples: int) -> None:
+        """Hands it on, as `begin` does."""
+        self._check(num_samples)
+        super().extend(self._num_suggestions(num_samples))
+
+    def _check(self, num_samples: int) -> None:
+        if num_samples > 0 and num_samples % self.repeat:
+            raise TuneError(
+                f"Repeater(repeat={self.repeat}) makes {self.repeat} trials per suggestion; "
+                f"expected a multiple as num_samples, not {num_samples}."
+            )
+
+    def _num_suggestions(self, num_samples: int) -> int:
+        return num_samples // self.repeat if num_samples > 0 else num_samples
+
+    def num_trials(self) -> int | None:
+        """As many suggestions as the searcher says, each so many times."""
+        number = self.searcher.num_trials()
+        return None if number is None else number * self.repeat
+
+    def next_suggestion(self, number: int) -> Suggestion | str | None:
+        """Asks for a suggestion, or repeats the last one."""
+        group, index = divmod(number, self.repeat)
+        if index:
+            return Suggestion(self._with_index(self._params[group], index))
+        found = self.searcher.next_suggestion(group)
+        if not isinstance(found, Suggestion):
+            return found
+        self._keep(group, found.params)
+        return Suggestion(self._with_index(found.params, 0), found.attributes)
+
+    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
+        """Has the searcher do the same; repetitions are as they were recorded."""
+        group, index = divmod(number, self.repeat)
+        params = {path: value for path, value in recorded.params.items() if path != TRIAL_INDEX}
+        if index:
+            return recorded
+        again = self.searcher.replay_suggestion(group, Suggestion(params, recorded.attributes))
+        self._keep(group, params)
+        return Suggestion(self._with_index(again.params, 0), again.attributes)
+
+    def _keep(self, group: int, params: Mapping[str, Any]) -> None:
+        self._params = {group: params}  # those before have all their trials
+        self._values[group] = {}
+
+    def _with_index(self, params: Mapping[str, Any], index: int) -> dict[str, Any]:
+        has_place = self._sets_index and not self.context.space.is_of_config
+        return {**params, TRIAL_INDEX: index} if has_place else dict(params)
+
+    def on_row(self, trial: Trial, row: Row) -> None:
+        """Tells nothing."""
+
+    def on_over(self, trial: Trial, row: Row | None, how: HowOver) -> None:
+        """Tells the searcher when all trials of a suggestion are over; once."""
+        group = trial.number // self.repeat
+        values = self._values.get(group)
+        if values is None:
+            return  # it was told, and a trial that had failed is over once more
+        value = math.nan if row is None else number_at(row, str(self.metric))
+        values[trial.number] = math.nan if how == "failed" else value
+        if len(values) < self.repeat:
+            return
+        del self._values[group]
+        known = [value for _, value in sorted(values.items()) if not math.isnan(value)]
+        told = {str(self.metric): _REDUCTIONS[self._reduce](known)} if known else None
+        one = replace(trial, number=group, last_row=told, num_rows=1)
+        self.searcher.on_over(one, told, "complete" if known else "failed")
+
+    def describe(self) -> dict[str, Any]:
+        """Its arguments and those of the searcher."""
+        return {
+            "type": "Repeater",
+            "searcher": self.searcher.describe(),
+            "repeat": self.repeat,
+            "set_index": self._sets_index,
+            "reduce": self._reduce,
+        }
+
+
+def _at_least_one(name: str, given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise TuneError(f"{name}={given!r}: expected an int ≥ 1.")
+    return given
 
 
 def refuse_dependent_samples(space: SearchSpace, searcher: str) -> dict[str, SampleFrom]:

@@ -20,6 +20,7 @@ import numpy as np
 from callbacks.ready_made.result_files import jsonable
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
+from trainer.runtime.engine import beat
 from trainer.seeding import Role, position_rng
 from trainer.tune.checkpoint import Checkpoint
 
@@ -90,6 +91,10 @@ class TuneContext:
     def get_local_rank(self) -> int:
         """0: the only one."""
         return 0
+
+    def heartbeat(self) -> None:
+        """Shows that a row that takes long is worked at (`RunConfig.trial_timeout_s`)."""
+        beat()
 
     def rng(self, *position: int) -> np.random.Generator:
         """A generator for a position of the user's own: the same numbers after every repair.

@@ -28,6 +28,7 @@ from callbacks.ready_made.result_files import jsonable
 from checkpoints import FileSystem
 from trainer.errors import JournalError, TuneError
 from trainer.tune.checkpoint import digest_of
+from trainer.tune.journal_file import APPENDING, append_whole
 from trainer.tune.trial_servant import pending_name
 
 ROWS_FILE: Final = "results.jsonl"
@@ -90,14 +91,11 @@ class TrialFiles:
             JournalError: the disk is full, or the file cannot be written.
         """
         try:
-            before = self._rows_file.stat().st_size if self._rows_file.exists() else 0
+            descriptor = os.open(self._rows_file, APPENDING, 0o644)
             try:
-                with self._rows_file.open("ab") as file:
-                    file.write(_line_of_row(row))
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.truncate(self._rows_file, before)
-                raise
+                append_whole(descriptor, _line_of_row(row))
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise _refused(self._rows_file, error) from error
 
@@ -149,7 +147,7 @@ class TrialFiles:
         size, number = 0, 0
         with self._rows_file.open("rb") as file:
             for line in file:
-                if number == num_rows or _row_of_line(line) is None:
+                if number == num_rows or not (line[:1] == b"{" and line[-2:] == b"}\n"):
                     break
                 size += len(line)
                 number += 1
@@ -185,7 +183,8 @@ class TrialFiles:
 
     def forget_pending(self, row_number: int) -> None:
         """Drops a checkpoint whose row does not count."""
-        shutil.rmtree(self.pending(row_number), ignore_errors=True)
+        if (folder := self.pending(row_number)).is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self, name: str) -> None:
         """Removes a checkpoint."""
@@ -212,10 +211,7 @@ class TrialFiles:
 
     def write_facts(self, facts: Mapping[str, Any]) -> None:
         """Writes `trial.json`; what was there is replaced at once."""
-        try:
-            write_json(self.path / TRIAL_FILE, facts)
-        except OSError as error:
-            raise _refused(self.path / TRIAL_FILE, error) from error
+        write_json(self.path / TRIAL_FILE, facts)
 
     def read_facts(self) -> dict[str, Any]:
         """What `trial.json` says; empty if it is not there or damaged: it decides nothing."""
@@ -238,11 +234,23 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
     A line per key: with `indent`, Python would not use its fast encoder.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
     plain: dict[str, Any] = jsonable(value)
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(entry)}" for key, entry in plain.items())
-    temporary.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, f"{{\n{lines}\n}}\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file, whole or not at all; a power failure may bring the old one back.
+
+    Raises:
+        JournalError: the disk is full, or the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise _refused(path, error) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -270,6 +278,8 @@ def read_trial_facts(folder: Path) -> dict[str, Any]:
 
 
 def _line_of_row(row: Mapping[str, Any]) -> bytes:
+    with contextlib.suppress(TypeError, ValueError):
+        return json.dumps(row, allow_nan=False).encode() + b"\n"
     odd = [(path, repr(value)) for path, value in _not_finite(row, ())]
     plain = jsonable(row)
     if odd:

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -180,6 +180,11 @@ class TrialRecords:
         """Keeps nothing of a trial that is over and has no checkpoints: it is in its files."""
         if not self[number].saved:
             del self._records[number]
+
+    def saved_of(self, number: int) -> Sequence[SavedCheckpoint]:
+        """The checkpoints of a trial that count, by row."""
+        record = self._records.get(number)
+        return () if record is None else record.saved
 
     def newest_path(self, number: int) -> Path | None:
         """The newest checkpoint that somebody asked for; None if there is none."""

@@ -41,6 +41,7 @@ from trainer.tune.journal_entries import AmendEntry, DecideEntry, Entry, entry_f
 from trainer.tune.journal_file import (
     JOURNAL_FILE,
     JournalFile,
+    ReadJournal,
     read_first_entry,
     read_journal,
 )
@@ -189,7 +190,7 @@ class Tuner:
         assert restored is not None  # noqa: S101 - asked before
         with RunLock(restored.folder, elsewhere=_ELSEWHERE):
             journal = JournalFile(restored.folder / JOURNAL_FILE)
-            entries = restored.entries(journal.read())
+            entries = restored.entries(journal.read(restored.read_before()))
             plan = setup.plan(restored.header["num_samples"])
             experiment = setup.experiment(plan, restored.folder)
             elapsed_s = float(read_experiment_file(restored.folder).get("elapsed_s") or 0.0)
@@ -612,9 +613,9 @@ class _Setup:
             [
                 result_of(
                     trial,
-                    controller.config_of(trial.number),
-                    records[trial.number].files.path,
-                    records[trial.number].saved,
+                    functools.partial(plan.space.config, trial.params),
+                    records.files_of(trial.number).path,
+                    records.saved_of(trial.number),
                 )
                 for trial in controller.trials
             ],
@@ -664,6 +665,7 @@ class _Restored:
     resume: ResumeConfig
     tune_config: TuneConfig | None
     run_config: RunConfig | None
+    _read: ReadJournal | None = None
 
     @classmethod
     def at(
@@ -776,8 +778,13 @@ class _Restored:
     @functools.cached_property
     def _criteria(self) -> list[Any]:
         """The stop criteria that restores brought, in order; damage is told when it is read."""
-        entries, _ = read_journal(self.folder / JOURNAL_FILE)
-        return [entry["stop"] for entry in entries if entry.get("event") == _CRITERIA]
+        self._read = read_journal(self.folder / JOURNAL_FILE)
+        return [entry["stop"] for entry in self._read[0] if entry.get("event") == _CRITERIA]
+
+    def read_before(self) -> ReadJournal | None:
+        """What was read of the journal when the criteria were looked for; given away once."""
+        found, self._read = self._read, None
+        return found
 
     def criteria_entry(self, setup: _Setup) -> dict[str, Any]:
         """The journal's line of new stop criteria."""

@@ -1,0 +1,319 @@
+"""Ready-made callbacks, curricula and named actors in runs of several agents and modules."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks import (
+    BestCheckpoint,
+    CSVLogger,
+    EarlyStopping,
+    EpisodeRecorder,
+    JSONLinesLogger,
+    NonFiniteError,
+    NonFiniteGuard,
+    PeriodicCheckpoint,
+    ProgressPrinter,
+    RLlibCallback,
+    TaskLadder,
+    TensorBoardLogger,
+    load_episode,
+)
+from callbacks import ready_made as all_ready_made
+from checkpoints import encode
+from tests.multi_agent_runs import Gaps, gaps, told
+from trainer import Algorithm, AlgorithmConfig, PPOConfig, actors
+
+ODD_RETURN = "env_runners/module_agent_return_mean/odd"
+THREE_RETURN = "env_runners/agent_episode_return_mean/3"
+
+
+def learnt(algo: Algorithm, results: list[Any]) -> bytes:
+    """What a run has learnt and told; what callbacks add to results is their own."""
+    kept = [{key: told(one)[key] for key in ("env_runners", "learners")} for one in results]
+    for one in kept:
+        one["env_runners"].pop("episode_recorder", None)
+    return encode([algo.get_state("learner"), kept])
+
+
+def played(config: AlgorithmConfig, iterations: int = 3) -> bytes:
+    with config.build_algo() as algo:
+        return learnt(algo, [algo.train() for _ in range(iterations)])
+
+
+# ---- each ready-made callback
+
+
+def _writes_lines(folder: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "r.jsonl").read_text().splitlines()]
+    assert [row["training_iteration"] for row in rows] == [1, 2, 3]
+    steps = [row["env_runners"]["num_agent_steps_sampled"] for row in rows]
+    assert all(one.keys() == {"3", "a", "late"} for one in steps)
+
+
+def _writes_a_table(folder: Path) -> None:
+    with (folder / "r.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    for key in (ODD_RETURN, THREE_RETURN, "learners/even/num_module_steps_trained_lifetime"):
+        assert float(rows[-1][key]) > 0
+
+
+def _writes_events(folder: Path) -> None:
+    (file,) = (folder / "tb").iterdir()
+    assert THREE_RETURN.encode() in file.read_bytes()
+
+
+def _saves_the_best(folder: Path) -> None:
+    _goes_on(folder / "best")
+
+
+def _saves_now_and_then(folder: Path) -> None:
+    assert len(list((folder / "all").iterdir())) >= 2
+    _goes_on(folder / "all")
+
+
+def _goes_on(folder: Path) -> None:
+    checkpoint = sorted(one for one in folder.iterdir() if one.is_dir())[-1]
+    with gaps().build_algo() as algo:
+        algo.restore_from_path(checkpoint)
+        before = algo.training_iteration
+        assert algo.train()["training_iteration"] == before + 1
+
+
+def _records_agents(folder: Path) -> None:
+    files = sorted((folder / "episodes").iterdir())
+    assert files
+    arrays = load_episode(files[0])
+    agents = {name.partition("/")[0] for name in arrays if "/" in name}
+    assert agents <= {"3", "a", "late"}
+    assert len(agents) > 1
+    for agent in agents:
+        assert len(arrays[f"{agent}/observations"]) == len(arrays[f"{agent}/rewards"]) + 1
+        assert len(arrays[f"{agent}/extra/action_logp"]) == len(arrays[f"{agent}/actions"])
+
+
+def _nothing(folder: Path) -> None:
+    del folder
+
+
+CALLBACKS: Mapping[str, tuple[Callable[[Path], Any], Callable[[Path], None]]] = {
+    "BestCheckpoint": (lambda f: BestCheckpoint(f / "best", metric=ODD_RETURN), _saves_the_best),
+    "CSVLogger": (lambda f: CSVLogger(f / "r.csv"), _writes_a_table),
+    "EarlyStopping": (lambda _: EarlyStopping(THREE_RETURN, at_least=1e9), _nothing),
+    "EpisodeRecorder": (
+        lambda f: EpisodeRecorder(f / "episodes", every=2, columns=["action_logp"]),
+        _records_agents,
+    ),
+    "JSONLinesLogger": (lambda f: JSONLinesLogger(f / "r.jsonl"), _writes_lines),
+    "NonFiniteGuard": (lambda _: NonFiniteGuard([ODD_RETURN]), _nothing),
+    "PeriodicCheckpoint": (lambda f: PeriodicCheckpoint(f / "all", every=1), _saves_now_and_then),
+    "ProgressPrinter": (lambda _: ProgressPrinter(), _nothing),
+    "TensorBoardLogger": (lambda f: TensorBoardLogger(f / "tb"), _writes_events),
+}
+_OTHERS = {"ResultLogger", "ResultSink", "TaskLadder", "VideoRecorder", "load_episode"}
+"""What the loggers are made of; what needs tasks or frames has a test below or elsewhere."""
+
+
+def test_no_ready_made_callback_is_left_out() -> None:
+    assert {*CALLBACKS} | _OTHERS == {*all_ready_made.__all__}
+
+
+@pytest.fixture(scope="module")
+def without_callbacks() -> bytes:
+    return played(gaps())
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_it_does_its_work_and_changes_nothing(
+    name: str, tmp_path: Path, without_callbacks: bytes
+) -> None:
+    if name == "TensorBoardLogger":
+        pytest.importorskip("tensorboardX")
+    make, check = CALLBACKS[name]
+    assert played(gaps().callbacks([make(tmp_path)])) == without_callbacks
+    check(tmp_path)
+
+
+def test_progress_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    played(gaps().callbacks([ProgressPrinter()]))
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if "return" in line]) == 3
+
+
+@pytest.mark.parametrize("metric", [ODD_RETURN, THREE_RETURN])
+def test_what_an_agent_or_a_module_earns_may_end_a_run(metric: str) -> None:
+    with gaps().callbacks([EarlyStopping(metric, at_least=0.0)]).build_algo() as algo:
+        result = algo.train()
+    assert result["done"] is True
+    assert metric in result["stop_reason"]
+
+
+def test_numbers_of_one_module_that_are_not_finite_are_named() -> None:
+    class Spoiling(RLlibCallback):
+        def on_train_result(self, *, algorithm: Any, **_: Any) -> None:
+            algorithm.learners["odd"].module.parameters.flat[0] = np.nan
+
+    with gaps().callbacks([Spoiling(), NonFiniteGuard()]).build_algo() as algo:
+        with pytest.raises(NonFiniteError, match="weights/odd/"):
+            algo.train()
+        assert all(np.isfinite(w).all() for w in algo.get_weights()["odd"].values())
+
+
+# ---- curricula
+
+
+class Tasks(Gaps):
+    """`Gaps` whose episodes have as many env steps more as the task says."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__(env_config)
+        self._task = 0
+
+    def get_task(self) -> int:
+        return self._task
+
+    def set_task(self, task: int) -> None:
+        self._task = task
+
+    def reset(self, **options: Any) -> Any:
+        answer = super().reset(**options)
+        self._length = 5 + self._task
+        return answer
+
+
+def by_iteration(train_results: Any, env: Any, env_ctx: Any) -> int:
+    assert train_results["num_agent_steps_sampled"] > 0  # an old key
+    return int(train_results["training_iteration"]) % 3
+
+
+def ladder() -> TaskLadder:
+    return TaskLadder([0, 1, 2], promote_at=0.0, min_episodes=2)
+
+
+class Steering(RLlibCallback):
+    """Sets the task of all envs after every result."""
+
+    def on_train_result(self, *, algorithm: Any, result: Any, **_: Any) -> None:
+        task = result["training_iteration"] % 3
+        algorithm.env_runner_group.foreach_env_runner(
+            lambda runner: [env.unwrapped.set_task(task) for env in runner.env.envs]
+        )
+
+
+def curriculum(way: str, *args: int, **env_config: Any) -> PPOConfig:
+    made = gaps(*args).environment(Tasks, env_config=env_config)
+    if way == "env_task_fn":
+        return made.environment(env_task_fn=by_iteration)
+    return made.callbacks([ladder() if way == "ladder" else Steering()])
+
+
+WAYS = ("env_task_fn", "ladder", "steering")
+
+
+def with_tasks(config: AlgorithmConfig, iterations: int = 4) -> tuple[bytes, set[str]]:
+    with config.build_algo() as algo:
+        results = [algo.train() for _ in range(iterations)]
+        tasks = {name for one in results for name in one["env_runners"].get("task_stats", {})}
+        return learnt(algo, results), tasks
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("way", WAYS)
+def test_a_curriculum_is_the_same_whatever_disturbs_it(way: str, tmp_path: Path) -> None:
+    expected, tasks = with_tasks(curriculum(way, 0, 2))
+    assert tasks == {"0", "1", "2"}
+    assert with_tasks(curriculum(way, 1, 2))[0] == expected
+    faults = {kind: tmp_path / kind for kind in ("kills", "breaks")}
+    for file in faults.values():
+        file.write_text("30 55 80")
+    assert with_tasks(curriculum(way, 1, 2, kills=str(faults["kills"])))[0] == expected
+    mended = curriculum(way, 0, 2, breaks=str(faults["breaks"]))
+    mended.fault_tolerance(restart_failed_sub_environments=True)
+    assert with_tasks(mended)[0] == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_curriculum_that_is_restored_goes_on(way: str, tmp_path: Path) -> None:
+    expected, _ = with_tasks(curriculum(way, 0, 2))
+    with curriculum(way, 0, 2).build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+        algo.save_to_path(tmp_path / "c")
+    with curriculum(way, 0, 2).build_algo() as again:
+        again.restore_from_path(tmp_path / "c")
+        results += [again.train() for _ in range(2)]
+        assert learnt(again, results) == expected
+
+
+def test_tasks_are_those_of_the_first_step() -> None:
+    class Noting(RLlibCallback):
+        def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+            episode.hist_data["excess"] = [episode.env_t - 5 - episode.task]
+
+    made = curriculum("env_task_fn", 0, 2).callbacks([Noting()])
+    with made.build_algo() as algo:
+        for _ in range(4):
+            stats = algo.train()["env_runners"]["hist_stats"]
+            assert {*stats["excess"]} == {0}
+
+
+# ---- named actors
+
+
+class Team:
+    """Counts the env steps of episodes, by id, so that what is told twice counts once."""
+
+    def __init__(self) -> None:
+        self.lengths: dict[str, int] = {}
+
+    def add(self, id_: str, length: int) -> int:
+        self.lengths[id_] = length
+        return sum(self.lengths.values())
+
+    def total(self) -> int:
+        return sum(self.lengths.values())
+
+
+class Telling(RLlibCallback):
+    """Tells the actor of each episode; kills its process once, if a file is there."""
+
+    def __init__(self, armed: Path) -> None:
+        self.armed = armed
+
+    def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+        team = actors.get_actor("team")
+        actors.get(team.add.remote(episode.id_, episode.env_t))
+        if self.armed.exists():
+            self.armed.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.process
+def test_callbacks_of_runners_with_several_agents_reach_a_named_actor(tmp_path: Path) -> None:
+    try:
+        team: Any = actors.remote(Team).options(name="team").remote()
+        (tmp_path / "armed").touch()
+        with gaps(1, 2).callbacks([Telling(tmp_path / "armed")]).build_algo() as algo:
+            lengths: list[int] = []
+            for _ in range(3):
+                lengths += algo.train()["env_runners"]["hist_stats"]["episode_lengths"]
+            assert algo.env_runner_group.num_restarts == 1
+        assert actors.get(team.total.remote()) == sum(lengths) > 0
+    finally:
+        actors.shutdown()
+
+
+def test_the_printer_writes_to_any_stream() -> None:
+    stream = io.StringIO()
+    played(gaps().callbacks([ProgressPrinter(stream=stream)]), 1)
+    assert stream.getvalue().count("\n") == 1

@@ -1,0 +1,235 @@
+"""Trackers in real runs: a server that stops answering; services that are installed, read back."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks.ready_made.result_loggers import EXIT_PATIENCE_S
+from tests.command_line import run, train
+from trainer import PPO, MLflowLogger, PPOConfig, TrackerLogger, TrackioLogger, WandbLogger
+from trainer.metrics import comparable
+
+NAME = "env_runners/episode_return_mean"
+
+
+def config(*callbacks: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
+        .training(model={"fcnet_hiddens": [8]})
+        .callbacks(list(callbacks))
+        .debugging(seed=5)
+    )
+
+
+# ---- a server that stops answering
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Takes rows, until it is told to leave requests without an answer."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.rows: list[dict[str, float]] = []
+        self.answers = threading.Event()
+        self.answers.set()
+        self.is_asked = threading.Event()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        server = self.server
+        assert isinstance(server, Server)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        server.is_asked.set()
+        server.answers.wait(60)
+        server.rows.append(json.loads(body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing is printed."""
+
+
+class HTTPService:
+    """Posts each row."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+        return f"http://127.0.0.1:{self.port}/{run_id}"
+
+    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
+        request = urllib.request.Request(run, data=json.dumps(row).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=60):
+            pass
+
+    def close_run(self, run: str, *, failed: bool) -> None:
+        """Nothing is to be ended."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield made
+    made.answers.set()
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def test_a_server_that_stops_answering_changes_nothing_but_its_own_rows(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with config().build_algo() as algo:
+        expected = [comparable(algo.train()) for _ in range(8)]
+    tracker = TrackerLogger(HTTPService(server.server_port), tmp_path / "t", max_waiting=2)
+    with caplog.at_level(logging.WARNING), config(tracker).build_algo() as algo:
+        (logger,) = algo.callbacks.objects
+        found = [algo.train() for _ in range(2)]
+        assert logger.flush_service(30)
+        server.answers.clear()
+        server.is_asked.clear()
+        found += [algo.train() for _ in range(6)]
+        assert server.is_asked.wait(30)
+        assert logger.flush(30)
+        assert not logger.flush_service(0.0), "the server still owes an answer"
+        assert logger.num_rows_lost == 4
+        server.answers.set()
+        assert logger.flush_service(30)
+    assert [comparable(result) for result in found] == expected
+    assert [row["training_iteration"] for row in server.rows] == [1, 2, 3, 4]
+    kept = (tmp_path / "t" / "rows.jsonl").read_text().splitlines()
+    assert [json.loads(line)["training_iteration"] for line in kept] == list(range(1, 9))
+    told = [record for record in caplog.records if "could not be written" in record.message]
+    assert len(told) == 1
+    assert EXIT_PATIENCE_S <= 5
+
+
+# ---- services that are installed
+
+
+def train_and_resume(make: Any, folder: Path) -> None:
+    """Three iterations, a checkpoint after the second, and in another object the third to fifth."""
+    with config(make()).build_algo() as algo:
+        for _ in range(2):
+            algo.train()
+        algo.save_to_path(folder / "checkpoint")
+        algo.train()
+        assert algo.callbacks.objects[0].flush_service(60)
+    with PPO.from_checkpoint(folder / "checkpoint", callbacks=[make()]) as algo:
+        for _ in range(3):
+            algo.train()
+        assert algo.callbacks.objects[0].flush_service(60)
+        algo.callbacks.objects[0].sink.sender.close()
+        assert algo.callbacks.objects[0].flush_service(60)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the services
+def test_mlflow_has_one_run_with_config_and_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs all of mlflow
+    mlflow = pytest.importorskip("mlflow")
+    uri = str(tmp_path / "mlruns")
+    train_and_resume(lambda: MLflowLogger(uri, folder=tmp_path / "t"), tmp_path)
+    client = mlflow.MlflowClient(uri)
+    (experiment,) = [item for item in client.search_experiments() if item.name != "Default"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.info.status == "FINISHED"
+    assert found.data.params["train_batch_size"] == "40"
+    history = client.get_metric_history(found.info.run_id, "training_iteration")
+    assert [(point.step, point.value) for point in history] == [(40 * n, n) for n in range(1, 6)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_offline_has_all_rows_under_one_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    try:
+        train_and_resume(lambda: WandbLogger("tests", folder=tmp_path / "t"), tmp_path)
+    finally:
+        wandb.teardown()  # its threads
+    folders = sorted((tmp_path / "t" / "wandb").glob("offline-run-*"))
+    found = [wandb_record(folder, "training_iteration") for folder in folders]
+    run_id = json.loads((tmp_path / "t" / "run.json").read_text())["run"]
+    assert {name for name, _ in found} == {run_id}
+    assert [value for _, values in found for value in values] == [1, 2, 3, 4, 5]
+
+
+def wandb_record(folder: Path, name: str) -> tuple[str, list[float]]:
+    """The id of a run of W&B and what it has logged under a name, from its own file."""
+    datastore = pytest.importorskip("wandb.sdk.internal.datastore")
+    records = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    store = datastore.DataStore()
+    store.open_for_scan(str(next(folder.glob("*.wandb"))))
+    run_id, values = "", []
+    while (data := store.scan_data()) is not None:
+        record = records.Record()
+        record.ParseFromString(data)
+        run_id = record.run.run_id or run_id
+        for item in record.history.item:
+            if name in (item.key, *item.nested_key):
+                values.append(json.loads(item.value_json))
+    return run_id, values
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_trackio_has_one_run_with_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    pytest.importorskip("trackio")
+    train_and_resume(lambda: TrackioLogger("tests", folder=tmp_path / "t"), tmp_path)
+    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
+    (name,) = storage.get_runs("tests")
+    assert name == json.loads((tmp_path / "t" / "run.json").read_text())["run"]
+    logs = storage.get_logs("tests", name)
+    assert [entry["training_iteration"] for entry in logs] == [1, 2, 3, 4, 5]
+
+
+# ---- the command line
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow = pytest.importorskip("mlflow")
+    uri = str(tmp_path / "mlruns")
+    train(tmp_path, "--stop-iterations", 2, "--track", f"mlflow:{uri}", env="CartPole-v1")
+    run("resume", "run", "--stop-iterations", 4, folder=tmp_path)
+    client = mlflow.MlflowClient(uri)
+    known = json.loads((tmp_path / "run" / "trackers" / "mlflow" / "run.json").read_text())
+    assert known["sent"] >= 2
+    (experiment,) = [item for item in client.search_experiments() if item.name != "Default"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.info.run_name == "run"
+
+
+def test_a_tracker_that_is_not_there_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    words = ["train", "--env", "CartPole-v1", "--run-dir", "run", "--track", "clearml"]
+    assert "There is no tracker 'clearml'" in run(*words, folder=tmp_path, code=1).stderr
+    assert not list(tmp_path.iterdir())

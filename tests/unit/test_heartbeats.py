@@ -1,0 +1,81 @@
+"""A worker shows its owner that it makes progress, also in work that knows nothing of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainer import PPOConfig, tune
+from trainer.runtime.engine import beat, own_heartbeat, show_progress_by
+from trainer.runtime.messages import Lost
+from trainer.runtime.worker_pool import WorkerPool
+from trainer.tune.lanes import Deaths, Patience
+
+
+@pytest.fixture
+def signals() -> Iterator[Any]:
+    """Signals of this process, as if it were a worker."""
+    made = SimpleNamespace(num_signs=0)
+    show_progress_by(made)  # type: ignore[arg-type]
+    yield made
+    show_progress_by(None)
+
+
+def config() -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        .training(train_batch_size=64, minibatch_size=32, num_epochs=3,
+                  model={"fcnet_hiddens": [4]})
+        .debugging(seed=0)
+    )  # fmt: skip
+
+
+def test_an_algorithm_in_a_worker_beats_with_its_env_steps_and_minibatches(signals: Any) -> None:
+    with config().build_algo() as algo:
+        before = signals.num_signs
+        algo.train()
+    assert signals.num_signs - before >= 64 / 2 + 3 * 64 / 32
+
+
+def test_outside_of_a_worker_nothing_beats() -> None:
+    beat()
+    assert own_heartbeat() is None
+
+
+def test_a_user_shows_that_a_long_row_is_worked_at(signals: Any) -> None:
+    tune.get_context().heartbeat()
+    assert signals.num_signs == 1
+
+
+def test_who_waits_for_workers_makes_progress_when_they_do(signals: Any) -> None:
+    pool: Any = WorkerPool(["worker"])
+    place = SimpleNamespace(num_signs=0)
+    pool.places = {1: place}
+    for place.num_signs, expected in ((0, 0), (3, 1), (3, 1), (4, 2)):
+        pool._show_progress([1])
+        assert signals.num_signs == expected
+
+
+def deaths_until_given_up(patience: Patience, places: list[int], *, exit_code: int) -> int:
+    deaths = Deaths(patience)
+    for number, num_signs in enumerate(places, start=1):
+        if deaths.add(Lost(exit_code), row_number=2, was_starting=False, num_signs=num_signs):
+            return number
+    return 0
+
+
+def test_a_crash_that_comes_at_the_same_place_is_given_up_and_one_that_does_not_is_repaired() -> (
+    None
+):
+    patience = Patience(crashes=3, crashes_anywhere=10, kills=100)
+    assert deaths_until_given_up(patience, [70] * 20, exit_code=-11) == 3
+    spread = [500, 20, 310, 90, 200, 45, 400]
+    assert deaths_until_given_up(patience, spread, exit_code=-11) == 0
+    assert deaths_until_given_up(patience, spread * 2, exit_code=-11) == 10
+    assert deaths_until_given_up(patience, [0] * 20, exit_code=-11) == 3
+    assert deaths_until_given_up(patience, [70] * 99, exit_code=-9) == 0

@@ -1,0 +1,164 @@
+"""Modules in Torch that name a distribution class: it changes logits, and does nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer import Columns, PPOConfig, RLModuleSpec, TorchRLModule
+from trainer.errors import ModuleError
+from trainer.rllib_names.torch_names import TorchCategorical, ValueFunctionAPI, try_import_torch
+from trainer.testing.checks import check_module
+
+pytest.importorskip("torch")
+
+torch, nn = try_import_torch()
+SPACES = (spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(3))
+
+
+def warm(default: float) -> type[TorchCategorical]:
+    """A categorical distribution with a temperature, as an example of RLlib's has it."""
+
+    class Warm(TorchCategorical):
+        def __init__(self, logits: Any = None, probs: Any = None, temperature: float = default):
+            if logits is not None:
+                logits /= temperature
+            super().__init__(logits, probs)
+
+    return Warm
+
+
+class WithTemperature(TorchRLModule, ValueFunctionAPI):
+    def setup(self) -> None:
+        self.body = nn.Sequential(nn.Linear(self.observation_space.shape[0], 8), nn.Tanh())
+        self.pi, self.vf = nn.Linear(8, self.action_space.n), nn.Linear(8, 1)
+        temperature = self.model_config.get("temperature")
+        if temperature is not None:
+            self.action_dist_cls = warm(temperature)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {Columns.ACTION_DIST_INPUTS: self.pi(self.body(batch[Columns.OBS]))}
+
+    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Any:
+        return self.vf(self.body(batch[Columns.OBS])).squeeze(-1)
+
+
+def built(module_class: Any = WithTemperature, **model_config: Any) -> TorchRLModule:
+    module: Any = RLModuleSpec(module_class, *SPACES, model_config).build(np.random.default_rng(0))
+    return module  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("temperature", [None, 4.0])
+def test_logits_and_gradients_are_those_after_the_temperature(temperature: float | None) -> None:
+    plain, module = built(), built(temperature=temperature)
+    obs = np.random.default_rng(1).standard_normal((6, 4)).astype(np.float32)
+    factor = 1.0 / (temperature or 1.0)
+    for forward in ("forward_inference", "forward_exploration", "forward_train"):
+        expected = getattr(plain, forward)({"obs": obs})["action_dist_inputs"]
+        found = getattr(module, forward)({"obs": obs})["action_dist_inputs"]
+        np.testing.assert_allclose(found, factor * expected, rtol=1e-6)
+    slope = np.ones((6, 3), np.float32)
+    for each in (plain, module):
+        each.backward(d_action_dist_inputs=slope, d_vf_preds=np.zeros(6, np.float32))
+    np.testing.assert_allclose(
+        module.gradients.flat, factor * plain.gradients.flat, rtol=1e-5, atol=1e-7
+    )
+    model_config = {"temperature": temperature}
+    check_module(
+        WithTemperature,
+        observation_space=SPACES[0],
+        action_space=SPACES[1],
+        model_config=model_config,
+    )
+
+
+def test_a_high_temperature_plays_nearly_at_random() -> None:
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.training(train_batch_size=64, minibatch_size=32, num_epochs=2)
+    spec = RLModuleSpec(module_class=WithTemperature, model_config={"temperature": 1e6})
+    with config.rl_module(rl_module_spec=spec).build_algo() as algo:
+        _, _, outputs = algo.compute_single_action(np.ones(4, np.float32), full_fetch=True)
+        assert outputs["action_prob"] == pytest.approx(0.5, abs=1e-4)
+        algo.train()
+
+
+class OfOneKind(WithTemperature):
+    def get_train_action_dist_cls(self) -> Any:
+        return warm(2.0)
+
+
+def test_a_forward_pass_may_have_a_class_of_its_own() -> None:
+    module, obs = built(OfOneKind), np.ones((1, 4), np.float32)
+    acting = module.forward_exploration({"obs": obs})["action_dist_inputs"]
+    learning = module.forward_train({"obs": obs})["action_dist_inputs"]
+    np.testing.assert_allclose(2.0 * learning, acting, rtol=1e-6)
+
+
+class NoClass(WithTemperature):
+    def setup(self) -> None:
+        super().setup()
+        self.action_dist_cls = torch.distributions.Categorical
+
+
+class DrawsOtherwise(WithTemperature):
+    def setup(self) -> None:
+        super().setup()
+
+        class Odd(TorchCategorical):
+            def sample(self) -> Any:
+                return self.logits.argmin(-1)
+
+            def logp(self, actions: Any) -> Any:
+                return actions
+
+        self.action_dist_cls = Odd
+
+
+class LosesLogits(WithTemperature):
+    def setup(self) -> None:
+        super().setup()
+
+        class Short(TorchCategorical):
+            def __init__(self, logits: Any = None, probs: Any = None) -> None:
+                super().__init__(logits[:, :1], probs)
+
+        self.action_dist_cls = Short
+
+
+@pytest.mark.parametrize(
+    ("module_class", "message"),
+    [
+        (NoClass, "`action_dist_cls` of NoClass names 'Categorical', a distribution class that"),
+        (DrawsOtherwise, "names Odd, whose methods logp, sample would not be used"),
+        (LosesLogits, r"`logits` of Short is the shape \[8, 1\] for inputs of the shape \[8, 3\]"),
+    ],
+)
+def test_what_a_class_cannot_do_here_is_named(module_class: Any, message: str) -> None:
+    with pytest.raises(ModuleError, match=message):
+        built(module_class)
+
+
+def test_a_box_of_actions_has_no_such_class() -> None:
+    spec = RLModuleSpec(OfBox, SPACES[0], spaces.Box(-1.0, 1.0, (1,)), {"temperature": 2.0})
+    with pytest.raises(ModuleError, match="a distribution of one choice, but the action space is"):
+        spec.build(np.random.default_rng(0))
+
+
+class OfBox(TorchRLModule):
+    def setup(self) -> None:
+        self.pi = nn.Linear(4, 2)
+        self.action_dist_cls = warm(2.0)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.pi(batch["obs"])}
+
+
+def test_logits_and_probabilities_are_alternatives() -> None:
+    probs = torch.tensor([[0.25, 0.75]])
+    torch.testing.assert_close(TorchCategorical(probs=probs).logits, probs.log())
+    for given in ({}, {"logits": probs, "probs": probs}):
+        with pytest.raises(ModuleError, match="expected one of them"):
+            TorchCategorical(**given)

@@ -1,0 +1,220 @@
+"""Trackers: rows reach a service or are counted, the run goes on after a resume, nothing waits."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import CallbackConfigError, TrackerLogger
+from callbacks.ready_made import result_loggers
+from callbacks.ready_made.trackers import ServiceSender, TrackedRows, numbers_of
+from tests.steered_algorithm import SteeredAlgorithm, result_of
+
+FACTS = {"name": "PPO on x", "experiment": "PPO-x", "folder": ".", "params": {"lr": 0.1}}
+
+
+class Store:
+    """What a service has, shared by all copies of its client."""
+
+    runs: dict[str, list[tuple[int, Mapping[str, float]]]]
+
+    def __init__(self) -> None:
+        self.runs = {}
+        self.events: list[str] = []
+        self.answers = threading.Event()
+        self.answers.set()
+        self.failures_to_come = 0
+
+    def __deepcopy__(self, memo: Any) -> Store:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _store, ()
+
+
+_STORES: list[Store] = []
+
+
+def _store() -> Store:
+    return _STORES[-1]
+
+
+class Service:
+    """A client of a `Store`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+        self.store.answers.wait(60)
+        self.store.events.append("open")
+        self.store.runs.setdefault(run_id, [])
+        return run_id
+
+    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
+        self.store.answers.wait(60)
+        if self.store.failures_to_come:
+            self.store.failures_to_come -= 1
+            raise ConnectionError("no route")
+        self.store.runs[run].append((step, row))
+
+    def close_run(self, run: str, *, failed: bool) -> None:
+        self.store.events.append("failed" if failed else "close")
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = Store()
+    _STORES.append(made)
+    yield made
+    made.answers.set()
+    _STORES.pop()
+
+
+def row(iteration: int, **changes: Any) -> dict[str, Any]:
+    steps = 100 * iteration
+    return {"training_iteration": iteration, "num_env_steps_sampled_lifetime": steps, **changes}
+
+
+def sent(store: Store) -> list[list[int]]:
+    """The steps of each run."""
+    return [[step for step, _ in rows] for rows in store.runs.values()]
+
+
+def test_numbers_are_sent_by_path_and_everything_else_stays() -> None:
+    values = row(1, a={"b": 2, "c": float("nan"), "d": True}, e="text", f=[1, 2])
+    assert numbers_of(values) == {
+        "training_iteration": 1.0, "num_env_steps_sampled_lifetime": 100.0, "a/b": 2.0
+    }  # fmt: skip
+
+
+def test_a_resumed_run_goes_on_with_the_same_run_and_sends_nothing_twice(
+    store: Store, tmp_path: Path
+) -> None:
+    def sink() -> TrackedRows:
+        return TrackedRows(Service(store), tmp_path / "t", max_waiting=10)
+
+    first = sink()
+    first.start_anew(row(1))
+    for iteration in (1, 2, 3, 4):
+        first.append(row(iteration))
+    assert first.sender.flush(10)
+    again = sink()  # a process that goes on with the checkpoint of iteration 2
+    for iteration in (3, 4, 5):
+        again.append(row(iteration))
+    assert again.sender.flush(10)
+    assert sent(store) == [[100, 200, 300, 400, 500]]
+    kept = (tmp_path / "t" / "rows.jsonl").read_text().splitlines()
+    assert [json.loads(line)["training_iteration"] for line in kept] == [1, 2, 3, 4, 5]
+    anew = sink()  # a new run in the same folder
+    anew.start_anew(row(1))
+    anew.append(row(1))
+    assert anew.sender.flush(10)
+    assert sent(store) == [[100, 200, 300, 400, 500], [100]]
+    assert (tmp_path / "t" / "rows.jsonl.1").exists()
+
+
+def test_what_a_service_missed_at_its_end_is_sent_when_the_run_is_resumed(
+    store: Store, tmp_path: Path
+) -> None:
+    sink = TrackedRows(Service(store), tmp_path, max_waiting=10)
+    sink.append(row(1))
+    assert sink.sender.flush(10)
+    store.failures_to_come = 2
+    for iteration in (2, 3):
+        sink.append(row(iteration))
+    assert sink.sender.flush(10)
+    assert sink.sender.num_lost == 2
+    assert sent(store) == [[100]]
+    again = TrackedRows(Service(store), tmp_path, max_waiting=10)
+    again.append(row(4))
+    assert again.sender.flush(10)
+    assert sent(store) == [[100, 200, 300, 400]]
+
+
+def test_a_service_that_hangs_delays_nothing_and_is_told_once(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = TrackerLogger(Service(store), tmp_path / "t", max_waiting=5)
+    algorithm = SteeredAlgorithm(logger)
+    algorithm.tell_returns([1.0] * 3)
+    assert algorithm.first.flush_service(10)
+    store.answers.clear()
+    with caplog.at_level(logging.WARNING):
+        results = algorithm.tell_returns([1.0] * 20)
+        assert algorithm.first.flush(10), "the rows are in the file"
+        assert not algorithm.first.flush_service(0.0)
+    assert len(caplog.records) == 1
+    assert "5 results are waiting already" in caplog.text
+    assert algorithm.first.num_rows_lost == 15
+    assert algorithm.first._waited_s < 5, "for the file, never for the service"
+    assert results[-1]["fault_tolerance"]["num_lost_rows_lifetime"] <= 15
+    assert len((tmp_path / "t" / "rows.jsonl").read_text().splitlines()) == 23
+    store.answers.set()
+    assert algorithm.first.flush_service(10)
+    assert len(sent(store)[0]) == 3 + 5
+
+
+def test_a_service_that_was_never_there_keeps_its_run_for_later(
+    store: Store, tmp_path: Path
+) -> None:
+    store.answers.clear()
+    sender = ServiceSender(Service(store), tmp_path / "run.json")
+    sender.send(row(1), FACTS, [])
+    run_file = tmp_path / "run.json"
+    assert result_loggers  # the queue is that of all result loggers
+    store.answers.set()
+    assert sender.flush(10)
+    known = json.loads(run_file.read_text())
+    assert known["sent"] == 1
+    assert list(store.runs) == [known["run"]]
+    assert known["run"].startswith("PPO-on-x-")
+
+
+def test_a_run_file_that_cannot_be_read_is_told_and_replaced(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "run.json").write_text("torn")
+    sender = ServiceSender(Service(store), tmp_path / "run.json")
+    with caplog.at_level(logging.WARNING):
+        sender.send(row(1), FACTS, [])
+        assert sender.flush(10)
+    assert "gets a new run" in caplog.text
+    assert json.loads((tmp_path / "run.json").read_text())["sent"] == 1
+
+
+def test_the_run_of_the_service_ends_with_the_training_and_may_be_opened_again(
+    store: Store, tmp_path: Path
+) -> None:
+    algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
+    algorithm.tell(result_of(1) | {"done": True})
+    assert algorithm.first.flush_service(10)
+    assert store.events == ["open", "close"]
+    algorithm.tell(result_of(2))
+    assert algorithm.first.flush_service(10)
+    assert store.events == ["open", "close", "open"]
+    assert len(store.runs) == 1
+
+
+def test_a_tracker_is_copied_and_pickled_without_its_thread(store: Store, tmp_path: Path) -> None:
+    logger = TrackerLogger(Service(store), tmp_path / "t")
+    algorithm = SteeredAlgorithm(logger)
+    algorithm.tell()
+    assert algorithm.first.flush_service(10)
+    for twin in (copy.deepcopy(algorithm.first), pickle.loads(pickle.dumps(algorithm.first))):
+        assert twin.sink.path == tmp_path / "t"
+        assert twin.flush_service(0.0)
+
+
+@pytest.mark.parametrize("arguments", [{"folder": ""}, {"max_waiting": 0}])
+def test_misuse_is_refused_at_once(store: Store, arguments: dict[str, Any]) -> None:
+    with pytest.raises(CallbackConfigError, match=next(iter(arguments))):
+        TrackerLogger(Service(store), **arguments)

@@ -1,0 +1,90 @@
+"""What a trial costs besides its work: counts of calls, files and bytes, which no load changes."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import tune
+from trainer.metrics import result as result_keys
+from trainer.tune.journal_file import JournalFile
+
+
+def trivial(config: Any) -> None:
+    tune.report({"loss": config["x"]})
+
+
+def run(folder: Path, num_samples: int, **more: Any) -> tune.ResultGrid:
+    return tune.Tuner(
+        trivial,
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            num_samples=num_samples, seed=0, in_process=True, max_concurrent_trials=2
+        ),
+        run_config=tune.RunConfig(storage_path=folder, name=f"of-{num_samples}", verbose=0),
+        **more,
+    ).fit()
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Calls and bytes by name, counted while the test runs."""
+    found: Counter[str] = Counter()
+
+    def count(owner: Any, name: str, bytes_of: Any = None) -> None:
+        original = getattr(owner, name)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            found[name] += 1
+            if bytes_of is not None:
+                found[f"bytes of {name}"] += bytes_of(*given)
+            return original(*given, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(os, "fsync")
+    count(os, "write", lambda _, data: len(data))
+    count(JournalFile, "append")
+    count(result_keys, "describe")
+    return found
+
+
+def per_trial(counts: Counter[str], tmp_path: Path) -> dict[str, float]:
+    """What one trial more costs, on average."""
+    run(tmp_path, 10)
+    few = Counter(counts)
+    counts.clear()
+    run(tmp_path, 30)
+    return {name: (counts[name] - few[name]) / 20 for name in {*few, *counts}}
+
+
+def test_a_trial_costs_few_writes_and_one_wait_for_the_disk(
+    counts: Counter[str], tmp_path: Path
+) -> None:
+    cost = per_trial(counts, tmp_path)
+    assert cost["append"] <= 4, "what was suggested and started, the row, the end"
+    assert cost["fsync"] <= 1.1, "the rows of a trial, before its end is journaled"
+    assert cost["write"] <= 6
+    assert cost["bytes of write"] <= 1500
+    assert not cost.get("describe"), "what a key means is found out once, not for each row"
+
+
+def num_objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def test_a_trial_that_is_over_leaves_few_objects(tmp_path: Path) -> None:
+    run(tmp_path, 3)  # what is made once
+    at_first = num_objects()
+    few = run(tmp_path, 10)
+    of_few = num_objects() - at_first
+    many = run(tmp_path, 50)
+    of_many = num_objects() - at_first - of_few
+    assert (len(few), len(many)) == (10, 50)
+    assert (of_many - of_few) / 40 <= 8

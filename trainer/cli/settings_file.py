@@ -1,0 +1,343 @@
+"""A run described by a file: algorithm, env, settings, stops. Read by `--config`, written back.
+
+Read are .json, .toml and .yaml, a Python file, and `package.module:name`. Written is
+`settings.json` in every run's directory: what the run was begun with, the drawn seed included, in
+the same form. `train --config runs/x/settings.json` ends with the same bytes as the run that wrote
+it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any, BinaryIO, Final
+
+from callbacks.optional_import import optional_module
+from callbacks.ready_made.metric_values import count_problems
+from callbacks.ready_made.stopping import StopCriteria
+from checkpoints.writer import write_whole_file
+from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.building import algorithm_class
+from trainer.cli.named_code import config_of, executed, imported
+from trainer.cli.output import missing_extras_told
+from trainer.cli.run_directory import STOP_FIELDS, RunPlan
+from trainer.config import AlgorithmConfig
+from trainer.config.settings import is_plain_data, same_value
+from trainer.envs.env_factory import is_import_path, leads_to_new_code
+from trainer.errors import ConfigError, TrainerError
+
+SETTINGS_FILE: Final = "settings.json"
+
+_STOPS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "episode_return": "stop_return",
+        "episode_reward_mean": "stop_return",
+        "episode_return_mean": "stop_return",
+        "env_runners/episode_return_mean": "stop_return",
+        "env_runners/episode_reward_mean": "stop_return",
+        "env_steps": "stop_env_steps",
+        "timesteps_total": "stop_env_steps",
+        "num_env_steps_sampled_lifetime": "stop_env_steps",
+        "iterations": "stop_iterations",
+        "training_iteration": "stop_iterations",
+        "time_s": "stop_time_s",
+        "time_total_s": "stop_time_s",
+    }
+)
+"""Keys of `stop` in a config file, ours and RLlib's → the argument that they stand for."""
+
+_KEYS: Final = ("algo", "run", "env", "config", "stop", "save", "code")
+_SAVING: Final = ("checkpoint_every", "keep")
+_DATA_FILES: Final = (".json", ".toml", ".yaml", ".yml")
+_SHAPE: Final = (
+    'Expected is {"algo": "PPO", "env": "CartPole-v1", "config": {"lr": 0.001}, '
+    '"stop": {"iterations": 10}, "save": {"keep": 3}}, with any of the five, or the same as a '
+    "Python file: config = PPOConfig()…, stop = {…}."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What a config file describes.
+
+    Attributes:
+        algo: the name of the algorithm; None if the file does not say it.
+        env: the env; None if the file does not say it.
+        settings: by name.
+        config: the config object of a Python file, instead of the three above.
+        stops: by the name of the argument, such as `stop_iterations`.
+        saving: `checkpoint_every` and `keep`.
+        code: settings that the run had and the file cannot hold, with what they were, as texts.
+            They must be given beside the file.
+    """
+
+    algo: str | None = None
+    env: str | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    config: AlgorithmConfig | None = None
+    stops: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    saving: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    code: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+# ---- reading
+
+
+def read_experiment(name: str) -> Experiment:
+    """What `--config` names: a file .json, .toml, .yaml or .py, or `package.module:name`.
+
+    Raises:
+        ConfigError: it is not there, cannot be read, or is of another shape.
+    """
+    path = Path(name).expanduser()
+    if path.suffix == ".py":
+        return _of_module(executed(path, name), name)
+    if path.suffix not in _DATA_FILES:
+        found = imported(name, option="--config")
+        if isinstance(found, Mapping):
+            return _of_dict(dict(found), name, is_code=True)
+        return Experiment(config=config_of(found, name=name))
+    try:
+        with missing_extras_told():
+            values = _parsed(path)
+    except ConfigError:
+        raise  # which is a ValueError, too
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"--config {name} cannot be read: {error}. {_SHAPE}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"--config {name} holds a {type(values).__name__}. {_SHAPE}")
+    return _of_dict(values, name, is_code=False)
+
+
+def _parsed(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        return json.loads(text)
+    if path.suffix != ".toml":
+        return _parsed_yaml(text)
+    try:
+        tomllib = importlib.import_module("tomllib")
+    except ImportError as error:
+        raise ValueError("TOML needs Python 3.11; write it as JSON or YAML") from error
+    return tomllib.loads(text)
+
+
+_FLOAT: Final = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)$")
+
+
+def _parsed_yaml(text: str) -> Any:
+    """YAML of plain data. `3e-4` is a number, as in YAML 1.2; PyYAML alone reads it as text."""
+    yaml = optional_module("yaml", user="--config FILE.yaml", extra="yaml")
+    loader = type("Loader", (yaml.SafeLoader,), {})
+    loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    try:
+        return yaml.load(text, Loader=loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def _of_module(module: ModuleType, name: str) -> Experiment:
+    found = getattr(module, "config", None)
+    if found is None:
+        raise ConfigError(f"--config {name} defines no `config`. {_SHAPE}")
+    stop = getattr(module, "stop", {})
+    if isinstance(found, Mapping):
+        values = {key: getattr(module, key) for key in ("algo", "env") if hasattr(module, key)}
+        if not found.keys() & {"config", "stop", "run", "algo"}:
+            found = {**values, "config": found, "stop": stop}
+        return _of_dict(dict(found), name, is_code=True)
+    return Experiment(config=config_of(found, name=name), stops=_stops(stop, name))
+
+
+def _of_dict(values: dict[str, Any], name: str, *, is_code: bool) -> Experiment:
+    if len(values) == 1:  # RLlib's tuned examples have a name around all
+        (only,) = values.values()
+        if isinstance(only, dict) and only.keys() & {"run", "algo"}:
+            values = only
+    unknown = sorted(map(str, values.keys() - set(_KEYS)))
+    parts = {key: values.get(key, {}) for key in ("config", "stop", "save", "code")}
+    wrong = [key for key, part in parts.items() if not isinstance(part, Mapping)]
+    if unknown or wrong:
+        what = f"has the unknown key(s) {', '.join(unknown)}" if unknown else f"has no {wrong[0]}"
+        raise ConfigError(f"--config {name} {what}. {_SHAPE} Settings stand in `config`.")
+    _check_saving(parts["save"], name)
+    settings = dict(parts["config"])
+    env = values.get("env", settings.pop("env", None))
+    if not is_code:
+        _refuse_code({**settings, "env": env}, name)
+    return Experiment(
+        algo=values.get("algo", values.get("run")),
+        env=env,
+        settings=settings,
+        stops=_stops(parts["stop"], name),
+        saving=parts["save"],
+        code={str(key): str(value) for key, value in parts["code"].items()},
+    )
+
+
+def _check_saving(saving: Mapping[str, Any], name: str) -> None:
+    problems = [f"{key!r} is no part of it" for key in saving if key not in _SAVING]
+    for key in _SAVING:
+        problems += count_problems(key, saving.get(key), none="the default")
+    if problems:
+        raise ConfigError(
+            f"--config {name}: `save` makes no sense: {'; '.join(problems)}. There are: "
+            f"{', '.join(_SAVING)}."
+        )
+
+
+def _refuse_code(value: Any, name: str, key: object = None) -> None:
+    """Raises if plain data names an env or a class that would have to be imported."""
+    if isinstance(value, Mapping):
+        for inner, entry in value.items():
+            _refuse_code(entry, name, inner)
+    elif isinstance(value, list):
+        for entry in value:
+            _refuse_code(entry, name, key)
+    elif isinstance(value, str):
+        is_env = key == "env" and leads_to_new_code(value)
+        if is_env or (key in ("type", "sub_exploration") and ("." in value or ":" in value)):
+            raise ConfigError(
+                f"--config {name} names {value!r} as `{key}`, which would have to be imported: a "
+                "file of plain data names ready-made envs and classes only. "
+                + (f"Type it: --env {value}" if is_env else "Type it: --set …")
+                + ", or write the config as a Python file."
+            )
+
+
+def _stops(stop: Mapping[str, Any], name: str) -> dict[str, Any]:
+    unknown = [key for key in stop if key not in _STOPS]
+    if unknown:
+        raise ConfigError(
+            f"--config {name}: `stop` has the unknown key(s) {', '.join(map(repr, unknown))}. "
+            f"There are: {', '.join(_STOPS)}."
+        )
+    stops = {_STOPS[key]: value for key, value in stop.items()}
+    fields = {f"stop_{key.removeprefix('episode_')}": field for key, field in STOP_FIELDS.items()}
+    criteria: dict[str, Any] = {fields[key]: value for key, value in stops.items()}
+    if problems := StopCriteria(**criteria).problems():
+        raise ConfigError(f"--config {name}: `stop` makes no sense: {'; '.join(problems)}.")
+    return stops
+
+
+def require_code(experiment: Experiment, given: Sequence[str], name: str) -> None:
+    """Raises if code that the run had was not given beside the file; names all of it.
+
+    Args:
+        experiment: of the file.
+        given: the settings that are on the command line.
+        name: of the file, for the error.
+
+    Raises:
+        ConfigError: some is missing.
+    """
+    missing = {key: was for key, was in experiment.code.items() if key not in given}
+    if missing:
+        options = {
+            "env": "--env NAME",
+            "callbacks_class": "--callbacks NAME",
+            "algo": "--algo NAME",
+        }
+        told = ", ".join(
+            f"{options.get(key, f'--set {key}=…')} (it was {was})" for key, was in missing.items()
+        )
+        raise ConfigError(
+            f"--config {name} is of a run with code, which a file of plain data does not hold. "
+            f"Type it: {told}."
+        )
+
+
+# ---- writing
+
+
+def write_settings(file: Path, algo: Algorithm, plan: RunPlan, *, names: Sequence[str]) -> None:
+    """Writes down what a run is begun with, so that `--config` begins the same run again.
+
+    Args:
+        file: the file; replaced if it is there.
+        algo: before its first iteration.
+        plan: when the run ends, and what it keeps.
+        names: of callbacks, as they were typed.
+
+    Raises:
+        TrainerError: it cannot be written.
+    """
+    text = json.dumps(_described(algo, plan, names), indent=2) + "\n"
+
+    def write(opened: BinaryIO) -> None:
+        opened.write(text.encode())
+
+    try:
+        write_whole_file(file, write, overwrite=True)
+    except OSError as error:
+        raise TrainerError(
+            f"The settings of the run cannot be written to {file}: {error}. Make room or "
+            "permissions for it, or give another --run-dir."
+        ) from error
+
+
+def _described(algo: Algorithm, plan: RunPlan, names: Sequence[str]) -> dict[str, Any]:
+    config = algo.config
+    settings = {**config.changed_settings(), "seed": algo.root_seed}
+    env = settings.pop("env", None)
+    is_named = isinstance(env, str) and not is_import_path(env)
+    kept = dict(_kept(config, settings))
+    code = {key: _short(value) for key, value in settings.items() if key not in kept}
+    if names and "callbacks_class" in code:
+        code["callbacks_class"] = ", ".join(names)
+    algorithm = _algorithm_name(config)
+    found = {
+        **({} if algorithm is None else {"algo": algorithm}),
+        **({"env": env} if is_named else {}),
+        "config": kept,
+        "stop": {key: getattr(plan.stops, field) for key, field in STOP_FIELDS.items()},
+        "save": {key: getattr(plan, key) for key in _SAVING},
+        "code": {**({} if is_named else {"env": _short(env)}), **code},
+    }
+    if algorithm is None:
+        found["code"]["algo"] = type(algo).__name__
+    found["stop"] = {key: value for key, value in found["stop"].items() if value is not None}
+    return {key: value for key, value in found.items() if value or key == "config"}
+
+
+def _kept(config: AlgorithmConfig, settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings that a file of plain data gives back as they are."""
+    fresh = type(config)
+    for key, value in settings.items():
+        if not is_plain_data(value):
+            continue
+        try:
+            text = json.dumps(value)
+            _refuse_code({key: value}, SETTINGS_FILE)
+            again = fresh().update_from_dict({key: json.loads(text)})
+        except (TypeError, ValueError, TrainerError):
+            continue  # an array, keys that are no texts, a name that would be imported
+        if same_value(_listed(getattr(again, key)), _listed(value)):
+            yield key, json.loads(text)
+
+
+def _listed(value: Any) -> Any:
+    """The value with lists for tuples, which JSON does not tell apart."""
+    if isinstance(value, dict):
+        return {key: _listed(entry) for key, entry in value.items()}
+    return [_listed(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _algorithm_name(config: AlgorithmConfig) -> str | None:
+    """The name by which `--algo` finds the algorithm; None if it finds another, or none."""
+    name = str(getattr(config.algo_class, "__name__", ""))
+    try:
+        is_found = algorithm_class(name) is config.algo_class
+    except TrainerError:
+        return None
+    return name if is_found else None
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 200 else f"{text[:199]}…"

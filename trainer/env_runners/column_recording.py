@@ -1,0 +1,252 @@
+"""What the sub-envs of a vector env play in one request, recorded as columns.
+
+Between two requests, slots hold what they hold for every env. Within one, a running episode is two
+row numbers in a `Fragment`, and a random number is read from an array that the slots' streams have
+filled block by block. Who plays and when is decided in `vector_player`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trainer.env_runners.env_slot import EnvSlot
+from trainer.envs.native_vector_env import VectorStep
+from trainer.episodes import SingleAgentEpisode
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP
+from trainer.episodes.fragment import Fragment, Place
+from trainer.types import Array
+
+
+class UnseenEpisode(NamedTuple):
+    """An episode, or its first chunk, that is no object yet.
+
+    Attributes:
+        place: where it is in the fragment.
+        number: of the episode in its slot.
+        ends: whether it is terminated, truncated.
+        elapsed_s: seconds it took.
+    """
+
+    place: Place
+    number: int
+    ends: tuple[bool, bool]
+    elapsed_s: float
+
+
+class ColumnRecording:
+    """Rows of a fragment, and where in it the slots' running episodes began.
+
+    Life: `go_on` or `begin` for each slot that plays; per vector step `observations`, `noise` and
+    `write`; `end` for each slot whose episode is over; `settle` for those that still run.
+
+    Attributes:
+        fragment: what is recorded.
+        row: of the step to come.
+        is_running: whose steps are recorded, bool [S].
+        num_running: how many these are.
+        unseen: episodes that began and ended here and were seen by nobody, in order of time; to be
+            taken out of this list.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[EnvSlot],
+        observations: Array,
+        *,
+        num_carried: int,
+        num_rows: int,
+        noise_width: int,
+    ) -> None:
+        """Nobody plays yet.
+
+        Args:
+            slots: of all sub-envs.
+            observations: what the sub-envs show now, [S, …].
+            num_carried: most steps that the chunk of a running episode has already.
+            num_rows: steps that are expected.
+            noise_width: random numbers per step and slot.
+        """
+        count = len(slots)
+        self.fragment = Fragment(observations, num_rows=num_carried + num_rows)
+        self.fragment.write_observations(num_carried, observations)
+        self.row = num_carried
+        self.is_running: Array = np.zeros(count, np.bool_)
+        self.num_running = 0
+        self.unseen: list[UnseenEpisode] = []
+        self._begun_at_s = [0.0] * count
+        self._slots = slots
+        self._first, self._begin = [0] * count, [0] * count
+        self._noise: Array = np.zeros((count, num_carried + num_rows, noise_width))
+        self._noise_from, self._noise_until = [0] * count, [-1] * count
+        self._noise_ends: dict[int, list[int]] = {}
+        self._carried: list[tuple[int, int, SingleAgentEpisode]] = []
+
+    # ---- who plays
+
+    def go_on(self, slot: EnvSlot, episode: SingleAgentEpisode) -> None:
+        """Goes on with an episode whose chunk so far is in lists, look-back included."""
+        index, row, fragment = slot.index, self.row, self.fragment
+        carried = episode.rewards.total  # look-back, and after an error steps of this chunk, too
+        first = row - carried
+        self._plays(slot, first=first, begin=first + episode.lookback)
+        fragment.observations[index, first : row + 1] = episode.observations.data
+        for place, info in enumerate(episode.infos.data, start=first):
+            if info:
+                fragment.infos[index, place] = info
+        if carried:
+            self._carried.append((index, first, episode))
+
+    def begin(self, slot: EnvSlot, *, now_s: float) -> None:
+        """Begins an episode with what the sub-env shows at this row."""
+        self._begun_at_s[slot.index] = now_s
+        self._plays(slot, first=self.row, begin=self.row)
+
+    def _plays(self, slot: EnvSlot, *, first: int, begin: int) -> None:
+        index = slot.index
+        self._first[index], self._begin[index] = first, begin
+        self.is_running[index] = True
+        self.num_running += 1
+        self._draw(index)
+
+    def running_rows(self) -> list[int] | None:
+        """Who plays; None for all."""
+        if self.num_running == len(self._slots):
+            return None
+        rows: list[int] = np.flatnonzero(self.is_running).tolist()
+        return rows
+
+    # ---- steps
+
+    @property
+    def observations(self) -> Array:
+        """What the sub-envs show now, [S, …]; not to be written into."""
+        return self.fragment.observations[:, self.row]
+
+    def noise(self) -> Array:
+        """The random numbers of the step to come, [S, W]; zeros where nobody plays."""
+        row = self.row
+        if row == self.fragment.num_rows:
+            self.fragment.make_room()
+            self._noise = np.concatenate([self._noise, np.zeros_like(self._noise)], axis=1)
+        for index in self._noise_ends.pop(row, ()):
+            if self._noise_until[index] == row and self.is_running[index]:
+                self._slots[index].noise.pass_over(row - self._noise_from[index])
+                self._draw(index)
+        return self._noise[:, row]
+
+    def _draw(self, index: int) -> None:
+        """Takes over the rows that a slot's stream has ready, from this row on."""
+        row = self.row
+        ahead = self._slots[index].noise.rows_ahead()[: self._noise.shape[1] - row]
+        until = row + len(ahead)
+        self._noise[index, row:until] = ahead
+        self._noise_from[index], self._noise_until[index] = row, until
+        self._noise_ends.setdefault(until, []).append(index)
+
+    def write(self, actions: Array, outputs: Mapping[str, Array], step: VectorStep) -> None:
+        """Records a step of all sub-envs, and goes on to the next row."""
+        fragment, row = self.fragment, self.row
+        if fragment.actions is None:
+            fragment.open_actions(actions, dict(outputs))
+            self._write_lookback()
+        fragment.write_step(row, actions, step.rewards, outputs)
+        fragment.is_recorded[:, row] = self.is_running
+        fragment.write_observations(row + 1, step.observations)
+        self.row = row + 1
+
+    def _write_lookback(self) -> None:
+        fragment = self.fragment
+        for index, first, episode in self._carried:
+            where = slice(first, first + episode.rewards.total)
+            fragment.actions[index, where] = episode.actions.data
+            fragment.rewards[index, where] = episode.rewards.data
+            fragment.is_recorded[index, where] = True
+            for name, column in fragment.outputs.items():
+                column[index, where] = episode.extra_model_outputs[name].data
+        self._carried = []
+
+    def note_infos(self, step: VectorStep, *, apart: bool) -> None:
+        """Records the infos of the step that was written last.
+
+        Args:
+            step: what it gave.
+            apart: the row of an episode's last observation belongs to the next episode.
+        """
+        is_last = step.ended
+        indices = np.flatnonzero(self.is_running).tolist()
+        if not step.has_own_infos:
+            indices = [index for index in indices if is_last[index]]
+        for index in indices:
+            info = step.info(index, is_last=bool(is_last[index]))
+            if info:
+                kept = self.fragment.last_infos if apart and is_last[index] else self.fragment.infos
+                kept[index, self.row] = info
+
+    def note_apart(self, index: int, last_observation: Any, first_observation: Any) -> None:
+        """Records that an episode ended with one observation, and its row shows another one."""
+        self.fragment.last_observations[index, self.row] = last_observation
+        self.fragment.observations[index, self.row] = first_observation
+
+    # ---- ends
+
+    def end(self, slot: EnvSlot) -> Place:
+        """The place of an episode that ended with the step that was written last."""
+        index = slot.index
+        self.is_running[index] = False
+        self.num_running -= 1
+        self._noise_until[index] = -1
+        return self._place(index)
+
+    def end_unseen(self, slot: EnvSlot, ends: tuple[bool, bool], *, now_s: float) -> None:
+        """Ends an episode that is no object yet; `ends` are its last flags."""
+        elapsed_s = now_s - self._begun_at_s[slot.index]
+        ended = UnseenEpisode(self.end(slot), slot.episode_number, ends, elapsed_s)
+        self.unseen.append(ended)
+
+    def running_unseen(self, slot: EnvSlot, place: Place, *, now_s: float) -> UnseenEpisode:
+        """An episode that is no object yet and runs on."""
+        elapsed_s = now_s - self._begun_at_s[slot.index]
+        return UnseenEpisode(place, slot.episode_number, (False, False), elapsed_s)
+
+    def settle(self, slot: EnvSlot) -> Place:
+        """Gives a slot whose episode runs on what it holds between requests, but the episode."""
+        index = slot.index
+        slot.noise.pass_over(self.row - self._noise_from[index])
+        slot.observation = self.fragment.observations[index, self.row].copy()
+        return self._place(index)
+
+    def _place(self, index: int) -> Place:
+        return Place(index, self._first[index], self._begin[index], self.row)
+
+    def add_logp(self, compute: Any) -> None:
+        """Adds the log-likelihoods of all recorded steps, look-back included, to the outputs."""
+        fragment = self.fragment
+        if ACTION_LOGP in fragment.outputs or fragment.actions is None:
+            return
+        recorded = fragment.is_recorded
+        inputs = fragment.outputs[ACTION_DIST_INPUTS][recorded]
+        values = compute(inputs, fragment.actions[recorded])
+        column: Array = np.zeros(recorded.shape, values.dtype)
+        column[recorded] = values
+        fragment.outputs[ACTION_LOGP] = column
+
+
+def fill(episode: SingleAgentEpisode, columns: Mapping[str, Any], *, num_steps: int) -> None:
+    """Gives an episode, whose chunk was recorded elsewhere, its columns.
+
+    Args:
+        episode: as it was before the chunk's steps; what it knows of earlier chunks stays.
+        columns: as of `Fragment.chunk` or `Fragment.lists`.
+        num_steps: of the chunk.
+    """
+    earlier = episode.earlier_return
+    episode.fill_columns(
+        **columns,
+        observation_space=episode.observation_space,
+        action_space=episode.action_space,
+    )
+    episode.earlier_return = earlier
+    episode.t = episode.t_started + num_steps

@@ -1,0 +1,140 @@
+"""Distribution classes that modules in Torch may name, as RLlib's do (`action_dist_cls`).
+
+Actions are drawn, and losses computed, by the distributions of `trainer.nn`, from logits. So what a
+class may do is to change the logits in its constructor, such as to divide them by a temperature:
+
+    class Warm(TorchCategorical):
+        def __init__(self, logits=None, probs=None, temperature=2.0):
+            super().__init__(logits / temperature, probs)
+
+    class MyModule(TorchRLModule):
+        def setup(self):
+            ...
+            self.action_dist_cls = Warm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from gymnasium import spaces
+
+from trainer.errors import ModuleError
+
+_KINDS: Final = ("inference", "exploration", "train")
+_MAY_BE_WRITTEN: Final = frozenset({"__init__", "from_logits"})
+
+
+class TorchCategorical:
+    """Logits of a choice among n actions; subclasses change them in their constructor.
+
+    Attributes:
+        logits: a tensor [..., n]; what actions are drawn by.
+    """
+
+    def __init__(self, logits: Any = None, probs: Any = None) -> None:
+        """Takes logits, or probabilities.
+
+        Args:
+            logits: a tensor [..., n].
+            probs: a tensor of probabilities [..., n], if there are no logits.
+
+        Raises:
+            ModuleError: both were given, or none.
+        """
+        if (logits is None) is (probs is None):
+            raise ModuleError(
+                f"{type(self).__name__} was given {'none' if logits is None else 'both'} of "
+                "`logits` and `probs`; expected one of them, a tensor with a number per action."
+            )
+        self.logits = probs.log() if logits is None else logits
+
+    @classmethod
+    def from_logits(cls, logits: Any, **kwargs: Any) -> TorchCategorical:
+        """The distribution of what a forward pass gave."""
+        return cls(logits=logits, **kwargs)
+
+
+class NamedDistributions:
+    """The distribution classes that one module names, by forward pass; often none."""
+
+    def __init__(self, module: Any) -> None:
+        """Reads `action_dist_cls` and the methods `get_inference_action_dist_cls` and so on.
+
+        Args:
+            module: a `TorchRLModule` after its `setup`.
+
+        Raises:
+            ModuleError: a class is none that can be used here.
+        """
+        named = {f"_forward_{kind}": _class_of(module, kind) for kind in _KINDS}
+        self._classes: Mapping[str, Any] = {
+            forward: found for forward, (found, _) in named.items() if found is not None
+        }
+        for found, where in named.values():
+            if found is not None:
+                _check(module, found, where)
+
+    def logits(self, forward: Callable[..., Any], inputs: Any) -> Any:
+        """What actions are drawn by: the inputs, or what the named class makes of them.
+
+        Args:
+            forward: the forward pass that gave the inputs.
+            inputs: a tensor [..., n].
+
+        Raises:
+            ModuleError: the class gives no logits of that shape.
+        """
+        named = self._classes.get(forward.__name__)
+        if named is None:
+            return inputs
+        logits = named.from_logits(inputs).logits
+        shape = getattr(logits, "shape", None)
+        if shape is None or tuple(shape) != tuple(inputs.shape):
+            given = type(logits).__name__ if shape is None else f"the shape {list(shape)}"
+            raise ModuleError(
+                f"`logits` of {named.__name__} is {given} for inputs of the shape "
+                f"{list(inputs.shape)}; expected a tensor of that shape. Hand the changed logits "
+                "to `super().__init__(logits=…)`."
+            )
+        return logits
+
+
+def _class_of(module: Any, kind: str) -> tuple[Any, str]:
+    """The class that a module names for a forward pass, and where; None for none."""
+    method = f"get_{kind}_action_dist_cls"
+    if hasattr(type(module), method):
+        return getattr(module, method)(), f"{method}()"
+    return module.__dict__.get("action_dist_cls"), "action_dist_cls"
+
+
+def _check(module: Any, found: Any, where: str) -> None:
+    name = type(module).__name__
+    instead = (
+        "What a class may do here is to change logits: derive it from "
+        "`trainer.rllib_names.torch_names.TorchCategorical` and hand the changed logits to "
+        "`super().__init__(logits=…)`; for another distribution than the action space's own, "
+        "override `make_action_distribution`."
+    )
+    if not isinstance(found, type) or not issubclass(found, TorchCategorical):
+        raise ModuleError(
+            f"`{where}` of {name} names {getattr(found, '__name__', found)!r:.80}, a distribution "
+            f"class that would not be used here. {instead}"
+        )
+    if not isinstance(module.action_space, spaces.Discrete):
+        raise ModuleError(
+            f"`{where}` of {name} names {found.__name__}, a distribution of one choice, but the "
+            f"action space is {module.action_space}. {instead}"
+        )
+    own = found.__mro__[: found.__mro__.index(TorchCategorical)]
+    written = {key for part in own for key, value in vars(part).items() if _is_method(value)}
+    if written - _MAY_BE_WRITTEN:
+        raise ModuleError(
+            f"`{where}` of {name} names {found.__name__}, whose methods "
+            f"{', '.join(sorted(written - _MAY_BE_WRITTEN))} would not be used here. {instead}"
+        )
+
+
+def _is_method(value: Any) -> bool:
+    return callable(value) or isinstance(value, property | classmethod | staticmethod)
