@@ -145,7 +145,7 @@ JSON: dict[str, Any] = {
         "run": "PPO",
         "env": "CartPole-v1",
         "stop": {"training_iteration": 2},
-        "config": {"num_env_runners": 0, "train_batch_size": 40, "num_epochs": 1, "lr": 0.25},
+        "config": {"num_env_runners": 0, "train_batch_size": 40, "minibatch_size": 20, "lr": 0.25},
     }
 }
 TOML = """
@@ -156,7 +156,7 @@ iterations = 2
 [config]
 num_env_runners = 0
 train_batch_size = 40
-num_epochs = 1
+minibatch_size = 20
 lr = 0.25
 """
 YAML = """
@@ -173,7 +173,7 @@ config:
 PYTHON = """
 from trainer import PPOConfig
 config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
-config.training(train_batch_size=40, num_epochs=1, lr=0.25)
+config.training(train_batch_size=40, minibatch_size=20, lr=0.25)
 stop = {"training_iteration": 2}
 """
 

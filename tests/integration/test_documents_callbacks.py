@@ -150,7 +150,8 @@ def test_the_replay_buffer_is_written_to_disk(
 
     def make_small(config: DQNConfig) -> None:
         make(config)
-        config.training(training_intensity=0.2, model={"fcnet_hiddens": [8]})
+        # Many steps for each request: a request costs more than what is learnt after it.
+        config.env_runners(rollout_fragment_length=50).training(model={"fcnet_hiddens": [8]})
         config.reporting(min_sample_timesteps_per_iteration=300)
 
     monkeypatch.setattr(DQNConfig, "__init__", make_small)
