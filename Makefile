@@ -8,6 +8,8 @@ TORCH ?= torch==2.13.0
 # Python keeps what it compiled, also where it is told not to: tests start hundreds of processes, and
 # each of pytest's workers rewrites the assertions of all tests, which takes 17 s.
 KEEP_BYTECODE := PYTHONDONTWRITEBYTECODE=
+# Which tests `make test-ray` runs; CI takes a sample of a minute: make test-ray RAY_TESTS=ray_sample
+RAY_TESTS ?= ray and not slow
 
 # `make test-matrix MATRIX="3.10 3.13"` tests with these, where they are installed.
 MATRIX ?= 3.10 3.11 3.12 3.13 3.14
@@ -32,8 +34,9 @@ test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 min
 test-long: $(VENV)/.installed-test  ## everything, the long campaigns included
 	$(KEEP_BYTECODE) $(RUN)/pytest -m "(slow or not slow) and not ray"
 
+# Skipped, with the reason, where Ray is not installed.
 test-ray: $(VENV)/.installed-ray  ## the tests of the Ray engine, on a small cluster that they start
-	$(RUN)/pytest -m "ray and not slow"
+	$(RUN)/pytest -rs -m "$(RAY_TESTS)"
 
 test-matrix:  ## the default tests with every Python that is found, and with the lowest versions stated
 	@set -e; for version in $(MATRIX); do \
