@@ -5,6 +5,8 @@ RUN := $(VENV)/bin
 # What the tests of networks in Torch need: a version with a small build for processors. `make test TORCH=` leaves it out,
 # and they are skipped.
 TORCH ?= torch==2.13.0
+# Which tests `make test-ray` runs; CI takes a sample of a minute: make test-ray RAY_TESTS=ray_sample
+RAY_TESTS ?= ray and not slow
 
 # `make test-matrix MATRIX="3.10 3.13"` tests with these, where they are installed.
 MATRIX ?= 3.10 3.11 3.12 3.13 3.14
@@ -29,8 +31,9 @@ test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 min
 test-long: $(VENV)/.installed-test  ## everything, the long campaigns included
 	$(RUN)/pytest -m "(slow or not slow) and not ray"
 
+# Skipped, with the reason, where Ray is not installed.
 test-ray: $(VENV)/.installed-ray  ## the tests of the Ray engine, on a small cluster that they start
-	$(RUN)/pytest -m "ray and not slow"
+	$(RUN)/pytest -rs -m "$(RAY_TESTS)"
 
 test-matrix:  ## the default tests with every Python that is found, and with the lowest versions stated
 	@set -e; for version in $(MATRIX); do \

@@ -4,8 +4,9 @@ An iteration of N env steps with n runners takes
 
     latency + (N / n) (env step + acting) + n answer + bytes / bandwidth + N / learner
 
-where the bytes are the columns of all steps and the weights once per machine (s, B, B/s; L in env
-steps per s). What is measured with few runners gives the parameters; more runners check them.
+where the bytes are the columns of all steps and the weights once per machine (s, B, B/s; learner in
+env steps per s). Two parameters are fitted to measurements; how far the model is off from each of
+them is told.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 _BAR = 40
@@ -67,21 +70,24 @@ class Throughput:
 
 
 def fitted(start: Throughput, measured: Mapping[int, float]) -> Throughput:
-    """The model with `acting_s` and `answer_s` as the smallest and largest number of runners say.
+    """The model with the `acting_s` and `answer_s` that fit all measurements best.
+
+    Least squares of the relative errors. Where runners share the cores of the main process, both
+    parameters hold the work of either side.
 
     Args:
         start: all other parameters.
         measured: seconds of an iteration by number of runners; at least two numbers.
     """
-    few, many = min(measured), max(measured)
     fixed = dataclasses.replace(start, acting_s=0.0, answer_s=0.0)
-    left_few = measured[few] - fixed.iteration_s(few)
-    left_many = measured[many] - fixed.iteration_s(many)
-    # left = steps / n · acting + n · answer, for both: two equations.
-    a_few, a_many = start.num_steps / few, start.num_steps / many
-    answer_s = (left_many * a_few - left_few * a_many) / (many * a_few - few * a_many)
-    acting_s = (left_few - few * answer_s) / a_few
-    return dataclasses.replace(start, acting_s=max(0.0, acting_s), answer_s=max(0.0, answer_s))
+    counts, seconds = np.array(list(measured)), np.array(list(measured.values()))
+    # measured - fixed = steps / n · acting + n · answer, each divided by what was measured.
+    factors = np.stack([start.num_steps / counts, counts]) / seconds
+    left = 1.0 - np.array([fixed.iteration_s(int(number)) for number in counts]) / seconds
+    (acting_s, answer_s), *_ = np.linalg.lstsq(factors.T, left, rcond=None)
+    return dataclasses.replace(
+        start, acting_s=max(0.0, float(acting_s)), answer_s=max(0.0, float(answer_s))
+    )
 
 
 def draw(model: Throughput) -> str:

@@ -11,8 +11,11 @@ from typing import Any, Final
 
 import pytest
 
+from trainer.testing import wait_until
+
 STORE_BYTES: Final = 100 * 2**20
 CPUS_PER_NODE: Final = 4
+_GONE_WITHIN_S: Final = 120.0
 
 
 def why_no_ray() -> str:
@@ -54,13 +57,21 @@ def _node(num_cpus: int, **arguments: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def another_node(cluster: Any, num_cpus: int = 1, **resources: float) -> Iterator[Any]:
-    """One more node, until the end of the block or until the test removes it."""
+    """One more node, until the end of the block or until the test removes it.
+
+    Afterwards Ray knows that it is gone.
+    """
     node = cluster.add_node(**_node(num_cpus, resources=resources))
     cluster.wait_for_nodes()
     try:
         yield node
     finally:
         remove(cluster, node)
+        nodes = importlib.import_module("ray").nodes
+        assert wait_until(
+            lambda: not any(each["NodeID"] == node.node_id and each["Alive"] for each in nodes()),
+            within_s=_GONE_WITHIN_S,
+        )
 
 
 def remove(cluster: Any, node: Any) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,13 +24,23 @@ import pytest
 
 from checkpoints import encode
 from tests.fingerprints import KILLS, Plan, fingerprints_of, plans, second_half
-from tests.ray_cluster import another_node, remove
+from tests.multi_agent_runs import everything, gaps
+from tests.ray_cluster import CPUS_PER_NODE, another_node, remove
+from tests.resume_cells import Cell
 from trainer import Algorithm, PPOConfig, actors
 from trainer.algorithms import building
 from trainer.errors import EngineError, RunnerLostError
+from trainer.ray_engine import engine as ray_engine
 from trainer.ray_engine.engine import RayEngine, RayPlace
 from trainer.runtime import machine_facts
-from trainer.testing import CountdownEnv, Fault, is_process_alive, wait_until, with_faults
+from trainer.testing import (
+    CountdownEnv,
+    Fault,
+    FaultyCallback,
+    is_process_alive,
+    wait_until,
+    with_faults,
+)
 
 pytestmark = [pytest.mark.ray, pytest.mark.process]
 
@@ -67,10 +78,10 @@ def learnt(algo: Algorithm) -> bytes:
 
 
 @functools.cache
-def undisturbed() -> bytes:
-    """What two iterations of `slow_config` learn on the local engine."""
+def undisturbed(num_iterations: int = 2) -> bytes:
+    """What iterations of `slow_config` learn on the local engine."""
     with slow_config().resources(engine="local").build_algo() as algo:
-        for _ in range(2):
+        for _ in range(num_iterations):
             algo.train()
         return learnt(algo)
 
@@ -82,15 +93,31 @@ def places_of(algo: Algorithm) -> list[RayPlace]:
 
 # ---- the same bytes
 
+_SAC_BESIDE: Final = "SAC, evaluation beside training"
+
+
+def planned(name: str) -> Plan:
+    if name != _SAC_BESIDE:
+        return plans()[name]
+    beside = plans()["evaluation beside training"]
+    return replace(beside, cell=Cell("SAC", "Pendulum", 2))
+
 
 @pytest.mark.parametrize(
     "name",
-    ["PPO, 2 runners", "DQN, 2 runners", "evaluation beside training", "curriculum"],
+    [
+        pytest.param("PPO, 2 runners", marks=pytest.mark.ray_sample),
+        "DQN, 2 runners",
+        "SAC, 2 runners",
+        "evaluation beside training",
+        _SAC_BESIDE,
+        "curriculum",
+    ],
 )
 def test_local_and_ray_runs_have_the_same_results_states_and_files(
     name: str, tmp_path: Path
 ) -> None:
-    plan = plans()[name]
+    plan = planned(name)
     (tmp_path / "local").mkdir()
     (tmp_path / "ray").mkdir()
     local = fingerprints_of(plan, tmp_path / "local")
@@ -119,24 +146,89 @@ def test_a_checkpoint_goes_on_under_the_other_engine(tmp_path: Path) -> None:
         assert encode(algo.get_state(components=["learner"])["learner"]) == there
 
 
-def test_weights_and_normalisation_are_put_into_the_store_once_per_version(
-    monkeypatch: pytest.MonkeyPatch,
+def test_several_agents_learn_the_same_bytes() -> None:
+    local = everything(gaps(2))
+    assert everything(gaps(2).resources(engine="ray")) == local
+
+
+def test_a_network_in_torch_learns_the_same_bytes() -> None:
+    pytest.importorskip("torch")
+    cells: Any = importlib.import_module("tests.torch_cells")
+    found = {}
+    for engine in ("local", "ray"):
+        with cells.config("dense", 2).resources(engine=engine).build_algo() as algo:
+            found[engine] = cells.outcome(algo, 2)
+    assert found["ray"] == found["local"]
+
+
+@pytest.mark.parametrize(("most_sent_to_each", "num_put"), [(0, 4), (2**20, 0)])
+def test_weights_and_normalisation_are_packed_once_per_version_and_put_if_they_are_large(
+    monkeypatch: pytest.MonkeyPatch, most_sent_to_each: int, num_put: int
 ) -> None:
-    puts: list[str] = []
+    packed: list[str] = []
+    puts: list[object] = []
     publish = RayEngine.publish
+    monkeypatch.setattr(ray_engine, "_SENT_TO_EACH_BYTES", most_sent_to_each)
 
     def count(engine: RayEngine, value: object, *, name: str) -> Any:
-        puts.append(name)
-        return publish(engine, value, name=name)
+        packed.append(name)
+        with monkeypatch.context() as patch:
+            ray = engine._ray
+
+            def put(value: object) -> Any:
+                puts.append(value)
+                return ray_put(value)
+
+            ray_put = ray.put
+            patch.setattr(ray, "put", put)
+            return publish(engine, value, name=name)
 
     monkeypatch.setattr(RayEngine, "publish", count)
     with config_on_ray(num_env_runners=4).build_algo() as algo:
         for _ in range(2):
             algo.train()
-    assert puts == ["weights", "normalization"] * 2
+        found = encode(algo.get_state(components=["learner"])["learner"])
+    assert packed == ["weights", "normalization"] * 2
+    assert len(puts) == num_put
+    assert found == _learnt_by_four()
+
+
+@functools.cache
+def _learnt_by_four() -> bytes:
+    with config_on_ray(num_env_runners=4).resources(engine="local").build_algo() as algo:
+        for _ in range(2):
+            algo.train()
+        return encode(algo.get_state(components=["learner"])["learner"])
+
+
+def test_a_request_is_one_call_and_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats cost as much as requests, so there are none in requests of less than 0.5 s."""
+    asked: list[str] = []
+    meanwhile = ray_engine.Host.asked_meanwhile
+
+    def count(host: ray_engine.Host, method: str, *arguments: object) -> Any:
+        asked.append(method)
+        return meanwhile(host, method, *arguments)
+
+    monkeypatch.setattr(ray_engine.Host, "asked_meanwhile", count)
+    monkeypatch.setattr(ray_engine, "_POLL_EVERY_S", _LONG_S)  # whatever the load
+    with config_on_ray().env_runners(sample_timeout_s=100 * _LONG_S).build_algo() as algo:
+        asked.clear()
+        for _ in range(3):
+            algo.train()
+        assert asked == []
+        before = places_of(algo)[0]._call
+        algo.train()
+        assert places_of(algo)[0]._call - before == 2  # one per runner: numbers are the engine's
 
 
 # ---- faults
+
+
+@pytest.fixture
+def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a test sees the first steps of a short request."""
+    monkeypatch.setattr(ray_engine, "_POLL_EVERY_S", 0.02)
 
 
 @contextlib.contextmanager
@@ -185,10 +277,11 @@ def stop_actor(place: RayPlace) -> None:
     os.kill(place._last.host_pid, signal.SIGSTOP)
 
 
+@pytest.mark.usefixtures("frequent_heartbeats")
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        (kill_actor, "it went with its Ray actor"),
+        pytest.param(kill_actor, "it went with its Ray actor", marks=pytest.mark.ray_sample),
         (kill_worker, "was killed by signal 9"),
         (stop_actor, "made no progress for"),
     ],
@@ -214,6 +307,80 @@ def test_a_process_that_is_killed_or_stopped_changes_nothing(
         assert learnt(algo) == undisturbed()
 
 
+@pytest.fixture
+def num_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the places that Ray was asked for an actor for."""
+    made: list[str] = []
+    make = RayEngine.make_host
+
+    def count(engine: RayEngine, place: RayPlace) -> Any:
+        made.append(place.name)
+        return make(engine, place)
+
+    monkeypatch.setattr(RayEngine, "make_host", count)
+    return made
+
+
+@pytest.mark.usefixtures("frequent_heartbeats")
+def test_the_actor_beside_it_takes_in_the_worker_of_one_that_is_killed(num_made: list[str]) -> None:
+    """So nothing is imported anew: no process is started but the worker, a copy of a fork server.
+
+    It works there beside that actor's own worker, is repaired, and survives its neighbour's end.
+    """
+    with slow_config(placement_strategy="STRICT_PACK").build_algo() as algo:
+        first, second = places_of(algo)
+        algo.train()
+        assert len(num_made) == 2
+        with in_mid_request(algo, kill_actor):
+            result = algo.train()
+        assert result["fault_tolerance"]["num_remote_worker_restarts"] == 1
+        assert len(num_made) == 2
+        assert first._last.host_pid == second._last.host_pid
+        assert first._last.pid != second._last.pid
+        assert learnt(algo) == undisturbed()
+        kill_worker(first)
+        algo.train()
+        second.stop(grace_s=2.0)  # the actor keeps a worker still
+        assert first.is_running
+        result = algo.train()
+        assert result["training_iteration"] == 4
+        assert len(num_made) == 2
+        assert learnt(algo) == undisturbed(4)
+
+
+@pytest.mark.usefixtures("frequent_heartbeats")
+def test_without_an_actor_that_answers_there_ray_is_asked_for_another(
+    monkeypatch: pytest.MonkeyPatch, num_made: list[str]
+) -> None:
+    monkeypatch.setattr(ray_engine, "_ANSWERS_WITHIN_S", 0.2)
+    with slow_config(placement_strategy="STRICT_PACK").build_algo() as algo:
+        first, second = places_of(algo)
+        algo.train()
+        stopped = second._last.host_pid
+
+        def stop_one_and_kill_the_other(_: RayPlace) -> None:
+            os.kill(stopped, signal.SIGSTOP)
+            kill_actor(first)
+
+        try:
+            with in_mid_request(algo, stop_one_and_kill_the_other):
+                watch = threading.Thread(target=_go_on_after_another, args=(num_made, stopped))
+                watch.start()
+                algo.train()
+                watch.join()
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert len(num_made) == 3
+        assert first._last.host_pid != second._last.host_pid
+        assert learnt(algo) == undisturbed()
+
+
+def _go_on_after_another(made: list[str], stopped: int) -> None:
+    assert wait_until(lambda: len(made) == 3, within_s=_LONG_S)
+    os.kill(stopped, signal.SIGCONT)
+
+
+@pytest.mark.usefixtures("frequent_heartbeats")
 def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
     ray_cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -257,14 +424,28 @@ def test_runners_that_wait_for_room_start_on_a_machine_that_is_added(ray_cluster
     assert learnt_there == [undisturbed()]
 
 
+@pytest.mark.ray_sample
 def test_without_a_machine_that_has_room_the_error_says_so(ray_cluster: Any) -> None:
     engine = RayEngine(num_cpus=1000, placement_timeout_s=0.5)
     with pytest.raises(RunnerLostError, match=r"1000 CPU on one machine.* 8 CPU of which"):
         config_on_ray().resources(engine=engine).build_algo()
 
 
-def test_what_code_of_users_does_is_told_as_on_the_local_engine() -> None:
-    fault = Fault("step", way="raise", at_step=2, times="always")
+def test_resources_that_never_become_free_are_an_error_within_seconds(ray_cluster: Any) -> None:
+    ray: Any = importlib.import_module("ray")
+    others = ray.util.placement_group([{"CPU": CPUS_PER_NODE}] * 2)
+    assert others.wait(_LONG_S)
+    try:
+        engine = RayEngine(num_cpus=1, placement_timeout_s=0.5)
+        with pytest.raises(RunnerLostError, match=r"needs 1 CPU on one machine.* 8 CPU of which 0"):
+            config_on_ray().resources(engine=engine).build_algo()
+    finally:
+        ray.util.remove_placement_group(others)
+
+
+@pytest.mark.parametrize("way", ["raise", "exit", "segfault"])
+def test_what_code_of_users_does_is_told_as_on_the_local_engine(way: str) -> None:
+    fault = Fault("step", way=way, worker_index=1, at_step=2, times="always")
     texts = []
     for engine in ("local", "ray"):
         config = config_on_ray().resources(engine=engine)
@@ -272,8 +453,41 @@ def test_what_code_of_users_does_is_told_as_on_the_local_engine() -> None:
         config.fault_tolerance(restart_failed_env_runners=False)
         with config.build_algo() as algo, pytest.raises(Exception, match="step") as raised:
             algo.train()
-        texts.append((type(raised.value).__name__, str(raised.value)))
+        text = re.sub(r" on \S+ \(node \w+\)", "", str(raised.value))  # told of machines only
+        texts.append((type(raised.value).__name__, text))
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("way", ["exit", "segfault", "sigkill"])
+def test_an_env_that_ends_its_process_is_repaired_by_the_same_actor(
+    way: str, num_made: list[str]
+) -> None:
+    found = []
+    for faults in ([], [Fault("step", way=way, worker_index=1, at_step=2)]):
+        config = config_on_ray()
+        config.environment(with_faults(CountdownEnv, *faults))
+        with config.build_algo() as algo:
+            for _ in range(2):
+                algo.train()
+            found.append(learnt(algo))
+            restarts = algo.env_runner_group.num_remote_worker_restarts()
+        assert restarts == len(faults)
+    assert found[0] == found[1]
+    assert len(num_made) == 4
+
+
+def test_an_answer_that_cannot_be_unpacked_is_repaired_as_on_the_local_engine() -> None:
+    found = []
+    for engine in ("local", "ray"):
+        # The first answer is that of the start.
+        fault = Fault("unpack", worker_index=1, on_call=2)
+        config = config_on_ray().callbacks([FaultyCallback(fault)]).resources(engine=engine)
+        with config.build_algo() as algo:
+            for _ in range(2):
+                algo.train()
+            found.append((algo.env_runner_group.num_remote_worker_restarts(), learnt(algo)))
+        assert fault.num_fired == 1
+    assert found[0] == found[1]
 
 
 # ---- bad input

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +137,55 @@ def test_our_trials_on_ray_have_the_rows_and_checkpoints_of_local_ones(tmp_path:
             (trial.config["lr"], [comparable(row) for row in trial.rows()]) for trial in grid
         ]
     assert found["ray"] == found["local"]
+
+
+_RUNNERS_ON_RAY = """
+import sys
+from pathlib import Path
+from checkpoints import encode
+from tests.integration.test_ray_tune import rows_of_trials
+for engine in ("local", "ray"):
+    rows = rows_of_trials(Path(sys.argv[1]) / engine, {"engine": engine})
+    print(encode(rows).hex())
+"""
+
+
+def rows_of_trials(folder: Path, settings: dict[str, Any]) -> list[Any]:
+    """What two trials in processes of this machine have learnt after each iteration."""
+    grid = tune.Tuner(
+        "PPO",
+        param_space={**_SETTINGS, "lr": tune.grid_search([1e-3, 1e-4]), **settings},
+        tune_config=tune.TuneConfig(max_concurrent_trials=2, seed=7),
+        run_config=tune.RunConfig(storage_path=folder, stop={"training_iteration": 2}, verbose=0),
+    ).fit()
+    assert grid.num_errors == 0, grid.errors
+    return [
+        [comparable(row)[part] for part in ("env_runners", "learners")]
+        for trial in grid
+        for row in trial.rows()
+    ]
+
+
+def test_trials_whose_runners_are_on_ray_learn_the_same_bytes(
+    ray_cluster: Any, tmp_path: Path
+) -> None:
+    """In a process of its own, whose trials find the cluster by its address."""
+    done = subprocess.run(
+        [sys.executable, "-c", _RUNNERS_ON_RAY, str(tmp_path)],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "RAY_ADDRESS": ray_cluster.address,
+            "RAY_AUTH_MODE": "disabled",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600.0,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    local, on_ray = [line for line in done.stdout.splitlines() if not line.startswith("(")][-2:]
+    assert local == on_ray
 
 
 def test_a_folder_that_a_machine_does_not_have_is_named(

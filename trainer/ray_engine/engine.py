@@ -5,11 +5,14 @@
 
 Who keeps the worker, and why it is not the actor itself, is told in `place_host`. An actor is lost
 with its machine, or if something kills it; then the call ends as `Lost`, marked as caused from
-outside, and the next start asks Ray for another actor. Actors are never restarted and calls never
-repeated by Ray: what to do is decided above, as on every engine.
+outside. The next start is made by the actor of another place on that machine, which takes a tenth
+of a second, or if none answers there, Ray is asked for another actor, which takes seconds. Actors
+are never restarted and calls never repeated by Ray: what to do is decided above, as on every
+engine.
 
-Heartbeats are asked for while somebody looks at a place, at most every 0.1 s. An actor that does
-not answer them is one whose worker makes no progress.
+Heartbeats are asked for while somebody looks at a place, twice per second, and oftener where a call
+may go without progress for a short time only. An actor that does not answer them is one whose
+worker makes no progress.
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ from typing import Any, Final
 
 from trainer.errors import ConfigError, EngineError
 from trainer.ray_engine import cluster
-from trainer.ray_engine.place_host import SIGNALS, Heartbeat, HostReply, HostSettings, PlaceHost
+from trainer.ray_engine.place_host import (
+    MOST_KEPT,
+    SIGNALS,
+    Heartbeat,
+    HostReply,
+    HostSettings,
+    PlaceHost,
+)
 from trainer.runtime.engine import (
     Arrivals,
     Inherit,
@@ -57,8 +67,13 @@ from trainer.runtime.signals import signals_deferred
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-_POLL_EVERY_S: Final = 0.1
+_POLL_EVERY_S = 0.5
+_SHORTEST_POLL_S: Final = 0.05
+_POLLS_PER_LIMIT: Final = 10
 _KILLED_WITHIN_S: Final = 2.0
+_ANSWERS_WITHIN_S: Final = 1.0
+_MOST_NEIGHBOURS_ASKED: Final = 2
+_SENT_TO_EACH_BYTES: Final = 2**20
 _LONGEST_CAUSE: Final = 300
 STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 """How Ray may spread what places reserve over machines."""
@@ -70,6 +85,30 @@ _LAST_BITS: Final = (
 _RESERVED_ALREADY: Final = "CREATED"
 
 
+class Host:
+    """An actor, and the places whose workers it keeps.
+
+    Attributes:
+        handle: Ray's handle of the actor.
+        made_for: the number of the place whose reserved resources it uses.
+        node: Ray's id of its machine; "" until it has answered.
+        places: whose workers it keeps, by number.
+        is_gone: it was lost or ended.
+    """
+
+    def __init__(self, handle: Any, *, made_for: int) -> None:
+        """An actor that nothing was heard of yet."""
+        self.handle = handle
+        self.made_for = made_for
+        self.node = ""
+        self.places: set[int] = set()
+        self.is_gone = False
+
+    def asked_meanwhile(self, method: str, *arguments: object) -> Any:
+        """Calls a method of the actor while others are under way; Ray's reference to the answer."""
+        return getattr(self.handle, method).options(concurrency_group=SIGNALS).remote(*arguments)
+
+
 class RayPlace:
     """A place whose worker is kept by a Ray actor; see `Place`.
 
@@ -77,6 +116,7 @@ class RayPlace:
         name: what messages call it.
         is_busy: it may be working.
         number: places are made in this order.
+        host: the actor that keeps its worker; None if none was asked for, or it was ended.
     """
 
     def __init__(
@@ -89,15 +129,16 @@ class RayPlace:
         self._arrivals = arrivals
         self._inherit = inherit
         self._watch = StallWatch(name, engine.now_s)
-        self._host: Any = None
+        self.host: Host | None = None
+        self._lost_on = ""
         self._is_running = False
         self._is_placed = False
-        self._pending: Future[HostReply] | None = None
+        self._pending: Future[bytes] | None = None
         self._closing: Future[None] | None = None
         self._call = 0
         self._is_start = False
         self._asked_at_s = self._polled_at_s = 0.0
-        self._poll: Future[Heartbeat] | None = None
+        self._poll: Future[bytes] | None = None
         self._last = Heartbeat(0)
         self._owner_pid = os.getpid()
 
@@ -107,11 +148,6 @@ class RayPlace:
     def is_running(self) -> bool:
         """Whether a worker was started and not yet found dead or stopped."""
         return self._is_running
-
-    @property
-    def has_host(self) -> bool:
-        """Whether an actor was asked for and not ended."""
-        return self._host is not None
 
     @property
     def owes_answer(self) -> bool:
@@ -129,6 +165,11 @@ class RayPlace:
         if not self._is_running:
             return None
         return PlaceIdentity(self._last.host, self._last.pid)
+
+    @property
+    def host_pid(self) -> int | None:
+        """The process id of the actor on its machine, as far as it is known."""
+        return self._last.host_pid if self.host is not None and self._is_placed else None
 
     @property
     def stall_limit_s(self) -> float | None:
@@ -166,12 +207,14 @@ class RayPlace:
             self.kill()
         take_over = pickle.dumps(self._inherit())
         with signals_deferred():
-            if self._host is None:
-                self._host = self._engine.make_host(self)
-                self._is_placed = False
+            if self.host is None:
+                self.host = self._engine.host_for(self, lost_on=self._lost_on)
+                self._is_placed = bool(self.host.node)
             self._begin(is_start=True)
             self._is_running = True
-            answer = self._host.start.remote(self._call, packed_factory, take_over)
+            answer = self.host.handle.start.remote(
+                self.number, self.name, self._call, packed_factory, take_over
+            )
             self._await(answer, stall_limit_s, limited_by)
             self._watch.limit_at_work = limit_at_work
 
@@ -195,18 +238,18 @@ class RayPlace:
         packed = pack_arguments(
             self.name, method, arguments, buffer_callback=is_packed_with_the_rest
         )
-        if not self._is_running:
+        if self.host is None or not self._is_running:
             raise RuntimeError(f"{self.name} has no worker: start it first.")
         with signals_deferred():
             self._begin(is_start=False)
-            answer = self._host.call.remote(self._call, method, packed, *beside)
+            answer = self.host.handle.call.remote(self.number, self._call, method, packed, *beside)
             self._await(answer, stall_limit_s, limited_by)
 
     def _begin(self, *, is_start: bool) -> None:
         self.is_busy = True
         self._is_start = is_start
         self._call = self._engine.next_call()
-        self._asked_at_s = self._engine.now_s()
+        self._asked_at_s = self._polled_at_s = self._engine.now_s()
 
     def _await(self, answer: Any, stall_limit_s: float | None, limited_by: str) -> None:
         self._watch.begin(0, limit_s=stall_limit_s, limited_by=limited_by)
@@ -222,17 +265,19 @@ class RayPlace:
         with signals_deferred():
             future, self._pending = self._pending, None
             try:
-                reply = future.result()
+                packed = future.result()
             except Exception as error:  # noqa: BLE001 - whatever Ray says: the actor is gone
                 lost = self._lost_with_host(error)
                 self._is_running = self.is_busy = False
-                self._end_host()
+                self._lose_host()
                 return lost
-            self._last, self._is_placed, self.is_busy = reply.last, True, False
+            reply: HostReply = pickle.loads(packed)  # noqa: S301 - from our own actor
+            self._hear(reply.last)
+            self.is_busy = False
             if isinstance(reply.answer, Lost):
                 self._is_running = False
                 return dataclasses.replace(reply.answer, where=self._where())
-            if self._is_start:
+            if reply.facts is not None:
                 refused = self._engine.why_refused(reply.facts)
                 if refused:
                     self.kill()
@@ -266,9 +311,9 @@ class RayPlace:
 
     def tell_to_end(self) -> None:
         """Tells a call that has no end of its own to come to one."""
-        if self._host is not None and self.owes_answer:
+        if self.host is not None and self.owes_answer:
             with signals_deferred():
-                self._host.end.options(concurrency_group=SIGNALS).remote(self._call)
+                self.host.asked_meanwhile("end", self.number, self._call)
 
     def _look(self) -> None:
         """Asks for a heartbeat now and then while a call is under way; it comes by itself."""
@@ -277,18 +322,27 @@ class RayPlace:
             self._poll = None
             if poll.exception() is None:  # else the call's own answer tells
                 self._is_placed = True
-                self._hear(poll.result())
-        if self._host is None or not self.owes_answer or self._poll is not None:
+                heartbeat: Heartbeat = pickle.loads(poll.result())  # noqa: S301 - our own actor
+                if heartbeat.call == self._call and heartbeat.num_signs >= self._last_signs():
+                    self._hear(heartbeat)
+        if self.host is None or not self.owes_answer or self._poll is not None:
             return
-        if now_s - self._polled_at_s >= _POLL_EVERY_S:
+        if now_s - self._polled_at_s >= self._poll_every_s():
             with signals_deferred():
                 self._polled_at_s = now_s
-                asked = self._host.poll.options(concurrency_group=SIGNALS).remote()
-                self._poll = asked.future()
+                self._poll = self.host.asked_meanwhile("poll", self.number).future()
+
+    def _poll_every_s(self) -> float:
+        """Each heartbeat costs what a request costs, so they are few unless the limit is short."""
+        limit_s = self._watch.limit_s
+        if limit_s is None:
+            return _POLL_EVERY_S
+        return min(_POLL_EVERY_S, max(_SHORTEST_POLL_S, limit_s / _POLLS_PER_LIMIT))
 
     def _hear(self, heartbeat: Heartbeat) -> None:
-        if heartbeat.call == self._call and heartbeat.num_signs >= self._last_signs():
-            self._last = heartbeat
+        self._last, self._is_placed = heartbeat, True
+        if self.host is not None:
+            self.host.node = heartbeat.node
 
     def _last_signs(self) -> int:
         return self._last.num_signs if self._last.call == self._call else 0
@@ -329,24 +383,38 @@ class RayPlace:
             has_worker = self._is_running
             self._pending = self._closing = self._poll = None
             self.is_busy = self._is_running = False
-            if self._host is None or os.getpid() != self._owner_pid:
-                self._host = None
+            if self.host is None or os.getpid() != self._owner_pid:
+                self.host = None
             elif has_worker and not self._is_placed:
-                self._end_host()
-            elif has_worker and not self._engine.end_worker(self._host):
-                self._end_host(stuck=self._last)
+                self._lose_host()
+            elif has_worker and not self._engine.end_worker(self.host, self):
+                self._lose_host(stuck=self._last)
 
-    def _end_host(self, stuck: Heartbeat | None = None) -> None:
-        host, self._host = self._host, None
+    def _lose_host(self, stuck: Heartbeat | None = None) -> None:
+        """Ends an actor that is gone or does not answer, with all workers that it keeps."""
+        host, self.host = self.host, None
         if host is not None and os.getpid() == self._owner_pid:
+            self._lost_on = host.node
             self._engine.end_host(host, stuck)
+
+    def _leave_host(self) -> None:
+        """Ends the actor, unless it keeps workers of other places."""
+        host, self.host = self.host, None
+        self._lost_on = ""
+        if host is not None and os.getpid() == self._owner_pid:
+            host.places.discard(self.number)
+            if not host.places:
+                self._engine.end_host(host, None)
 
     def tell_to_close(self) -> None:
         """Lets the servant close and the worker end in order, if it is idle; `stop` waits."""
         if not self._is_running or self.is_busy or self._closing is not None:
             return
+        if self.host is None:
+            return
         with signals_deferred():
-            self._closing = self._host.close.remote(_KILLED_WITHIN_S).future()
+            closing = self.host.handle.close.remote(self.number, _KILLED_WITHIN_S)
+            self._closing = closing.future()
 
     def stop(self, grace_s: float) -> None:
         """Lets the worker end in order, then ends it and its actor."""
@@ -358,7 +426,7 @@ class RayPlace:
         finally:
             self.kill()
             with signals_deferred():
-                self._end_host()
+                self._leave_host()
             self._engine.give_back()
 
 
@@ -529,8 +597,15 @@ class RayEngine:
         return LocalEngine().for_owners
 
     def publish(self, value: object, *, name: str) -> Published:
-        """Puts a value into the object store, from which each machine fetches it once."""
-        packed = published(value, name=name).packed
+        """Puts a value into the object store, from which each machine fetches it once.
+
+        A value that is small even if every worker is sent it, is sent: the store costs each of them
+        more than that.
+        """
+        in_request = published(value, name=name)
+        packed = in_request.packed
+        if len(packed) * len(self._places) <= _SENT_TO_EACH_BYTES:
+            return in_request
         self._connect()
         found = _InStore(packed, self._ray.put(packed))
         self._published[id(packed)] = found
@@ -577,7 +652,34 @@ class RayEngine:
                 'with ray.init(address="auto"), or leave custom_resources_per_env_runner out.'
             )
 
-    def make_host(self, place: RayPlace) -> Any:
+    def host_for(self, place: RayPlace, *, lost_on: str) -> Host:
+        """The actor that is to keep the worker of a place.
+
+        Args:
+            place: one that has none.
+            lost_on: the machine on which its actor was lost; "" if none was. What it reserved there
+                is reserved still, whoever keeps the worker.
+        """
+        hosts = {id(each.host): each.host for each in self._places if each.host is not None}
+        living = [each for each in hosts.values() if not each.is_gone]
+        # One that was made for the place, and lives because it keeps the worker of another one.
+        own = [each for each in living if each.made_for == place.number]
+        host = own[0] if own else self._neighbour_on(lost_on, living) or self.make_host(place)
+        host.places.add(place.number)
+        return host
+
+    def _neighbour_on(self, node: str, hosts: Sequence[Host]) -> Host | None:
+        """One of these actors that is on a machine and answers at once, the emptiest first."""
+        there = [each for each in hosts if node and each.node == node]
+        there.sort(key=lambda each: (len(each.places), min(each.places, default=0)))
+        there = [each for each in there if len(each.places) < MOST_KEPT]
+        for host in there[:_MOST_NEIGHBOURS_ASKED]:
+            with contextlib.suppress(self.errors.RayError):  # it is gone, too, or stuck
+                self._ray.get(host.asked_meanwhile("answers"), timeout=_ANSWERS_WITHIN_S)
+                return host
+        return None
+
+    def make_host(self, place: RayPlace) -> Host:
         """Asks Ray for the actor of a place; returns at once, whenever it will be placed."""
         settings = HostSettings(
             place.name,
@@ -592,9 +694,10 @@ class RayEngine:
             **reserved,
             max_restarts=0,
             max_task_retries=0,
+            max_concurrency=MOST_KEPT,
             concurrency_groups={SIGNALS: 1},
         )
-        return as_actor(PlaceHost).remote(settings)
+        return Host(as_actor(PlaceHost).remote(settings), made_for=place.number)
 
     def _reservation_of(self, place: RayPlace) -> Reservation:
         """What is reserved for a place: together with all that have nothing reserved yet."""
@@ -610,16 +713,16 @@ class RayEngine:
 
     def give_back(self) -> None:
         """Gives back what was reserved for places of which none has a worker any more."""
-        idle = [one for one in self._reservations if not any(p.has_host for p in one.places())]
+        idle = [one for one in self._reservations if not any(each.host for each in one.places())]
         for reservation in idle:
             self._reservations.remove(reservation)
             reservation.give_back()
 
-    def end_worker(self, host: Any) -> bool:
-        """Lets an actor end its worker; whether it says at once that it has."""
+    def end_worker(self, host: Host, place: RayPlace) -> bool:
+        """Lets an actor end the worker of a place; whether it says at once that it has."""
         if not self._ray.is_initialized():
             return False
-        asked = host.kill.options(concurrency_group=SIGNALS).remote()
+        asked = host.asked_meanwhile("kill", place.number)
         done, _ = self._ray.wait([asked], timeout=_KILLED_WITHIN_S)
         try:
             self._ray.get(done, timeout=0)
@@ -627,16 +730,17 @@ class RayEngine:
             return False
         return bool(done)
 
-    def end_host(self, host: Any, stuck: Heartbeat | None) -> None:
-        """Ends an actor, and with it the worker that it keeps.
+    def end_host(self, host: Host, stuck: Heartbeat | None) -> None:
+        """Ends an actor, and with it the workers that it keeps.
 
         Args:
             host: the actor.
             stuck: the last heartbeat of one that does not answer; None if it does, or is gone.
         """
+        host.is_gone = True
         if not self._ray.is_initialized():
             return
-        self._ray.kill(host, no_restart=True)
+        self._ray.kill(host.handle, no_restart=True)
         if stuck is not None and stuck.node:  # one that is stopped cannot end itself
             self._end_processes(stuck)
 
