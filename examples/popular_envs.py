@@ -40,12 +40,26 @@ def boxing(_: Any) -> gymnasium.Env[Any, Any]:
     return gymnasium.make("ALE/Boxing-v5", obs_type="ram")
 
 
+class PlainInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Without the step type of dm_env, an object that no checkpoint can hold."""
+
+    def reset(self, **settings: Any) -> Any:
+        observation, info = super().reset(**settings)
+        info.pop("timestep.step_type")
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        *made, info = super().step(action)
+        info.pop("timestep.step_type")
+        return *made, info
+
+
 def cartpole_balance(_: Any) -> gymnasium.Env[Any, Any]:
     """dm_control: pip install "shimmy[dm-control]"."""
     import shimmy
 
     gymnasium.register_envs(shimmy)
-    return FlattenObservation(gymnasium.make("dm_control/cartpole-balance-v0"))
+    return PlainInfo(FlattenObservation(gymnasium.make("dm_control/cartpole-balance-v0")))
 
 
 ENVS = {
