@@ -33,8 +33,9 @@ def warm(default: float) -> type[TorchCategorical]:
 
 class WithTemperature(TorchRLModule, ValueFunctionAPI):
     def setup(self) -> None:
-        self.body = nn.Sequential(nn.Linear(self.observation_space.shape[0], 8), nn.Tanh())
-        self.pi, self.vf = nn.Linear(8, self.action_space.n), nn.Linear(8, 1)
+        self.body = nn.Sequential(nn.Linear(self.obs_size, 8), nn.Tanh())
+        width = self.action_distribution.num_inputs
+        self.pi, self.vf = nn.Linear(8, width), nn.Linear(8, 1)
         temperature = self.model_config.get("temperature")
         if temperature is not None:
             self.action_dist_cls = warm(temperature)
@@ -42,7 +43,7 @@ class WithTemperature(TorchRLModule, ValueFunctionAPI):
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {Columns.ACTION_DIST_INPUTS: self.pi(self.body(batch[Columns.OBS]))}
 
-    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
         return self.vf(self.body(batch[Columns.OBS])).squeeze(-1)
 
 

@@ -174,9 +174,10 @@ class TorchCritics:
 
     def backward(self, d_values: Sequence[Array]) -> None:
         """Overwrites the gradients of all critics; see `Critics.backward`."""
-        views, from_numpy = self._module.gradients.views, self._layers.torch.from_numpy
-        parts = [(tensor, from_numpy(views[name])) for name, tensor in self._tensors.items()]
-        self._layers.differentiate(self._outputs, d_values, parts)
+        gradients = self._module.gradients
+        names = list(self._tensors)
+        gradients.block(names[0], names[-1])[:] = 0.0
+        self._layers.accumulate(self._outputs, d_values, list(self._tensors.values()))
 
     def d_actions(self, d_values: Sequence[Array]) -> Array:
         """How the values change with the actions, [B, A]; see `Critics.d_actions`."""

@@ -133,6 +133,10 @@ class _Mirror:
         for name, buffer in self.container.named_buffers():
             self._host_buffers[name].copy_(buffer)
 
+    def clear_gradients(self) -> None:
+        """Before a backward pass."""
+        self._gradients.zero_()
+
     def return_gradients(self) -> None:
         """After a backward pass."""
         self._host_gradients.copy_(self._gradients)
@@ -193,8 +197,6 @@ class TorchLayers:
             view.copy_(tensor.detach())
             tensor.data = view
             gradient = torch.from_numpy(module.gradients.views[name])
-            if tensor.requires_grad:
-                tensor.grad = gradient  # for those who look; `differentiate` writes it
             self._parts.append((tensor, gradient, view.data_ptr()))
         width = module.obs_size + (0 if self._masks is None else self._masks.width)
         is_image = bool(shown_images(module.seen_space))
@@ -515,36 +517,31 @@ class TorchLayers:
             outputs, gradients = [inputs, values], [*gradients, d_values]
         self._check_graph(outputs)
         self._graph = None
-        mirror = self._mirror
-        self.differentiate(outputs, gradients, self._parts if mirror is None else mirror.parts)
-        if mirror is not None:
-            mirror.return_gradients()
+        module.gradients.flat[:] = 0.0
+        self.accumulate(outputs, gradients)
 
-    def differentiate(
-        self, outputs: Sequence[Any], d_outputs: Sequence[Array], parts: Sequence[tuple[Any, ...]]
+    def accumulate(
+        self, outputs: Sequence[Any], d_outputs: Sequence[Any], tensors: list[Any] | None = None
     ) -> None:
-        """Overwrites gradients with what autograd makes of derivatives.
-
-        Autograd's own memory is asked for and copied: to let it add to `tensor.grad` over the flat
-        vector takes a pass more, for which the vector must be 0 before.
+        """Adds to the gradients what autograd makes of derivatives.
 
         Args:
             outputs: tensors of a forward pass.
-            d_outputs: the derivatives of the loss by them.
-            parts: parameters, and the memory of their gradients; those that the outputs do not
-                depend on get 0.
+            d_outputs: the derivatives of the loss by them, tensors or arrays.
+            tensors: the parameters whose gradients are wanted; None: all.
         """
-        given = [self.gradient(derivative) for derivative in d_outputs]
-        learnt = [tensor for tensor, *_ in parts if tensor.requires_grad]
+        mirror = self._mirror
+        parts = self._parts if mirror is None else mirror.parts
+        for tensor, gradient, *_ in parts:
+            if tensor.grad is not gradient and tensor.requires_grad:
+                tensor.grad = gradient
+        given = [d if isinstance(d, self.torch.Tensor) else self.gradient(d) for d in d_outputs]
         with self.one_thread():
-            grads = self.torch.autograd.grad(list(outputs), learnt, given, allow_unused=True)
-            found = iter(grads)
-            for tensor, gradient, *_ in parts:
-                value = next(found) if tensor.requires_grad else None
-                if value is None:
-                    gradient.zero_()
-                else:
-                    gradient.copy_(value)
+            if mirror is not None:
+                mirror.clear_gradients()
+            self.torch.autograd.backward(list(outputs), given, inputs=tensors)
+            if mirror is not None:
+                mirror.return_gradients()
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Computes with one Torch thread inside the block."""

@@ -180,11 +180,6 @@ ClipMode = Literal["value", "norm", "global_norm"]
 CLIP_MODES: Final[tuple[str, ...]] = get_args(ClipMode)
 
 
-_STEP_BLOCK: Final = 16_384
-"""Numbers that Adam moves at a time: what it reads and writes of so many stays in a core's cache,
-through some twelve passes."""
-
-
 class Adam:
     """Adam (Kingma and Ba 2015, algorithm 1): epsilon is added after the bias correction.
 
@@ -215,7 +210,7 @@ class Adam:
         self._first_moment = parameters.zeros_like()
         self._second_moment = parameters.zeros_like()
         self._num_steps = 0
-        self._scratch: Array = np.empty(min(_STEP_BLOCK, parameters.flat.size), parameters.dtype)
+        self._scratch: Array = np.empty_like(parameters.flat)
 
     @property
     def num_steps(self) -> int:
@@ -234,20 +229,9 @@ class Adam:
             lr: learning rate ≥ 0; one for all, or one for each number of the flat vector.
         """
         self._num_steps += 1
-        correction_1, correction_2 = (1.0 - beta**self._num_steps for beta in self._betas)
-        root = math.sqrt(correction_2)
-        for start in range(0, self._gradients.flat.size, _STEP_BLOCK):
-            part = slice(start, start + _STEP_BLOCK)
-            factors = lr[part] if isinstance(lr, np.ndarray) else None
-            factor = (1.0 if isinstance(lr, np.ndarray) else lr) * root / correction_1
-            self._move(part, factor=factor, factors=factors, epsilon=self._epsilon * root)
-
-    def _move(self, part: slice, *, factor: float, factors: Array | None, epsilon: float) -> None:
-        """Makes the step for a part of the flat vectors; each number stands for itself."""
         beta_1, beta_2 = self._betas
-        parameters, gradient = self._parameters.flat[part], self._gradients.flat[part]
-        first, second = self._first_moment.flat[part], self._second_moment.flat[part]
-        scratch = self._scratch[: len(gradient)]
+        gradient, scratch = self._gradients.flat, self._scratch
+        first, second = self._first_moment.flat, self._second_moment.flat
         np.subtract(gradient, first, scratch)
         np.multiply(scratch, 1.0 - beta_1, scratch)
         np.add(first, scratch, first)
@@ -255,13 +239,16 @@ class Adam:
         np.subtract(scratch, second, scratch)
         np.multiply(scratch, 1.0 - beta_2, scratch)
         np.add(second, scratch, second)
+        correction_1 = 1.0 - beta_1**self._num_steps
+        correction_2 = math.sqrt(1.0 - beta_2**self._num_steps)
         np.sqrt(second, scratch)
-        np.add(scratch, epsilon, scratch)
+        np.add(scratch, self._epsilon * correction_2, scratch)
         np.divide(first, scratch, scratch)
-        if factors is not None:
-            np.multiply(scratch, factors, scratch)
-        np.multiply(scratch, factor, scratch)
-        np.subtract(parameters, scratch, parameters)
+        if isinstance(lr, np.ndarray):
+            np.multiply(scratch, lr, scratch)
+            lr = 1.0
+        np.multiply(scratch, lr * correction_2 / correction_1, scratch)
+        np.subtract(self._parameters.flat, scratch, self._parameters.flat)
 
     def get_state(self) -> State:
         """The moments by tensor name and the number of steps; copies."""
