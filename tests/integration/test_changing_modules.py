@@ -256,7 +256,9 @@ def test_a_copy_stays_as_it_was_while_its_original_learns(algo: Algorithm) -> No
     for _ in range(3):
         result = algo.train()
     assert encode(algo.learners["old"].get_state()) == frozen
-    assert result["learners"]["old"] == {"is_trained": False, "num_updates_lifetime": 0}
+    told = result["learners"]["old"]
+    assert told.pop("is_trained") is False
+    assert set(told.values()) == {0}
     assert encode(algo.get_weights()["main"]) != encode(before)
     assert algo.counters.num_module_steps_sampled["old"] > 0
 
