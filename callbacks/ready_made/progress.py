@@ -274,7 +274,7 @@ class ProgressPrinter(RLlibCallback):
         problems = self._criteria.problems()
         if stream is not None and not callable(getattr(stream, "write", None)):
             problems.append(f"`stream={stream!r}` cannot be written to; expected an open text file")
-        if live is not None and not isinstance(live, bool):
+        if live not in (None, True, False):
             problems.append(f"`live={live!r}` is neither True, False nor None")
         raise_if_any("ProgressPrinter", problems)
         self._stream = stream

@@ -72,16 +72,15 @@ def no_warnings_of(name: str) -> Iterator[None]:
         logger.disabled = before
 
 
-class _ToStandardError(logging.StreamHandler[Any]):
+class _ToStandardError(logging.Handler):
     """Writes to what is standard error at that moment: above a display that is redrawn."""
 
-    @property
-    def stream(self) -> Any:
-        return sys.stderr
-
-    @stream.setter
-    def stream(self, stream: Any) -> None:
-        """The stream is found anew for each record."""
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:  # noqa: BLE001 - as the handlers of the standard library do
+            self.handleError(record)
 
 
 def set_up_logging() -> None:

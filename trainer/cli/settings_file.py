@@ -133,7 +133,7 @@ _FLOAT: Final = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)
 def _parsed_yaml(text: str) -> Any:
     """YAML of plain data. `3e-4` is a number, as in YAML 1.2; PyYAML alone reads it as text."""
     yaml = optional_module("yaml", user="--config FILE.yaml", extra="yaml")
-    loader = type("Loader", (yaml.SafeLoader,), {})
+    loader: Any = type("Loader", (yaml.SafeLoader,), {})
     loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
     try:
         return yaml.load(text, Loader=loader)
@@ -291,7 +291,7 @@ def _described(algo: Algorithm, plan: RunPlan, names: Sequence[str]) -> dict[str
     if names and "callbacks_class" in code:
         code["callbacks_class"] = ", ".join(names)
     algorithm = _algorithm_name(config)
-    found = {
+    found: dict[str, Any] = {
         **({} if algorithm is None else {"algo": algorithm}),
         **({"env": env} if is_named else {}),
         "config": kept,
