@@ -9,6 +9,7 @@ Returns are sums over agents, as in RLlib, or of one module where the task says 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -338,7 +339,10 @@ PETTINGZOO: Final = ("L12", "L13")
 
 def main() -> None:
     """Prints seconds, steps and returns of every task."""
-    for task in TASKS.values():
+    for name, task in TASKS.items():
+        if name in PETTINGZOO and importlib.util.find_spec("mpe2") is None:
+            print(f"{task.name}: mpe2 is not installed: pip install 'local-trainer[pettingzoo]'")
+            continue
         print(f"{task.name} to a mean return of {task.wanted_return:.4g}, seeds {SEEDS}")
         runs = [solve(task, seed) for seed in SEEDS]
         seconds, steps, means = zip(*runs, strict=True)

@@ -5,7 +5,8 @@ settings in the same run: 64×64, batches of 64, a uniform buffer, no double or 
 (which Stable-Baselines3 lacks), the target network copied every 500 steps. Both have 8 envs in one
 process and one thread, which is the faster choice for both, and learn in rounds: 256 steps (32 of
 each env), then 64 updates, as the RL Zoo's settings for CartPole do. In rounds of 32 steps we need
-a third more time, because every request has a price of its own. SAC on Pendulum-v1 with one update
+a third more time, because every request has a price of its own; a second row has one env and rounds
+of 4 steps, as users run DQN. SAC on Pendulum-v1 with one update
 per env step, likewise: 256×256, batches of 256, one env in the main process. There, both sides use
 all cores: Torch within matrix products, we for the two critics.
 """
@@ -25,6 +26,7 @@ from trainer import AlgorithmConfig, DQNConfig
 NUM_ENVS = 8
 STEPS_PER_ENV = 32
 NUM_STEPS = 8_192
+NUM_SHORT_STEPS = 4_096
 REPEATS = 5
 NUM_SAC_STEPS = 1_024
 
@@ -64,6 +66,11 @@ def main() -> None:
         sb3_dqn_rate, num_envs=NUM_ENVS, steps_per_env=STEPS_PER_ENV, num_steps=NUM_STEPS
     )
     _compare(dqn_speed_config(), theirs, num_steps=NUM_STEPS, target="≥ 4")
+    print()
+    print("DQN speed: the same with one env, in rounds of 4 steps and one update")
+    short = dqn_speed_config().env_runners(num_envs_per_env_runner=1, rollout_fragment_length=4)
+    theirs = partial(sb3_dqn_rate, num_envs=1, steps_per_env=4, num_steps=NUM_SHORT_STEPS)
+    _compare(short, theirs, num_steps=NUM_SHORT_STEPS, target="≥ 4.5")
     print()
     print("SAC speed: Pendulum-v1, 256×256, batch 256, one update per step")
     theirs = partial(sb3_sac_rate, num_steps=NUM_SAC_STEPS)

@@ -1,6 +1,7 @@
 """Env steps per second of one runner's `sample()`.
 
-Compared with gymnasium's own vector env, which gets random actions.
+Compared with gymnasium's own vector env of single envs, which gets random actions: for single envs
+as users have them, and for gymnasium's `CartPoleVectorEnv`, which steps all sub-envs in one call.
 """
 
 from __future__ import annotations
@@ -13,20 +14,32 @@ from benchmarks.figures import alternate, ratio, report
 from trainer import PPOConfig
 
 NUM_ENVS = 8
+NUM_SUB_ENVS = 64
 NUM_STEPS = 16_384
 
 
 def main() -> None:
-    """Prints the rates and their ratio."""
+    """Prints the rates and their ratios."""
     print(f"sampling: CartPole-v1, {NUM_ENVS} envs, 64×64 tanh, no callbacks, seed 0")
+    _compare(NUM_ENVS, is_native=False, target="≥ 0.65")
+    print()
+    print(f"sampling: gymnasium's CartPoleVectorEnv, {NUM_SUB_ENVS} sub-envs, the same network")
+    _compare(NUM_SUB_ENVS, is_native=True, target="≥ 3")
+
+
+def _compare(num_envs: int, *, is_native: bool, target: str) -> None:
     config = (
         PPOConfig()
         .environment("CartPole-v1")
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=NUM_ENVS)
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=num_envs,
+            gym_env_vectorize_mode="vector_entry_point" if is_native else "SYNC",
+        )
         .training(model={"fcnet_hiddens": [64, 64]})
         .debugging(seed=0)
     )
-    vector_env = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS)
+    vector_env = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * num_envs)
     vector_env.reset(seed=0)
     vector_env.action_space.seed(0)
     with config.build_algo() as algo:
@@ -35,16 +48,18 @@ def main() -> None:
         def ours() -> float:
             started_at = time.perf_counter()
             runner.sample(num_timesteps=NUM_STEPS)
-            return NUM_STEPS / (time.perf_counter() - started_at)
+            elapsed_s = time.perf_counter() - started_at
+            runner.take_records()  # else they would pile up: nobody asks for them here
+            return NUM_STEPS / elapsed_s
 
         def theirs() -> float:
             started_at = time.perf_counter()
-            for _ in range(NUM_STEPS // NUM_ENVS):
+            for _ in range(NUM_STEPS // num_envs):
                 vector_env.step(vector_env.action_space.sample())
             return NUM_STEPS / (time.perf_counter() - started_at)
 
         mine, other = alternate(ours, theirs, unit="steps/s", repeats=9)
     vector_env.close()
     report("sample() of one runner", mine)
-    report("SyncVectorEnv with random actions", other)
-    report("ratio", ratio(mine, other), target="≥ 0.6")
+    report(f"SyncVectorEnv({num_envs}) with random actions", other)
+    report("ratio", ratio(mine, other), target=target)

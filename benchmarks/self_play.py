@@ -15,6 +15,7 @@ A move that the mask forbids raises, so a run that ends well has made none. Need
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -276,6 +277,9 @@ def _play(
 
 def main() -> None:
     """Prints what both leagues came to."""
+    if importlib.util.find_spec("pettingzoo") is None:
+        print("self-play: PettingZoo is not installed: pip install 'local-trainer[pettingzoo]'")
+        return
     for game, play in (("tic-tac-toe", play_tic_tac_toe), ("Connect Four", play_connect_four)):
         print(f"{game}: self-play against frozen copies, seeds {SEEDS}")
         runs = [play(seed) for seed in SEEDS]

@@ -50,10 +50,12 @@ class Check:
     Attributes:
         expected: completes the sentence "expected ...".
         accepts: whether a value fulfils it; never raises.
+        by_type: whether it looks at the value's type alone: then `takes` asks once per type.
     """
 
     expected: str
     accepts: Callable[[Any], bool]
+    by_type: bool = False
 
 
 def anything(expected: str = "any value") -> Check:
@@ -63,7 +65,7 @@ def anything(expected: str = "any value") -> Check:
 
 def boolean() -> Check:
     """True or False (NumPy's too); 0 and 1 are not booleans."""
-    return Check("True or False", lambda value: isinstance(value, bool | np.bool_))
+    return Check("True or False", lambda value: isinstance(value, bool | np.bool_), by_type=True)
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Check:
@@ -78,7 +80,7 @@ def integer(minimum: int | None = None, maximum: int | None = None) -> Check:
             maximum is None or int(value) <= maximum
         )
 
-    return Check(f"an int{bound}", accepts)
+    return Check(f"an int{bound}", accepts, by_type=minimum is None and maximum is None)
 
 
 def number(
@@ -147,12 +149,12 @@ def one_of(*choices: str | int | float | bool | None) -> Check:
 
 def function() -> Check:
     """Anything that can be called."""
-    return Check("a callable", callable)
+    return Check("a callable", callable, by_type=True)
 
 
 def instance(kind: type | tuple[type, ...], expected: str) -> Check:
     """An instance of a class."""
-    return Check(expected, lambda value: isinstance(value, kind))
+    return Check(expected, lambda value: isinstance(value, kind), by_type=True)
 
 
 def mapping(of: Check | None = None) -> Check:
@@ -191,7 +193,11 @@ def numeric(expected: str = "an array of numbers") -> Check:
 
 def optional(check: Check) -> Check:
     """None, or what `check` accepts."""
-    return Check(f"None or {check.expected}", lambda value: value is None or check.accepts(value))
+    return Check(
+        f"None or {check.expected}",
+        lambda value: value is None or check.accepts(value),
+        by_type=check.by_type,
+    )
 
 
 def either(*checks: Check) -> Check:
@@ -199,6 +205,7 @@ def either(*checks: Check) -> Check:
     return Check(
         " or ".join(check.expected for check in checks),
         lambda value: any(check.accepts(value) for check in checks),
+        by_type=all(check.by_type for check in checks),
     )
 
 
@@ -299,20 +306,32 @@ _OURS: Final = ("trainer.", "callbacks.", "checkpoints.")
 def _with_checks(function: _Function, find_checks: Callable[[], Mapping[str, Check]]) -> _Function:
     parameters = inspect.signature(function).parameters.values()
     order = [parameter.name for parameter in parameters if parameter.kind in _ORDERED]
-    found: list[Mapping[str, Check]] = []  # at the first call: annotations may name later classes
+    by_name: dict[str, _Parameter] = {}
+    by_place: list[tuple[int, _Parameter]] = []
+    is_ready = False
 
+    def prepare() -> None:  # at the first call: annotations may name later classes
+        nonlocal is_ready
+        by_name.update({name: _Parameter(name, check) for name, check in find_checks().items()})
+        by_place.extend(
+            (place, by_name[name]) for place, name in enumerate(order) if name in by_name
+        )
+        is_ready = True
+
+    # Called some 50 times per round of an algorithm; looking at every value takes twice as long.
     @functools.wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
-        if not found:
-            found.append(find_checks())
-        checks = found[0]
-        given = list(args)
-        for index, (name, value) in enumerate(zip(order, args, strict=False)):
-            if name in checks:
-                given[index] = _accepted(function, args, name, value, checks[name])
+        if not is_ready:
+            prepare()
+        count = len(args)
+        given: Any = args
+        for place, parameter in by_place:
+            if place < count and type(args[place]) not in parameter.known_types:
+                given = [*given]
+                given[place] = parameter.accepted(function, args, args[place])
         for name, value in named.items():
-            if name in checks:
-                named[name] = _accepted(function, args, name, value, checks[name])
+            if name in by_name and type(value) not in by_name[name].known_types:
+                named[name] = by_name[name].accepted(function, args, value)
         return function(*given, **named)
 
     checked.checks_arguments = True  # type: ignore[attr-defined]
@@ -332,12 +351,37 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
     return f"{of.__name__ if known else owner}.{name}()"
 
 
-def _accepted(
-    function: Callable[..., Any], args: tuple[Any, ...], name: str, value: Any, check: Check
-) -> Any:
-    if not check.accepts(value):
-        raise argument_error(_called(function, args), name, value, check.expected)
-    return value.item() if isinstance(value, np.generic) else value
+_MOST_KNOWN_TYPES: Final = 16
+"""Types that are remembered per parameter: classes of users are kept alive by that."""
+
+
+class _Parameter:
+    """One parameter's check.
+
+    Attributes:
+        known_types: types of values that were accepted, where nothing but the type counts.
+    """
+
+    __slots__ = ("_check", "_name", "known_types")
+
+    def __init__(self, name: str, check: Check) -> None:
+        self.known_types: set[type] = set()
+        self._name, self._check = name, check
+
+    def accepted(self, function: Callable[..., Any], args: tuple[Any, ...], value: Any) -> Any:
+        """The value, a scalar of NumPy as Python's own.
+
+        Raises:
+            ArgumentError: the check does not accept it.
+        """
+        check = self._check
+        if not check.accepts(value):
+            raise argument_error(_called(function, args), self._name, value, check.expected)
+        if isinstance(value, np.generic):
+            return value.item()
+        if check.by_type and len(self.known_types) < _MOST_KNOWN_TYPES:
+            self.known_types.add(type(value))
+        return value
 
 
 # ---- from annotations
@@ -365,7 +409,11 @@ def parameter_check(parameter: inspect.Parameter, function: Callable[..., Any]) 
     check, default = check_of(_resolved(parameter.annotation, function)), parameter.default
     if check is None or default is parameter.empty or check.accepts(default):
         return check
-    return Check(check.expected, lambda value: value is default or check.accepts(value))
+    return Check(
+        check.expected,
+        lambda value: value is default or check.accepts(value),
+        by_type=check.by_type and default is None,
+    )
 
 
 def _resolved(hint: Any, function: Callable[..., Any]) -> Any:
@@ -407,7 +455,7 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
     if kind is collections.abc.Callable:
         return function()
     if kind is type:
-        return Check("a class", lambda value: isinstance(value, type))
+        return Check("a class", lambda value: isinstance(value, type), by_type=True)
     if kind is np.ndarray:
         is_numeric = numeric().accepts
         return Check(
@@ -428,6 +476,7 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
         return Check(
             f"{_article(kind.__name__)} {kind.__name__}",
             lambda value: value is not None and not isinstance(value, _PLAIN),
+            by_type=True,
         )
     return instance(kind, f"{_article(kind.__name__)} {kind.__name__}")
 
@@ -495,8 +544,8 @@ _SEVERAL: Final = (
 )
 _BY_TYPE: Final[Mapping[Any, Check]] = types.MappingProxyType(
     {
-        None: Check("None", lambda value: value is None),
-        type(None): Check("None", lambda value: value is None),
+        None: Check("None", lambda value: value is None, by_type=True),
+        type(None): Check("None", lambda value: value is None, by_type=True),
         bool: boolean(),
         int: integer(),
         float: Check(
@@ -504,9 +553,12 @@ _BY_TYPE: Final[Mapping[Any, Check]] = types.MappingProxyType(
             lambda value: (
                 isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
             ),
+            by_type=True,
         ),
-        str: Check("a string", lambda value: isinstance(value, str)),
-        bytes: Check("bytes", lambda value: isinstance(value, bytes | bytearray | memoryview)),
-        os.PathLike: Check("a path", lambda value: isinstance(value, os.PathLike)),
+        str: Check("a string", lambda value: isinstance(value, str), by_type=True),
+        bytes: Check(
+            "bytes", lambda value: isinstance(value, bytes | bytearray | memoryview), by_type=True
+        ),
+        os.PathLike: Check("a path", lambda value: isinstance(value, os.PathLike), by_type=True),
     }
 )

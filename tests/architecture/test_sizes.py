@@ -31,6 +31,9 @@ LONG_FILES: Final[dict[str, str]] = {
     "trainer/evaluation/evaluations.py": (
         "when to evaluate and with which weights, how tickets are played, and the state of both"
     ),
+    "trainer/episodes/multi_agent_episode.py": (
+        "what users see of an episode of several agents; its books are kept by a part of their own"
+    ),
     "trainer/exploration/strategies.py": (
         "one class per ready-made strategy, and the table by which a config names them"
     ),

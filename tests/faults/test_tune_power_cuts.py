@@ -111,7 +111,8 @@ class Image:
             journal: how much of the journal is there.
             others: the same of each other file.
         """
-        found, checkpoints = {}, {}
+        found: dict[str, bytes] = {}
+        checkpoints: dict[str, bool] = {}
         for path, data in self.written.items():
             *_, parent, name, _ = ("", "", *Path(path).parts)
             if parent == "checkpoints":

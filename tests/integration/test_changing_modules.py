@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -115,17 +116,18 @@ def test_hash_seeds_and_orders_of_dicts_change_nothing(
 def killed_league(
     folder: Path, *, seed: int, num_kills: int, num_env_runners: int, iterations: int
 ) -> dict[str, str]:
-    """What a league comes to whose main process is killed at random moments."""
-    draw, moments = random.Random(seed), 0
+    """What a league comes to whose main process is killed so often, at random moments."""
+    draw, kills = random.Random(seed), 0
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, "-m", "tests.league", str(num_env_runners), str(iterations)]
     while not (folder / "outcome.json").exists():
         with subprocess.Popen(command, cwd=folder, env=environment) as run:
-            if moments < num_kills:
+            if kills < num_kills:
                 _wait_for_files(run, folder, draw.randrange(1, 40))
                 run.kill()
-                moments += 1
-        assert moments < num_kills or run.returncode == 0
+        assert run.returncode in (0, -signal.SIGKILL)
+        kills += run.returncode != 0
+    assert kills == num_kills
     found: dict[str, str] = json.loads((folder / "outcome.json").read_text())
     return found
 
@@ -144,7 +146,7 @@ def _wait_for_files(run: subprocess.Popen[bytes], folder: Path, num_changes: int
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("num_kills", "num_env_runners", "iterations"),
-    [(1, 0, 3), pytest.param(100, 1, 400, marks=pytest.mark.slow)],
+    [(1, 0, 8), pytest.param(100, 1, 600, marks=pytest.mark.slow)],
 )
 def test_a_league_whose_main_process_is_killed_goes_on_with_the_same_bytes(
     tmp_path: Path, num_kills: int, num_env_runners: int, iterations: int
@@ -254,7 +256,9 @@ def test_a_copy_stays_as_it_was_while_its_original_learns(algo: Algorithm) -> No
     for _ in range(3):
         result = algo.train()
     assert encode(algo.learners["old"].get_state()) == frozen
-    assert result["learners"]["old"] == {"is_trained": False, "num_updates_lifetime": 0}
+    told = result["learners"]["old"]
+    assert told.pop("is_trained") is False
+    assert set(told.values()) == {0}
     assert encode(algo.get_weights()["main"]) != encode(before)
     assert algo.counters.num_module_steps_sampled["old"] > 0
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import trainer
+import trainer.testing
 from callbacks import EVENTS
 from trainer.cli.main import make_parser
 
@@ -144,6 +146,9 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none() -> Non
     assert without <= {
         "CHANGELOG.md",
         "docs/architecture.md",
+        "docs/installing.md",
+        "docs/popular-envs.md",
+        "docs/first-week.md",
         "docs/why.md",
         "trainer/algorithms/dqn/README.md",
         "trainer/algorithms/pg/README.md",
@@ -161,6 +166,26 @@ def test_the_commands_on_the_page_of_the_command_line_are_understood() -> None:
         program, *words = shlex.split(line)
         assert program == "local-trainer"
         make_parser().parse_args(words)
+
+
+def test_the_forty_tasks_of_a_first_week_name_what_there_is() -> None:
+    text = (ROOT / "docs" / "first-week.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert [int(cells[0].strip("| ")) for cells in rows] == list(range(1, 41))
+    ours = [code for cells in rows for code in re.findall(r"`([^`]+)`", cells[3])]
+    offered = {name for package in (trainer, trainer.testing) for name in package.__all__}
+    for code in ours:
+        if code.startswith("local-trainer "):
+            make_parser().parse_args(shlex.split(code.replace("/*", "/1"))[1:])
+        for name in re.findall(r"^([A-Z]\w+|check_\w+)\(", code):
+            assert name in offered, code
+    options = [code for code in ours if code.startswith("--")]
+    for code in options:
+        make_parser().parse_args(["train", "--env", "CartPole-v1", *shlex.split(code)])
+    assert len(options) >= 8
+    for cells in rows:
+        theirs, own = cells[4].split(" · ")
+        assert theirs == "–" or int(own) <= int(theirs), cells
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

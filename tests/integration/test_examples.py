@@ -22,8 +22,8 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in ROOT.glob("examples/*.py"))
-LONG = {"custom_module.py", "tuning.py"}
-"""Two networks with their gradients; several searches, each an example of its own."""
+LONG = {"custom_module.py", "popular_envs.py", "tuning.py"}
+"""Two networks with their gradients; several envs; several searches, each an example."""
 
 Run = Callable[..., list[str]]
 

@@ -75,8 +75,13 @@ def mended() -> PPOConfig:
 def test_the_command_line_replays_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file, _ = crash(tmp_path)
     where = "tests.integration.test_multi_agent_crash_files"
-    assert main(["replay-episode", str(file), "--config", f"{where}:mended"]) == 0
-    assert "Played 40 env steps" in capfd.readouterr().out
+    command = ["replay-episode", str(file), "--config", f"{where}:mended", "--moves"]
+    assert main(command) == 0
+    told = capfd.readouterr().out
+    assert "Played 40 env steps" in told
+    with config(tmp_path, is_armed=False).build_algo() as algo:
+        episodes: list[Any] = algo.replay_episode(file)
+    assert all(episode.table() in told for episode in episodes)
 
 
 def test_a_spoilt_file_is_refused(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from trainer.testing import MultiAgentPendulum, ScriptedMultiAgentEnv, wait_unti
 )
 def test_x1_the_one_agent_of_an_env_plays_and_learns_as_a_single_one(num_env_runners: int) -> None:
     """Weights, results, records and counters are byte-equal; records of several have another form,
-    and their results say more."""
+    and their results and counters say more."""
     learnt, played, told_by = [], [], []
     for env in ("CartPole-v1", OneCartPole):
         config = PPOConfig().environment(env).debugging(seed=3)
@@ -42,7 +42,10 @@ def test_x1_the_one_agent_of_an_env_plays_and_learns_as_a_single_one(num_env_run
         with config.build_algo() as algo:
             told_by.append([told(algo.train()) for _ in range(5)])
             state = whole_state(algo)
-        learnt.append(encode([state["learner"], state["counters"], state["metrics"]["logger"]]))
+        counters = {**state["counters"]}
+        for more in ("num_agent_steps_trained", "num_module_steps_trained"):
+            assert (counters.pop(more, None) is None) == (env != OneCartPole)
+        learnt.append(encode([state["learner"], counters, state["metrics"]["logger"]]))
         played.append([_as_of_one(record) for record in state["metrics"]["episodes"]["records"]])
     assert learnt[0] == learnt[1]
     assert encode(played[0]) == encode(played[1])

@@ -261,7 +261,8 @@ def test_a_function_set_in_mid_run_that_differs_between_processes_is_refused() -
 def test_runners_whose_envs_have_other_agents_are_refused() -> None:
     def make(context: Any) -> Any:
         env = Gaps({})
-        env.possible_agents += ["more"] * (context.worker_index == 2)
+        if context.worker_index == 2:
+            env.possible_agents = [*env.possible_agents, "more"]
         return env
 
     with pytest.raises(EnvContractError, match=r"env runner 1 and the one in env runner 2.*agents"):
@@ -295,9 +296,9 @@ def _restored(folder: Path, saved: PPOConfig, now: PPOConfig, log: Any) -> list[
 def test_another_function_than_in_the_checkpoint_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mapped = [gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, _by_agent)]
-    (warning,) = _restored(tmp_path, *mapped, caplog)
-    assert warning.startswith("policy_mapping_fn answers otherwise than the one with which")
+    saved, now = (gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, _by_agent))
+    (warning,) = _restored(tmp_path, saved, now, caplog)
+    assert warning.startswith("policy_mapping_fn is another one than when the checkpoint")
 
 
 def test_the_same_function_by_another_name_is_not(
@@ -306,8 +307,8 @@ def test_the_same_function_by_another_name_is_not(
     def renamed(agent_id: Any, episode: Any) -> str:
         return _by_number(agent_id, episode)
 
-    mapped = [gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, renamed)]
-    assert _restored(tmp_path, *mapped, caplog) == []
+    saved, now = (gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, renamed))
+    assert _restored(tmp_path, saved, now, caplog) == []
 
 
 def test_a_dict_may_take_the_place_of_a_function(
@@ -326,8 +327,8 @@ def test_who_learns_by_another_function_is_warned_of(
     saved = gaps().multi_agent(policies_to_train=lambda module_id, batch: module_id == "odd")
     now = gaps().multi_agent(policies_to_train=lambda module_id, batch: True)
     (warning,) = _restored(tmp_path, saved, now, caplog)
-    assert warning.startswith("policies_to_train answers otherwise")
-    same = gaps().multi_agent(policies_to_train=lambda module_id, _: module_id in {"odd"})
+    assert warning.startswith("policies_to_train is another one")
+    same = gaps().multi_agent(policies_to_train=lambda id_, _: id_ == "odd")
     assert _restored(tmp_path / "again", saved, same, caplog) == []
 
 
@@ -338,6 +339,18 @@ def test_a_module_that_there_is_not_is_an_error_that_names_the_nearest() -> None
             algo.get_module("ood")
         with pytest.raises(ModuleError, match="2 modules"):
             algo.get_module()
+
+
+def test_modules_that_the_checkpoint_does_not_have_are_named(tmp_path: Path) -> None:
+    with gaps().build_algo() as algo:
+        algo.save_to_path(tmp_path)
+    mapping = {"a": "odd", 3: "even", "late": "third"}
+    made = gaps().multi_agent(policies={"odd", "even", "third"}, policy_mapping_fn=mapping)
+    with (
+        made.build_algo() as algo,
+        pytest.raises(CheckpointMismatchError, match=r"The settings name 'third'.*add_module"),
+    ):
+        algo.restore_from_path(tmp_path)
 
 
 # ---- one module of a checkpoint
@@ -361,6 +374,21 @@ def test_what_a_module_has_learnt_may_go_into_another_one(tmp_path: Path) -> Non
         weights = {"rl_module": saved["odd"]["rl_module"]}
         assert encode(now) == encode({**saved["even"], **weights})
         assert algo.train()["training_iteration"] == 2
+
+
+def test_an_only_module_may_be_named_in_the_path_of_a_component(tmp_path: Path) -> None:
+    made = gaps().multi_agent(policies={"one"}, policy_mapping_fn=None)
+    with made.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path)
+        learnt = encode(algo.get_state("learner"))
+    for component in ("learner/one", "learner/one/rl_module", "learner/rl_module"):
+        with made.build_algo() as algo:
+            algo.restore_from_path(tmp_path, component=component)
+            same = encode(algo.get_state("learner/rl_module"))
+            assert (encode(algo.get_state("learner")) == learnt) == (component == "learner/one")
+            algo.restore_from_path(tmp_path, component="learner")
+            assert encode(algo.get_state("learner/rl_module")) == same
 
 
 def test_what_does_not_fit_into_a_module_changes_nothing(tmp_path: Path) -> None:

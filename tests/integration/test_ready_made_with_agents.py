@@ -27,6 +27,7 @@ from callbacks import (
     RLlibCallback,
     TaskLadder,
     TensorBoardLogger,
+    TrackerLogger,
     load_episode,
 )
 from callbacks import ready_made as all_ready_made
@@ -103,6 +104,30 @@ def _records_agents(folder: Path) -> None:
         assert len(arrays[f"{agent}/extra/action_logp"]) == len(arrays[f"{agent}/actions"])
 
 
+class FileService:
+    """A service that writes its rows into a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+        del facts
+        return run_id
+
+    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps([run, step, dict(row)]) + "\n")
+
+    def close_run(self, run: str, *, failed: bool) -> None:
+        del run, failed
+
+
+def _tracks_agents(folder: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "tracked").read_text().splitlines()]
+    assert [step for _, step, _ in rows] == [40, 80, 120]
+    assert {ODD_RETURN, THREE_RETURN} <= rows[-1][2].keys()
+
+
 def _nothing(folder: Path) -> None:
     del folder
 
@@ -119,14 +144,17 @@ CALLBACKS: Mapping[str, tuple[Callable[[Path], Any], Callable[[Path], None]]] = 
     "NonFiniteGuard": (lambda _: NonFiniteGuard([ODD_RETURN]), _nothing),
     "PeriodicCheckpoint": (lambda f: PeriodicCheckpoint(f / "all", every=1), _saves_now_and_then),
     "ProgressPrinter": (lambda _: ProgressPrinter(), _nothing),
+    "TrackerLogger": (lambda f: TrackerLogger(FileService(f / "tracked"), f / "f"), _tracks_agents),
     "TensorBoardLogger": (lambda f: TensorBoardLogger(f / "tb"), _writes_events),
 }
 _OTHERS = {"ResultLogger", "ResultSink", "TaskLadder", "VideoRecorder", "load_episode"}
 """What the loggers are made of; what needs tasks or frames has a test below or elsewhere."""
+_SERVICES = {"MLflowLogger", "TrackerService", "TrackioLogger", "WandbLogger"}
+"""Of `TrackerLogger`, each with a service of its own."""
 
 
 def test_no_ready_made_callback_is_left_out() -> None:
-    assert {*CALLBACKS} | _OTHERS == {*all_ready_made.__all__}
+    assert {*CALLBACKS} | _OTHERS | _SERVICES == {*all_ready_made.__all__}
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from callbacks.ready_made.result_loggers import EXIT_PATIENCE_S
 from tests.command_line import run, train
-from trainer import PPO, MLflowLogger, PPOConfig, TrackerLogger, TrackioLogger, WandbLogger
+from trainer import PPO, MLflowLogger, PPOConfig, TrackerLogger, TrackioLogger, WandbLogger, tune
 from trainer.metrics import comparable
 
 NAME = "env_runners/episode_return_mean"
@@ -206,6 +206,71 @@ def test_trackio_has_one_run_with_all_rows(tmp_path: Path, monkeypatch: pytest.M
     assert name == json.loads((tmp_path / "t" / "run.json").read_text())["run"]
     logs = storage.get_logs("tests", name)
     assert [entry["training_iteration"] for entry in logs] == [1, 2, 3, 4, 5]
+
+
+# ---- trials of an experiment
+
+
+def tune_and_extend(folder: Path, logger: Any) -> None:
+    """Two trials of three rows, and a third one after a restore."""
+
+    def train(config: Any) -> None:
+        for step in range(3):
+            tune.report(loss=config["x"] + step)
+
+    def run_config() -> tune.RunConfig:
+        return tune.RunConfig(storage_path=folder, name="x", verbose=0, callbacks=[logger()])
+
+    space = {"x": tune.grid_search([10.0, 20.0])}
+    tuning: dict[str, Any] = {"in_process": True, "seed": 0}
+    tune.Tuner(
+        train, param_space=space, tune_config=tune.TuneConfig(**tuning), run_config=run_config()
+    ).fit()
+    tune.Tuner.restore(
+        folder / "x",
+        train,
+        tune_config=tune.TuneConfig(num_samples=2, **tuning),
+        run_config=run_config(),
+    ).fit()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_a_run_per_trial_with_all_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow = pytest.importorskip("mlflow")
+    uri = str(tmp_path / "mlruns")
+    tune_and_extend(tmp_path, lambda: tune.logger.MLflowLoggerCallback(uri))
+    client = mlflow.MlflowClient(uri)
+    found = client.search_runs([client.get_experiment_by_name("x").experiment_id])
+    by_name = {each.info.run_name: each for each in found}
+    assert sorted(by_name) == ["00000", "00001", "00002", "00003"]
+    for number, (name, each) in enumerate(sorted(by_name.items())):
+        x = [10.0, 20.0][number % 2]
+        assert (each.info.status, each.data.params["x"]) == ("FINISHED", str(x)), name
+        history = client.get_metric_history(each.info.run_id, "loss")
+        assert [(point.step, point.value) for point in history] == [(1, x), (2, x + 1), (3, x + 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_offline_has_a_run_per_trial_with_all_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    try:
+        tune_and_extend(tmp_path, lambda: tune.logger.WandbLoggerCallback("tests"))
+    finally:
+        wandb.teardown()
+    folders = sorted((tmp_path / "x" / "trials").glob("*/wandb/offline-run-*"))
+    found = dict(wandb_record(folder, "loss") for folder in folders)
+    assert found == {
+        f"x-{number:05d}": [x, x + 1, x + 2] for number, x in enumerate([10.0, 20.0, 10.0, 20.0])
+    }
 
 
 # ---- the command line

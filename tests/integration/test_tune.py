@@ -468,6 +468,18 @@ def test_old_names_give_the_same_numbers(tmp_path: Path) -> None:
         tune.run(scored, confg={})
 
 
+def test_scripts_that_import_what_is_not_offered_are_told_when_they_use_it() -> None:
+    from trainer.tune.schedulers import PB2
+    from trainer.tune.search import HyperOptSearch
+
+    with pytest.raises(TuneError, match="Use PopulationBasedTraining"):
+        PB2(perturbation_interval=4)
+    with pytest.raises(TuneError, match="OptunaSearch"):
+        HyperOptSearch()
+    with pytest.raises(AttributeError, match="Did you mean 'ASHAScheduler'"):
+        tune.schedulers.ASHASchedular  # noqa: B018
+
+
 def test_names_that_are_not_offered_say_what_to_do() -> None:
     with pytest.raises(AttributeError, match="not offered"):
         _ = tune.HyperBandForBOHB

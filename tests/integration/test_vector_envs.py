@@ -431,6 +431,17 @@ def begins_and_ends(config: Any) -> Any:
     return config.callbacks(on_episode_start=on_episode_start, on_episode_end=on_episode_end)
 
 
+def ends(config: Any) -> Any:
+    def on_episode_end(
+        *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_: Any
+    ) -> None:
+        seen = sum(map(len, (*prev_episode_chunks, episode)))
+        metrics_logger.log_value("steps_of_ends", seen, reduce="sum")
+        metrics_logger.log_value("ends", 1, reduce="sum")
+
+    return config.callbacks(on_episode_end=on_episode_end)
+
+
 def edited_samples(config: Any) -> Any:
     def on_sample_end(*, samples: Any, **_: Any) -> None:
         for episode in samples:
@@ -439,7 +450,7 @@ def edited_samples(config: Any) -> Any:
     return config.callbacks(on_sample_end=on_sample_end)
 
 
-RECORDED = {
+RECORDED: dict[str, Any] = {
     "CartPole": ppo,
     "next step": lambda: counting(AutoresetMode.NEXT_STEP),
     "same step": lambda: counting(AutoresetMode.SAME_STEP),
@@ -450,6 +461,7 @@ RECORDED = {
     "greedy": lambda: ppo().env_runners(explore=False),
     "begins and ends heard": lambda: begins_and_ends(counting(AutoresetMode.SAME_STEP)),
     "the same of CartPole": lambda: begins_and_ends(ppo()),
+    "ends heard": lambda: ends(ppo()),
     "samples edited": lambda: edited_samples(ppo()),
     "epsilon-greedy": lambda: dqn("EpsilonGreedy"),
     "soft Q": lambda: dqn("SoftQ"),
@@ -539,8 +551,7 @@ def test_who_sees_running_episodes_has_them_recorded_one_by_one(
 def test_episodes_of_columns_are_filled_when_they_are_looked_at_and_travel() -> None:
     with ppo().build_algo() as algo:
         chunks = algo.env_runner.sample(num_timesteps=200)
-        unseen = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.is_done)
-        assert unseen.fragment is not None
+        unseen: Any = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.is_done)
         assert (len(unseen), unseen.t_started) == (unseen.t, 0)
         assert unseen.fragment is not None
         again = pickle.loads(pickle.dumps(unseen))
@@ -549,6 +560,9 @@ def test_episodes_of_columns_are_filled_when_they_are_looked_at_and_travel() -> 
         assert again.get_duration_s() == unseen.get_duration_s() > 0.0
         assert encode(again.get_state()) == encode(unseen.get_state())
         unseen.validate()
+        other = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.fragment)
+        other.custom_metrics = {"set": 1.0}
+        assert (len(other.get_rewards()), other.custom_metrics) == (len(other), {"set": 1.0})
         with pytest.raises(AttributeError, match="nothing_like_this"):
             unseen.nothing_like_this  # noqa: B018
 
@@ -581,7 +595,15 @@ class Misshapen(SyncVectorEnv):
         return observations, rewards[:-1], *rest
 
 
+class Unpaid(SyncVectorEnv):
+    def step(self, actions: Any) -> Any:
+        observations, rewards, *rest = super().step(actions)
+        return observations, [None, *rewards[1:]], *rest
+
+
 def test_answers_of_another_shape_are_named() -> None:
     makers = [lambda index=index: Counter(index) for index in range(3)]
     with pytest.raises(EnvContractError, match=r"(?s)Misshapen returned 3 .* expected 3 of each"):
         ppo(lambda _: Misshapen(makers), num_envs=3).build_algo().train()
+    with pytest.raises(EnvContractError, match=r"Unpaid returned the rewards \[None,"):
+        ppo(lambda _: Unpaid(makers), num_envs=3).build_algo().train()

@@ -18,8 +18,8 @@ from trainer.tune.lanes import Deaths, Patience
 @pytest.fixture
 def signals() -> Iterator[Any]:
     """Signals of this process, as if it were a worker."""
-    made = SimpleNamespace(num_signs=0)
-    show_progress_by(made)  # type: ignore[arg-type]
+    made: Any = SimpleNamespace(num_signs=0)
+    show_progress_by(made)
     yield made
     show_progress_by(None)
 

@@ -118,50 +118,6 @@ def test_every_trial_is_a_run_of_the_service(
     assert service.ends == [("x-00000", end), ("x-00001", end)]
 
 
-def test_mlflow_goes_on_with_the_run_of_a_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[tuple[Any, ...]] = []
-    known: list[str] = []
-
-    class Client:
-        def __init__(self, uri: Any) -> None:
-            calls.append(("uri", uri))
-
-        def get_experiment_by_name(self, name: str) -> Any:
-            return types.SimpleNamespace(experiment_id="7")
-
-        def search_runs(self, experiments: Any, query: str) -> Any:
-            found = [each for each in known if each in query]
-            return [types.SimpleNamespace(info=types.SimpleNamespace(run_id=i)) for i in found]
-
-        def create_run(self, experiment: str, tags: Any, run_name: str) -> Any:
-            known.append(tags["local_trainer_run"])
-            return types.SimpleNamespace(info=types.SimpleNamespace(run_id=known[-1]))
-
-        def log_param(self, *given: Any) -> None:
-            calls.append(("param", *given))
-
-        def log_metric(self, run_id: str, key: str, value: float, step: int) -> None:
-            if key == "loss":
-                calls.append(("metric", run_id, step))
-
-        def set_terminated(self, *given: Any) -> None:
-            calls.append(("end", *given))
-
-    service = types.ModuleType("mlflow")
-    service.MlflowClient = Client  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "mlflow", service)
-    known.append("x-00000")
-    run(tmp_path, MLflowLoggerCallback("file:x"))
-    assert known == ["x-00000", "x-00001"]
-    assert [call for call in calls if call[0] == "end"] == [
-        ("end", "x-00000", "FINISHED"), ("end", "x-00001", "FINISHED"),
-    ]  # fmt: skip
-    assert calls.count(("metric", "x-00001", 2)) == 1
-    assert [call[1] for call in calls if call[0] == "param"] == ["x-00001"]
-
-
 def test_a_service_that_hangs_or_fails_delays_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -177,15 +133,15 @@ def test_a_service_that_hangs_or_fails_delays_nothing(
     monkeypatch.setitem(sys.modules, "wandb", hanging)
     monkeypatch.setitem(sys.modules, "trackio", failing)
     monkeypatch.setattr(service_loggers, "_MOST_WAITING", 3)
-    monkeypatch.setattr(service_loggers, "_LAST_WORDS_S", 0.05)
+    monkeypatch.setattr(service_loggers, "_PATIENCE_S", 0.05)
     loggers = [WandbLoggerCallback(), TrackioLoggerCallback()]
-    with caplog.at_level(logging.WARNING, "trainer.tune.service_loggers"):
+    with caplog.at_level(logging.WARNING):
         grid = run(tmp_path, *loggers)
-        assert wait_until(lambda: caplog.text.count("Rows are dropped") == 2)
+        assert wait_until(lambda: caplog.text.count("could not be written") == 2)
     release.set()
     assert begun.is_set()
     assert [len(result.rows()) for result in grid] == [3, 3]
-    assert "has not answered" in caplog.text
+    assert "3 results are waiting already" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 

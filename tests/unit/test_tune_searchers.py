@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.tune_simulation import Simulation, make_plan
 from trainer.errors import TuneError
+from trainer.tune.controller import Controller
 from trainer.tune.naming import NOT_OFFERED, create_scheduler, create_searcher, not_offered
 from trainer.tune.rows import Row
 from trainer.tune.scheduling import ASHAScheduler
@@ -18,6 +19,7 @@ from trainer.tune.searchers import (
     BasicVariantGenerator,
     ConcurrencyLimiter,
     RandomSearch,
+    Repeater,
     Searcher,
 )
 
@@ -45,6 +47,59 @@ def test_a_limit_holds_below_the_number_of_lanes(searcher: Any) -> None:
     )
     assert len(simulation.run().ends) == 7
     assert most_running(simulation) == 2
+
+
+class Noting(Searcher):
+    """Suggests 0, 1, 2 … and keeps what it is told."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        super().__init__()
+        self.told = told
+        self.number = 0
+
+    def __deepcopy__(self, memo: Any) -> Noting:
+        return self
+
+    def suggest(self, trial_id: str) -> Mapping[str, Any]:
+        self.number += 1
+        return {"x": self.number - 1}
+
+    def on_trial_complete(
+        self, trial_id: str, result: Row | None = None, error: bool = False
+    ) -> None:
+        self.told[trial_id] = None if error else result["score"]  # type: ignore[index]
+
+
+def repeated_rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+    """Fails in the second repetition of suggestion 1, and in all of suggestion 2."""
+    x, index = config["x"], config["__trial_index__"]
+    if (x, index) == (1, 1) or x == 2:
+        return ValueError("no")
+    return state, 10 * x + index
+
+
+@pytest.mark.parametrize("kill_every", [0.0, 0.2])
+def test_a_suggestion_is_run_several_times_and_its_mean_is_told_once(kill_every: float) -> None:
+    told: dict[str, Any] = {}
+
+    def plan() -> Any:
+        told.clear()
+        return make_plan({"x": uniform(0, 9)}, searcher=Repeater(Noting(told), 3), num_samples=12)
+
+    simulation = Simulation(plan, rows=repeated_rows, kill_every=kill_every)
+    configs = simulation.run().configs
+    assert [configs[n]["x"] for n in range(12)] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert [configs[n]["__trial_index__"] for n in range(12)] == [0, 1, 2] * 4
+    assert told == {"00000": 1, "00001": 11, "00002": None, "00003": 31}
+    assert len({trial.seed for trial in simulation.controller.trials}) == 12
+
+
+def test_trials_that_are_repeated_are_not_stopped_early() -> None:
+    searcher = Repeater(BasicVariantGenerator(), 2)
+    with pytest.raises(TuneError, match="stops trials early"):
+        Controller(make_plan({}, searcher=searcher, scheduler=ASHAScheduler()))
+    with pytest.raises(TuneError, match="expected a multiple"):
+        Controller(make_plan({}, searcher=searcher, num_samples=7))
 
 
 def test_a_batch_begins_when_all_of_the_last_have_ended() -> None:
@@ -153,6 +208,8 @@ def test_grids_are_for_searchers_that_do_not_choose() -> None:
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: Repeater(RandomSearch(), 0),
+        lambda: Repeater(RandomSearch(), 2, reduce="sum"),
         lambda: ConcurrencyLimiter(3, 2),  # type: ignore[arg-type]
         lambda: ConcurrencyLimiter(RandomSearch(), 0),
         lambda: BasicVariantGenerator(random_state=np.random.default_rng(0)),  # type: ignore[arg-type]
@@ -206,9 +263,7 @@ def test_names_that_are_not_offered_say_what_to_do(create: Any, expected: str) -
 
 
 def test_every_name_that_is_not_offered_has_advice() -> None:
-    assert {"PB2", "Repeater", "ResourceChangingScheduler", "AxSearch", "checkpoint_dir"} <= set(
-        NOT_OFFERED
-    )
+    assert {"PB2", "ResourceChangingScheduler", "AxSearch", "checkpoint_dir"} <= set(NOT_OFFERED)
     for name in NOT_OFFERED:
         assert name in str(not_offered(name))
     assert not_offered("unheard_of") is None

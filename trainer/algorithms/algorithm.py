@@ -112,7 +112,7 @@ from trainer.modules import (
     component_of,
     module_position,
 )
-from trainer.modules.by_module import kept_over
+from trainer.modules.by_module import kept_over, without_only_id
 from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.runner_group.asking import OnMetrics
@@ -1486,6 +1486,8 @@ class Algorithm(Checkpointable, abc.ABC):
             CheckpointMismatchError: the two modules have different spaces or parameters; nothing
                 was changed. For more see `Checkpointable`.
         """
+        if component is not None and into is None:
+            component = without_only_id(component, self.module_specs.ids)
         if into is not None:
             self._restore_into(into, checkpoint_of_run(path), component or "")
             return

@@ -8,12 +8,13 @@ everything as it was. Within a training iteration it is a part of that: undone i
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import logging
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
@@ -533,9 +534,9 @@ class ModuleChanges:
         }
 
     def _fingerprints(self) -> dict[str, str]:
-        """Of functions, which are no part of checkpoints: what they answer, digested.
+        """Of functions, which no checkpoint holds: digests of answers about episodes, or of code.
 
-        One that cannot be asked beforehand, as it needs observations or a batch, has none.
+        A mapping that needs observations cannot be asked beforehand, and has none.
         """
         now, agents = self.now, self._algorithm.env_runner_group.agents
         found = {}
@@ -548,10 +549,8 @@ class ModuleChanges:
                 if mapping is not None:
                     of = replace(table, mapping=mapping)
                     found[name] = policy_mapping(of, agents, root_seed=seed, role=role).fingerprint
-        if callable(now.trained):
-            with contextlib.suppress(ConfigError):
-                learns = [[id_, now.should_learn(id_)] for id_ in now.ids]
-                found["policies_to_train"] = hashlib.sha256(repr(learns).encode()).hexdigest()[:16]
+        if callable(now.trained):  # it is asked about batches, so its code has to do
+            found["policies_to_train"] = _digest_of_code(now.trained)
         return {name: digest for name, digest in found.items() if digest}
 
     def warn_of_other_functions(self) -> None:
@@ -559,10 +558,12 @@ class ModuleChanges:
         before, self._functions_before = self._functions_before, {}
         now = self.get_state().get("fingerprints", {})
         for name in sorted(before.keys() & now.keys()):
-            if before[name] != now[name]:
+            (one, _, _), (other, _, _) = before[name].partition("-"), now[name].partition("-")
+            is_comparable = "-" not in before[name] + now[name] or one == other
+            if is_comparable and before[name] != now[name]:
                 _LOGGER.warning(
-                    "%s answers otherwise than the one with which the checkpoint was saved, so the "
-                    "run does not go on as it would have. Running episodes keep their modules. If "
+                    "%s is another one than when the checkpoint was saved, so the run does not go "
+                    "on as it would have. Running episodes keep their modules. If "
                     "that is not what you want, give the former function, or set it in "
                     "on_checkpoint_loaded; a dict or Matchups would be part of the checkpoint.",
                     name,
@@ -606,8 +607,15 @@ class ModuleChanges:
         try:
             wanted = self.first if state is None else self._judged(self._from_state(state))
         except (ConfigError, ModuleError, SerializationError) as error:
+            unknown = [] if state is None else sorted({*self.first.ids} - {*state["modules"]})
+            hint = (
+                f" The settings name {', '.join(map(repr, unknown))}, which the checkpoint does "
+                "not have: restore without, and add them with add_module()."
+                if unknown
+                else ""
+            )
             raise CheckpointMismatchError(
-                f"The modules of the checkpoint cannot act here: {error} Nothing was changed."
+                f"The modules of the checkpoint cannot act here: {error}{hint} Nothing was changed."
             ) from error
         put_back, group = self.noting(), self._algorithm.env_runner_group
         positions = group.get_state()
@@ -647,6 +655,30 @@ class ModuleChanges:
             {id_: own for id_, own in {**settings, **self.first.settings}.items() if own},
             state["updates_of_removed"],
         )
+
+
+def _digest_of_code(function: Any) -> str:
+    """Of what a function does, as far as its code says; empty if there is none to see.
+
+    Functions compiled by two versions of Python cannot be compared, so the version is a part of it.
+    """
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return ""
+    version = ".".join(map(str, sys.version_info[:2]))
+    return f"{version}-{hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest()[:16]}"
+
+
+def _code_parts(code: CodeType) -> tuple[Any, ...]:
+    constants = [
+        _code_parts(one) if isinstance(one, CodeType) else _sorted_repr(one)
+        for one in code.co_consts
+    ]
+    return code.co_code, code.co_names, constants
+
+
+def _sorted_repr(value: Any) -> str:
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
 
 
 def _are_same(state: State, now: State) -> bool:

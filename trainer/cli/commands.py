@@ -437,6 +437,9 @@ def replay_episode(arguments: argparse.Namespace) -> int:
             if arguments.pdb:
                 pdb.post_mortem(error.__traceback__)
             return 1
+    if arguments.moves:
+        for episode in episodes:
+            tell(episode.table() if hasattr(episode, "table") else repr(episode))
     num_steps = sum(len(episode) for episode in episodes)
     tell(
         f"Played {num_steps} env steps of {len(episodes)} episodes and chunks; nothing was raised "

@@ -469,6 +469,9 @@ def _add_replay(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     parser.add_argument("--env", help="dotted path of the env class, if that is all that is code")
     parser.add_argument("--pdb", action="store_true", help="debug what is raised")
+    parser.add_argument(
+        "--moves", action="store_true", help="with several agents: print every env step played"
+    )
 
 
 def _add_stops(parser: argparse.ArgumentParser) -> None:

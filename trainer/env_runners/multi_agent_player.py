@@ -705,21 +705,24 @@ class MultiAgentPlayer(EpisodePlayer):
         """Makes arrays of the columns of what is handed out, and counts its rows."""
         for episode in episodes:
             self.agent_counts.update({name: getattr(episode, name) for name in AGENT_COUNTS})
+        chunks: dict[ModuleId, list[SingleAgentEpisode]] = {id_: [] for id_ in self.actions.sources}
         for chunk in chunks_of(episodes):
+            num_steps = len(chunk)
             if not is_to_learn_from(chunk):
-                self.agent_counts[_NOT_LEARNT] += len(chunk)
-            self.num_agent_steps[chunk.agent_id] += len(chunk)
-            self.num_module_steps[chunk.module_id] += len(chunk)
+                self.agent_counts[_NOT_LEARNT] += num_steps
+            self.num_agent_steps[chunk.agent_id] += num_steps
+            self.num_module_steps[chunk.module_id] += num_steps
+            chunks[chunk.module_id].append(chunk)
         if self._spec.episodes_to_numpy:
-            for id_ in self.actions.sources:
-                to_numpy_together([one for one in chunks_of(episodes) if one.module_id == id_])
+            for of_module in chunks.values():
+                to_numpy_together(of_module)
             for episode in episodes:
                 episode.to_numpy()
 
     def _record_of(self, episode: Any) -> EpisodeRecord:
-        lengths = episode.agent_lengths()
+        lengths, (total, by_agent) = episode.agent_lengths(), episode.get_all_returns()
         agents = [
             AgentRecord(agent, episode.module_for(agent), paid, lengths.get(agent))
-            for agent, paid in episode.get_agent_returns().items()
+            for agent, paid in by_agent.items()
         ]
-        return EpisodeRecord.from_agents(episode, agents)
+        return EpisodeRecord.from_agents(episode, agents, episode_return=total)

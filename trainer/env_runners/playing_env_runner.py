@@ -289,7 +289,7 @@ class PlayingEnvRunner(EnvRunner):
         # Afterwards no episode runs, so that whatever is sampled next begins with a reset as well.
         is_forced = force_reset or num_episodes is not None
         assignments = tuple(
-            replace(slot, **{unit: share})
+            replace(slot, **dict[str, Any]({unit: share}))
             for slot, share in zip(
                 self._player.own_assignments(), share_out(total, self.num_envs), strict=True
             )

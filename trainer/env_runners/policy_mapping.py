@@ -27,6 +27,7 @@ from checkpoints.component_paths import nearest
 from trainer.agent_ids import listed
 from trainer.episodes import MultiAgentEpisode
 from trainer.errors import ConfigError
+from trainer.modules import Matchups
 from trainer.seeding import Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId
 
@@ -210,6 +211,9 @@ class PolicyMapping:
             return {agent: self._checked(agent, given.get(agent)) for agent in self.agents}
         if self._names is None:
             return {agent: self._checked(agent, self._given.get(agent)) for agent in self.agents}
+        if type(self._given) is Matchups:  # one draw for all, and no generator to set back
+            pairing = self._given.pairing_of(episode.number or 0)
+            return {agent: self._checked(agent, pairing.get(agent)) for agent in self.agents}
         return {agent: self._checked(agent, self._called(episode, agent)) for agent in self.agents}
 
     def _called(self, episode: MultiAgentEpisode, *agent: AgentId) -> Any:

@@ -326,7 +326,7 @@ class VectorPlayer(SingleAgentPlayer):
         actions, outputs = self.actions.act_together(
             recording.observations, recording.noise(), rows=rows, explore=explore, timestep=timestep
         )
-        given = self._acting.to_env(actions) if self._acting.needs_decoding else actions
+        given: Any = self._acting.to_env(actions) if self._acting.needs_decoding else actions
         if rows is not None:
             given = np.array(given)
             given[~recording.is_running] = whole.no_action
@@ -356,7 +356,7 @@ class VectorPlayer(SingleAgentPlayer):
         if self._steps_to_go <= 0:
             return
         slot = self.slots[index]
-        if self._events.listens_to_begins:
+        if self._events.listens_to_begins or self._events.listens_to_ends:
             self._start_episode(slot)
             if slot.episode is not None:
                 recording.go_on(slot, slot.episode)
@@ -478,7 +478,8 @@ class VectorPlayer(SingleAgentPlayer):
         """The running chunk of a slot, with its columns; the slot stands behind it."""
         place, episode = recording.settle(slot), slot.episode
         if episode is not None:
-            columns = recording.fragment.chunk(place)
+            fragment = recording.fragment
+            columns = (fragment.copied_chunk if self._keeps_chunks else fragment.chunk)(place)
             fill(episode, columns, num_steps=place.stop - place.begin)
             return episode
         unseen = recording.running_unseen(slot, place, now_s=time.perf_counter())

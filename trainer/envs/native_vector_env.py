@@ -71,6 +71,11 @@ class VectorStep:
                 f"and rewards, terminations, truncations of the shapes {shapes}; expected {count} "
                 "of each, one per sub-env."
             )
+        if columns[0].dtype.kind not in "biuf":
+            raise EnvContractError(
+                f"step() of the vector env {name} returned the rewards "
+                f"{columns[0].tolist()!r:.200}; expected numbers, one per sub-env."
+            )
         self.rewards: Array = columns[0]
         self.terminateds: Array = columns[1].astype(np.bool_)
         self.truncateds: Array = columns[2].astype(np.bool_)

@@ -11,7 +11,7 @@ anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 
@@ -114,6 +114,20 @@ class AgentLine:
         """Whether a row with these extra outputs fits to the rows before."""
         columns = self.episode.extra_model_outputs
         return (outputs or _NO_OUTPUTS).keys() == columns.keys() or not len(self.episode.rewards)
+
+    def adder(self, outputs: Mapping[str, Any] | None) -> Callable[..., None] | None:
+        """What adds a row with these extra outputs to `episode`; None if they do not fit.
+
+        It takes observation, action, reward, info, two flags and the outputs.
+        """
+        episode = self.episode
+        if outputs and outputs.keys() == episode.extra_model_outputs.keys() and episode.is_growing:
+            return episode.append_step  # looked at: nothing of `add_env_step` is needed any more
+        return self._add_with_checks if self.takes(outputs) else None
+
+    def _add_with_checks(self, *row: Any) -> None:
+        observation, action, reward, info, _, _, outputs = row
+        self.episode.add_env_step(observation, action, reward, info, extra_model_outputs=outputs)
 
     def add_row(
         self,
@@ -230,6 +244,7 @@ class AgentLedger:
         self.num_empty_steps = 0
         self._owing: list[tuple[AgentId, AgentLine]] = []
         self._owing_ids: AgentIds | None = None
+        self._agents = AgentIds()
         self._has_arrays = False
 
     @property
@@ -238,6 +253,12 @@ class AgentLedger:
         return self.is_terminated or self.is_truncated
 
     # Who is there.
+
+    def agents(self) -> AgentIds:
+        """The agents of this chunk; the same object until one more comes, for none ever leaves."""
+        if len(self._agents) != len(self.lines):
+            self._agents = AgentIds(self.lines)
+        return self._agents
 
     def owing(self) -> AgentIds:
         """The agents that have to act in the next env step; the same object until they change."""
@@ -417,14 +438,17 @@ class AgentLedger:
         try:
             for agent, line in owing:
                 reward, given = rewards[agent], outputs.get(agent)
-                if not (type(reward) is float or is_number(reward)) or not line.takes(given):
+                add = line.adder(given)
+                if add is None or not (type(reward) is float or is_number(reward)):
                     return False
-                rows.append((line, observations[agent], actions[agent], reward, given, agent))
+                row = observations[agent], actions[agent], reward, infos.get(agent)
+                rows.append((line.clock, add, row, given))
         except KeyError:
             return False
         self.env_t = t = self.env_t + 1
-        for line, observation, action, reward, given, agent in rows:
-            line.add_row(t, observation, action, reward, infos.get(agent), given)
+        for clock, add, row, given in rows:
+            add(*row, False, False, given)
+            clock.append(t)
         self.recent = self.recent[1], dict(rewards)
         self.num_empty_steps = 0
         return True

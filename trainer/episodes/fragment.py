@@ -145,6 +145,12 @@ class Fragment:
         last = self.infos if (sub_env, stop) not in self.last_observations else self.last_infos
         return [*infos, last.get((sub_env, stop), {})]
 
+    def copied_chunk(self, place: Place) -> dict[str, Any]:
+        """The same in memory of its own: a chunk that is kept would keep all the fragment."""
+        columns = self.chunk(place)
+        infos = columns.pop("infos")
+        return {"infos": infos, **{name: _copied(column) for name, column in columns.items()}}
+
     def lists(self, place: Place) -> dict[str, Any]:
         """The columns of a chunk as lists with memory of their own, as a growing episode has."""
         columns = self.chunk(place)
@@ -161,6 +167,10 @@ class Fragment:
 def _longer(column: Array, more: int) -> Array:
     room = np.zeros((len(column), more, *column.shape[2:]), column.dtype)
     return np.concatenate([column, room], axis=1)
+
+
+def _copied(column: Any) -> Any:
+    return nested.map_leaves(np.array, column) if not isinstance(column, int) else column
 
 
 def _own_rows(rows: Array) -> list[Any]:
@@ -224,6 +234,7 @@ class FragmentEpisode(SingleAgentEpisode):
 
     def _fill(self) -> None:
         state = self.__dict__
+        given = {name: state[name] for name in _FILLED & state.keys()}  # what somebody has set
         observation_space, action_space = state["_spaces"]
         self._start_empty_user_data()
         self.fill_columns(
@@ -234,6 +245,7 @@ class FragmentEpisode(SingleAgentEpisode):
         self.stopwatch = Stopwatch(state.get("elapsed_s", 0.0))
         for name in ("_fragment", "_place", "_spaces", "elapsed_s"):
             state.pop(name, None)
+        state.update(given)
 
     @property
     def fragment(self) -> Fragment | None:

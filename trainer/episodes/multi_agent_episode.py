@@ -302,12 +302,13 @@ class MultiAgentEpisode:
     @property
     def agent_ids(self) -> AgentIds:
         """The agents with a `SingleAgentEpisode` in this chunk, canonical order."""
-        return AgentIds(self._ledger.lines)
+        return self._ledger.agents()
 
     @property
     def agent_episodes(self) -> Mapping[AgentId, SingleAgentEpisode]:
         """{agent: its episode}, canonical order; not to be changed."""
-        return {agent: self._ledger.lines[agent].episode for agent in self.agent_ids}
+        lines = self._ledger.lines
+        return {agent: lines[agent].episode for agent in self._ledger.agents()}
 
     @property
     def agent_episode_ids(self) -> dict[AgentId, str]:
@@ -565,8 +566,14 @@ class MultiAgentEpisode:
 
     def get_agent_returns(self) -> dict[AgentId, float]:
         """{agent: what the env paid it in the episode up to now}; they add up to `get_return()`."""
+        return self.get_all_returns()[1]
+
+    def get_all_returns(self) -> tuple[float, dict[AgentId, float]]:
+        """`get_return()` and `get_agent_returns()`, for the price of one of them."""
         ledger = self._ledger
-        return {agent: rounded_sum(ledger.earned(agent)) for agent in ledger.earners()}
+        earned = {agent: ledger.earned(agent) for agent in ledger.earners()}
+        total = rounded_sum([part for parts in earned.values() for part in parts])
+        return total, {agent: rounded_sum(parts) for agent, parts in earned.items()}
 
     def get_rewritten_return(self) -> float | None:
         """`get_return()` with the rewards that callbacks wrote; None if they wrote none."""

@@ -526,6 +526,11 @@ class SingleAgentEpisode(EpisodeColumns):
             observation, action, reward, infos, terminated, truncated, extra_model_outputs
         )
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether `append_step` may add the next step."""
+        return self._is_growing and not (self.is_terminated or self.is_truncated)
+
     def append_step(
         self,
         observation: Any,

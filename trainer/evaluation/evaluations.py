@@ -334,7 +334,7 @@ class Evaluator:
         unit = "num_agent_steps" if counts_agents and not settings.is_auto else "num_env_steps"
         return [
             # The numbers of a ticket's later episodes step over all other tickets.
-            Assignment(stream, ticket, num_slots, **{unit: share})
+            Assignment(stream, ticket, num_slots, **dict[str, Any]({unit: share}))
             for ticket, share in enumerate(shares)
             if share or settings.is_auto
         ]

@@ -90,6 +90,7 @@ class UniformActions:
         borders = np.cumsum([0, *self._sizes]).tolist()
         self._parts = [slice(start, stop) for start, stop in pairwise(borders)]
         self.width = len(self._sizes) if self._box is None else self._box.width
+        self._counts: Array = np.array(self._sizes, np.int64)
 
     def draw(self, uniforms: Array, valid: Array | None = None) -> Array:
         """Actions as a module gives them, [B, …].
@@ -101,7 +102,7 @@ class UniformActions:
         if self._box is not None:
             return self._box.draw(np.ascontiguousarray(uniforms[:, : self.width]))
         if valid is None:
-            actions = _floors(uniforms[:, : self.width], self._sizes)
+            actions = _floors(uniforms[:, : self.width], self._counts)
         else:
             drawn = [
                 _ranked(uniforms[:, index], valid[:, part])
@@ -127,11 +128,11 @@ class UniformActions:
         return logp.astype(np.float32)
 
 
-def _floors(uniforms: Array, sizes: Sequence[int]) -> Array:
+def _floors(uniforms: Array, sizes: Array) -> Array:
     """⌊u·n⌋ for every alternative; rounding never leads to n."""
     floors: Array = (uniforms * sizes).astype(np.int64)
-    largest: Array = np.array(sizes) - 1
-    return np.minimum(floors, largest, out=floors)
+    np.minimum(floors, sizes - 1, out=floors)
+    return floors
 
 
 def _ranked(uniforms: Array, valid: Array) -> Array:

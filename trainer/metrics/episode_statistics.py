@@ -134,9 +134,17 @@ class EpisodeRecord:
     agents: Sequence[AgentRecord] = ()
 
     @classmethod
-    def from_agents(cls, episode: Any, agents: Sequence[AgentRecord]) -> EpisodeRecord:
-        """The record of an episode of several agents that has just ended."""
-        record = cls.from_episode(_AsOne(episode))
+    def from_agents(
+        cls, episode: Any, agents: Sequence[AgentRecord], *, episode_return: float
+    ) -> EpisodeRecord:
+        """The record of an episode of several agents that has just ended.
+
+        Args:
+            episode: the episode.
+            agents: of each agent.
+            episode_return: of all of them.
+        """
+        record = cls.from_episode(_AsOne(episode, episode_return))
         return replace(record, agent_id=None, module_id=None, agents=tuple(agents))
 
     def returns_by(self, attribute: str) -> dict[Any, float]:
@@ -348,9 +356,13 @@ class _AsOne:
 
     agent_id = module_id = None
 
-    def __init__(self, episode: Any) -> None:
+    def __init__(self, episode: Any, episode_return: float) -> None:
         self._episode = episode
+        self._return = episode_return
         self.t = episode.env_t
+
+    def get_return(self) -> float:
+        return self._return
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._episode, name)

@@ -21,6 +21,8 @@ from trainer.types import DEFAULT_MODULE_ID, ModuleId
 _RESERVED: Final = frozenset(
     {"rl_module", "optimizer", "learner", "__all__", "__all_modules__", "__common__"}
 )
+_BY_MODULE: Final = frozenset({"learner", "connectors", "exploration", "replay_buffer"})
+"""Components with a part for each of several modules."""
 _FORBIDDEN: Final = frozenset('<>:"/\\|?*')
 ValueT = TypeVar("ValueT")
 OtherT = TypeVar("OtherT")
@@ -134,6 +136,18 @@ def component_of(parts: Mapping[ModuleId, Any], ids: Collection[ModuleId]) -> Ha
         ids: all modules. If there is only one, its part is the component itself.
     """
     return cast("HasState", next(iter(parts.values()))) if len(ids) == 1 else ModuleParts(parts)
+
+
+def without_only_id(component: str, ids: Collection[ModuleId]) -> str:
+    """The path of a component of a checkpoint: that of an only module has no id in it.
+
+    Args:
+        component: such as "learner/default_policy/rl_module" or "learner/rl_module".
+        ids: all modules.
+    """
+    section, *rest = component.split("/")
+    is_named = len(ids) == 1 and rest[:1] == [*ids] and section in _BY_MODULE
+    return "/".join([section, *rest[1:]]) if is_named else component
 
 
 def module_position(module_id: ModuleId) -> tuple[int, ...]:

@@ -125,7 +125,11 @@ class Matchups:
 
     def __call__(self, agent_id: AgentId, episode: Any) -> ModuleId | None:
         """The module of an agent in an episode; None for an agent that no pairing names."""
-        rng = position_rng(self.seed, Role.MAPPING, 0, episode.number or 0)
+        return self.pairing_of(episode.number or 0).get(agent_id)
+
+    def pairing_of(self, number: int) -> Mapping[AgentId, ModuleId]:
+        """{agent: module id} in the episode of a number."""
+        rng = position_rng(self.seed, Role.MAPPING, 0, number)
         total = sum(weight for weight, _ in self.pairings)
         drawn, chosen = rng.random() * total, self.pairings[-1][1]
         for weight, pairing in reversed(self.pairings):
@@ -133,7 +137,7 @@ class Matchups:
                 chosen = pairing
                 break
             drawn -= weight
-        return chosen.get(agent_id)
+        return chosen
 
     def to_record(self) -> State:
         """Plain data."""

@@ -116,13 +116,20 @@ class Parameters:
             array = arrays[name]
             if array.dtype != self.flat.dtype:
                 problems.append(f"{name!r} has dtype {array.dtype}, expected {self.flat.dtype}")
-            elif not np.isfinite(array).all():
+            elif not _is_finite(array):
                 bad = int(array.size - np.isfinite(array).sum())
                 problems.append(f"{name!r} holds {bad} numbers that are not finite")
         if problems:
             raise ModuleError(_mismatch_message(problems))
         for name, view in self.views.items():
             view[...] = arrays[name]
+
+
+def _is_finite(array: Array) -> bool:
+    """Whether an array holds neither NaN nor infinity; what is given with every round of steps."""
+    # NaN and infinity stay in a sum of squares, which needs no array of flags; it may overflow.
+    vector = array.ravel()
+    return bool(math.isfinite(np.dot(vector, vector))) or bool(np.isfinite(array).all())
 
 
 def _aligned_zeros(count: int, dtype: type[np.floating[Any]]) -> Array:

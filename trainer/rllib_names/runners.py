@@ -56,10 +56,7 @@ class EnvRunnerNames:
 
     def is_policy_to_train(self: _EnvRunner, policy_id: str, batch: Any = None) -> bool:
         """Whether a module learns from a batch."""
-        named = self.config.policies_to_train
-        if callable(named):
-            return bool(named(policy_id, batch))
-        return named is None or policy_id in named
+        return _is_trained(self.config, policy_id, batch)
 
     def set_policy_mapping_fn(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: see `_refuse_change`."""
@@ -99,8 +96,15 @@ class EnvRunnerNames:
         self: _EnvRunner, func: Callable[..., Any], **kwargs: Any
     ) -> list[Any]:
         """The same for the modules that `policies_to_train` of the settings names."""
-        pairs = [pair for pair in self.modules.items() if self.is_policy_to_train(pair[0])]
+        pairs = [pair for pair in self.modules.items() if _is_trained(self.config, pair[0])]
         return [func(module, id_, **kwargs) for id_, module in pairs]
+
+
+def _is_trained(config: Any, policy_id: str, batch: Any = None) -> bool:
+    named = config.policies_to_train
+    if callable(named):
+        return bool(named(policy_id, batch))
+    return named is None or policy_id in named
 
 
 def _module_for(agent_id: Any, episode: Any = None, **_: Any) -> Any:

@@ -166,6 +166,7 @@ def take_in(source: Path, target: Path) -> None:
         shutil.copytree(source, unfinished)
     sync_and_digest(unfinished)
     unfinished.rename(target)
+    FileSystem().sync_directory(target.parent)
 
 
 def sync_and_digest(folder: Path) -> str:

@@ -26,6 +26,7 @@ from trainer.tune.callbacks import CallbackCaller, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import (
+    Action,
     CheckpointCommitted,
     CheckpointRef,
     CountRow,
@@ -40,7 +41,14 @@ from trainer.tune.events import (
     TrialOver,
     TrialStatus,
 )
-from trainer.tune.journal_entries import AmendEntry, CommittedEntry, EndEntry, Entry
+from trainer.tune.journal_entries import (
+    AmendEntry,
+    CommittedEntry,
+    DecideEntry,
+    EndEntry,
+    Entry,
+    ReportEntry,
+)
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.lanes import (
     Happening,
@@ -158,13 +166,32 @@ class Experiment:
         """
         self._journal = journal
         self._is_restored = True
+        entries = self._without_lost_rows(journal, entries)
         self._elapsed_before_s = elapsed_s
         step = self._replayed(entries)
         self.records.read(entries, may_change=True)
         self.records.read_scores()
+        journal.sync()  # what it says of checkpoints is on the disk before older ones are removed
         self.records.sweep()
         self._write_lost_facts()
         self._steps.append(self._with_whole_rows(step))
+
+    def _without_lost_rows(self, journal: JournalFile, entries: list[Entry]) -> list[Entry]:
+        """The last reports may have come to the disk before their rows: they are decided again."""
+        num_reports, at = 0, len(entries)
+        guaranteed: set[int] = set()
+        for index, entry in reversed(list(enumerate(entries))):
+            guaranteed |= self._never_made_again((entry,))
+            if not entry.is_cause:
+                continue
+            if not isinstance(entry, ReportEntry) or entry.trial in guaranteed:
+                break
+            if entry.row_number <= self.records.files_of(entry.trial).num_rows():
+                break
+            num_reports, at = num_reports + 1, index
+        if num_reports:
+            journal.cut_last(ReportEntry.kind, num_reports)
+        return entries[:at]
 
     def amend(self, change: AmendEntry) -> None:
         """Changes what is still to be done, after `restore`."""
@@ -204,14 +231,16 @@ class Experiment:
 
     def _with_whole_rows(self, step: Step) -> Step:
         """What the journal keeps of a row is what decisions look at; callbacks get all of it."""
-        actions = []
+        actions: list[Action] = []
         for action in step.actions:
             if isinstance(action, CountRow):
                 rows = list(self.records[action.trial].files.rows())
-                if action.row_number <= len(rows):
-                    row = rows[action.row_number - 1]
-                    action = CountRow(action.trial, action.row_number, row, action.save)
-            actions.append(action)
+                if action.row_number > len(rows):
+                    continue  # it was lost
+                row = rows[action.row_number - 1]
+                actions.append(CountRow(action.trial, action.row_number, row, action.save))
+            else:
+                actions.append(action)
         return Step(step.entries, tuple(actions))
 
     # ---- running
@@ -333,6 +362,10 @@ class Experiment:
         number, row = happening.start.trial, happening.made.row or {}
         is_same = self.records.check_made_again(number, happening.row_number, row)
         self.rows_differ = self.rows_differ or not is_same
+        if happening.made.has_checkpoint:
+            ref = CheckpointRef(number, happening.row_number)
+            if ref not in self.controller.unfinished_saves or not self._adopt(ref):
+                self.records[number].files.forget_pending(happening.row_number)
 
     def _reported(self, happening: RowMade) -> Reported:
         made, number = happening.made, happening.start.trial
@@ -375,7 +408,7 @@ class Experiment:
                 self.records.write_row(action.trial, action.row_number, action.row)
                 self._unsynced.add(action.trial)
         try:
-            self._sync_rows({each.trial for each in step.entries if isinstance(each, EndEntry)})
+            self._sync_rows(self._never_made_again(step.entries))
             self._journal.append([entry.to_plain() for entry in step.entries])
             self._is_behind = self._is_behind or bool(step.entries)
             if self._cannot_wait(step.entries):
@@ -387,13 +420,27 @@ class Experiment:
             if isinstance(action, StartTrial) and action.row_number == 0:
                 self.records.reset(action.trial)
 
+    def _never_made_again(self, entries: Iterable[Entry]) -> set[int]:
+        """The trials whose rows must be on the disk before these entries are written.
+
+        A trial that has ended makes no rows again, and one that pauses or is replaced by a copy not
+        those before. Code of the user that looks at whole rows can't be told of lost ones.
+        """
+        if self.controller.needs_whole_rows:
+            return set(self._unsynced)
+        return {
+            entry.trial
+            for entry in entries
+            if isinstance(entry, EndEntry)
+            or (isinstance(entry, DecideEntry) and entry.action in ("pause", "clone"))
+        }
+
     def _cannot_wait(self, entries: Iterable[Entry]) -> bool:
         """Whether entries must be on the disk before their step is carried out.
 
         What an exact experiment decides follows from what came before: if the machine stops and the
         end of the journal is lost, the same is decided again. Not so checkpoints, for which older
-        ones are removed, and what the user or the clock changed. The rows of a trial are on the
-        disk before its end is written: a trial that has ended makes no rows again.
+        ones are removed, and what the user or the clock changed.
         """
         kinds = {entry.must_sync for entry in entries}
         return "always" in kinds or ("inexact" in kinds and bool(self.controller.inexact_reasons))
@@ -447,6 +494,7 @@ class Experiment:
             self._save_order(ref.trial, ref.row_number)
             for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.row_number)
             if ref.trial == start.trial
+            and self._spec.saves
             and ref.row_number <= start.row_number
             and start.base_row < ref.row_number
             and not self._is_at_work_on(ref, lanes)
@@ -499,7 +547,7 @@ class Experiment:
         if self._adopt(ref):
             return
         lane = lanes.of_trial(number)
-        if lane is not None and lane.holds(number):
+        if lane is not None and lane.holds(number) and self._spec.saves:
             lane.save(self._save_order(number, row_number))
 
     def _adopt(self, ref: CheckpointRef) -> bool:
@@ -608,9 +656,8 @@ class Experiment:
         for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.trial):
             if self._adopt(ref):
                 continue
-            trial = self.controller.trials[ref.trial]
-            if trial.lane is not None and self._is_past_of(ref):
-                continue  # made again when its process is started
+            if self._is_made_on_the_way(ref):
+                continue
             if not self._spec.saves:
                 _LOGGER.warning(
                     "The checkpoint of trial %05d after report %d is gone and cannot be made again "
@@ -645,9 +692,15 @@ class Experiment:
                 elif isinstance(happening, RowMadeAgain):
                     self._compare(happening)
 
-    def _is_past_of(self, ref: CheckpointRef) -> bool:
-        clones = self.controller.trials[ref.trial].clones
-        return not clones or clones[-1].row_number < ref.row_number
+    def _is_made_on_the_way(self, ref: CheckpointRef) -> bool:
+        """Whether the process that is to be started for the trial comes past that row again."""
+        starts = [
+            action
+            for step in self._steps
+            for action in step.actions
+            if isinstance(action, StartTrial) and action.trial == ref.trial
+        ]
+        return any(each.base_row < ref.row_number <= each.row_number for each in starts)
 
     # ---- the end
 

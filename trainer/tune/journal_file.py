@@ -66,7 +66,15 @@ class JournalFile:
         entries, whole_size = known
         if whole_size < size:
             os.truncate(self._path, whole_size)
+        self._is_synced = False  # who wrote it may have been killed before it was
         return entries
+
+    def cut_last(self, event: str, number: int) -> None:
+        """Drops the last entries of a kind, so many, and all that is behind the first of them."""
+        lines = self._path.read_bytes().splitlines(keepends=True)
+        entries = [_entry_of(line) or {} for line in lines]
+        at = [i for i, entry in enumerate(entries) if entry.get("event") == event][-number]
+        os.truncate(self._path, sum(map(len, lines[:at])))
 
     def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Writes entries behind all others, or nothing of them.
@@ -89,10 +97,10 @@ class JournalFile:
         Raises:
             JournalError: the disk refuses.
         """
-        if self._is_synced or self._descriptor is None:
+        if self._is_synced:
             return
         try:
-            os.fsync(self._descriptor)
+            os.fsync(self._open())
         except OSError as error:
             raise self._refused(error) from error
         self._is_synced = True

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.metrics.result import nearest
 from trainer.old_names import OLD_NAMES
@@ -69,6 +70,23 @@ def view_of(row: Row, keys: Iterable[str]) -> dict[str, Any]:
         elif isinstance(value, np.generic):
             view[key] = value.item()
     return view
+
+
+def adopt_objective(part: Any, **objective: Any) -> None:
+    """Gives a searcher or scheduler the experiment's metric and mode where it has none of its own.
+
+    Raises:
+        TuneError: it has others.
+    """
+    for name, value in objective.items():
+        own = getattr(part, name, None)
+        if own is not None and value is not None and own != value:
+            raise TuneError(
+                f"{type(part).__name__}({name}={own!r}) and TuneConfig({name}={value!r}) "
+                "differ; expected it in one of the two places. Leave one of them out."
+            )
+        if own is None:
+            setattr(part, name, value)
 
 
 class AppearingKeys:

@@ -23,7 +23,7 @@ import numpy as np
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.positions import Kind, rng_at
-from trainer.tune.rows import Mode, Row, number_at, ranking_key, score_at
+from trainer.tune.rows import Mode, Row, adopt_objective, number_at, ranking_key, score_at
 from trainer.tune.search_space import SearchSpace
 
 _ROUNDING: Final = 1e-9
@@ -106,15 +106,8 @@ class TrialScheduler:
         Raises:
             TuneError: it has others, or needs them and there are none.
         """
-        for name, value in (("metric", metric), ("mode", mode)):
-            own = getattr(self, name)
-            if own is not None and value is not None and own != value:
-                raise TuneError(
-                    f"{type(self).__name__}({name}={own!r}) and TuneConfig({name}={value!r}) "
-                    "differ; expected it in one of the two places. Leave one of them out."
-                )
-            if own is None:
-                setattr(self, name, value)
+        adopt_objective(self, metric=metric, mode=mode)
+        for name in ("metric", "mode"):
             if self.needs_metric and getattr(self, name) is None:
                 raise TuneError(
                     f"{type(self).__name__} compares trials and has no {name}. Give "

@@ -266,15 +266,13 @@ def quniform(lower: float, upper: float, q: float) -> Range:
 
 def loguniform(lower: float, upper: float, base: float = 10) -> Range:
     """Floats in [lower, upper) whose logarithm is uniform; its base changes nothing."""
-    if base <= 1:
-        raise SearchSpaceError(f"loguniform(base={base!r}): expected a base > 1, such as 10.")
+    _check_base("loguniform", base)
     return _checked(Range("loguniform", float(lower), float(upper), is_log=True))
 
 
 def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Range:
     """As `loguniform`, rounded to multiples of q in [lower, upper]."""
-    if base <= 1:
-        raise SearchSpaceError(f"qloguniform(base={base!r}): expected a base > 1, such as 10.")
+    _check_base("qloguniform", base)
     return _checked(Range("qloguniform", float(lower), float(upper), float(q), is_log=True))
 
 
@@ -293,15 +291,13 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Range:
 
 def lograndint(lower: int, upper: int, base: float = 10) -> Range:
     """Ints in [lower, upper) whose logarithm is uniform before it is rounded down."""
-    if base <= 1:
-        raise SearchSpaceError(f"lograndint(base={base!r}): expected a base > 1, such as 10.")
+    _check_base("lograndint", base)
     return _ints("lograndint", lower, upper, None, is_log=True)
 
 
 def qlograndint(lower: int, upper: int, q: int = 1, base: float = 10) -> Range:
     """As `lograndint`, rounded to multiples of q in [lower, upper]; with q = 1 upper exclusive."""
-    if base <= 1:
-        raise SearchSpaceError(f"qlograndint(base={base!r}): expected a base > 1, such as 10.")
+    _check_base("qlograndint", base)
     return _ints("qlograndint", lower, upper, q, is_log=True)
 
 
@@ -329,6 +325,11 @@ def sample_from(function: Callable[..., Any]) -> SampleFrom:
             "function of the config, such as `lambda config: config['lr'] * 2`."
         )
     return SampleFrom(function)
+
+
+def _check_base(name: str, base: float) -> None:
+    if base <= 1:
+        raise SearchSpaceError(f"{name}(base={base!r}): expected a base > 1, such as 10.")
 
 
 def _ints(name: str, lower: int, upper: int, q: int | None, *, is_log: bool = False) -> Range:

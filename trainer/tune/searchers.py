@@ -19,7 +19,7 @@ from checkpoints.arguments import shown
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
 from trainer.tune.positions import Kind, rng_at
-from trainer.tune.rows import Row, number_at
+from trainer.tune.rows import Row, adopt_objective, number_at
 from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace
 
 HowOver = Literal["complete", "pruned", "failed"]
@@ -108,15 +108,7 @@ class Searcher:
         Raises:
             TuneError: it has others.
         """
-        for name, value in (("metric", metric), ("mode", mode)):
-            own = getattr(self, name, None)
-            if own is not None and value is not None and own != value:
-                raise TuneError(
-                    f"{type(self).__name__}({name}={own!r}) and TuneConfig({name}={value!r}) "
-                    "differ; expected it in one of the two places. Leave one of them out."
-                )
-            if own is None:
-                setattr(self, name, value)
+        adopt_objective(self, metric=metric, mode=mode)
 
     def begin(self, context: SearchContext) -> None:
         """Called once before the first suggestion.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -329,13 +329,6 @@ def refuse_old_checkpoints() -> NoReturn:
         "def train(config): checkpoint = tune.get_checkpoint(), and report with "
         "tune.report({…}, checkpoint=tune.Checkpoint.from_directory(path))."
     )
-
-
-class Reporter(Protocol):
-    """The old `reporter` argument of function trainables."""
-
-    def __call__(self, *arguments: Mapping[str, Any], **metrics: Any) -> None:
-        """Reports one row, as `report` does."""
 
 
 def old_reporter(*arguments: Mapping[str, Any], **metrics: Any) -> None:

@@ -10,7 +10,7 @@ import copy
 import inspect
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -248,8 +248,7 @@ class CombinedStopper(Stopper):
         self.stoppers = stoppers
         self.is_of_trial = all(each.is_of_trial for each in stoppers)
         self.is_exact = all(each.is_exact for each in stoppers)
-        keys = [each.keys for each in stoppers]
-        self.keys = None if None in keys else tuple(key for each in keys for key in each or ())
+        self.keys = _all_keys(stoppers)
         self._newest: Stopper | None = None
 
     def __call__(self, trial_id: str, result: Row) -> bool:
@@ -319,8 +318,7 @@ class StopCriteria:
     def __init__(self, stop: Any = None, *, time_budget_s: float | None = None) -> None:
         given = stop if isinstance(stop, list | tuple) else [] if stop is None else [stop]
         self._stoppers = [unused(_as_stopper(each)) for each in given]
-        keys = [each.keys for each in self._stoppers]
-        self.keys = None if None in keys else tuple(key for each in keys for key in each or ())
+        self.keys = _all_keys(self._stoppers)
         bounds = [each for each in self._stoppers if isinstance(each, _Bounds)]
         self._appearing = AppearingKeys(key for each in bounds for key in each.keys or ())
         times = [*_timeouts(self._stoppers), *([time_budget_s] if time_budget_s else [])]
@@ -367,6 +365,12 @@ class StopCriteria:
     def stops_all(self) -> str | None:
         """Why all trials end now; None: they go on."""
         return next((each.reason() for each in self._stoppers if each.stop_all()), None)
+
+
+def _all_keys(stoppers: Iterable[Stopper]) -> tuple[str, ...] | None:
+    """The keys that any of them looks at; None if one may look at anything."""
+    keys = [each.keys for each in stoppers]
+    return None if None in keys else tuple(key for each in keys for key in each or ())
 
 
 def unused(part: _Part) -> _Part:

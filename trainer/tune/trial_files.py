@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -124,6 +125,13 @@ class TrialFiles:
                     return
                 yield row
 
+    def num_rows(self) -> int:
+        """How many whole rows there are."""
+        if not self._rows_file.exists():
+            return 0
+        with self._rows_file.open("rb") as file:
+            return sum(1 for _ in itertools.takewhile(_is_whole, file))
+
     def last_row(self) -> dict[str, Any] | None:
         """The newest whole row; None if there is none. Reads the end of the file only."""
         if not self._rows_file.exists():
@@ -147,7 +155,7 @@ class TrialFiles:
         size, number = 0, 0
         with self._rows_file.open("rb") as file:
             for line in file:
-                if number == num_rows or not (line[:1] == b"{" and line[-2:] == b"}\n"):
+                if number == num_rows or not _is_whole(line):
                     break
                 size += len(line)
                 number += 1
@@ -285,6 +293,10 @@ def _line_of_row(row: Mapping[str, Any]) -> bytes:
     if odd:
         plain[_NOT_FINITE] = odd
     return json.dumps(plain, allow_nan=False).encode() + b"\n"
+
+
+def _is_whole(line: bytes) -> bool:
+    return line[:1] == b"{" and line[-2:] == b"}\n"
 
 
 def _row_of_line(line: bytes) -> dict[str, Any] | None:

@@ -345,11 +345,11 @@ class TrialRecords:
         """Removes checkpoints beyond `num_to_keep` that no decision and no repair needs."""
         record = self[number]
         regular = [saved for saved in record.saved if not saved.is_recovery]
-        stay = {record.saved[-1].name} if record.saved else set()
-        stay |= {
+        pinned = self._controller.pinned
+        stay = {saved.name for saved in record.saved[-1:]} | {
             saved.name
             for saved in record.saved
-            if CheckpointRef(number, saved.row_number) in self._controller.pinned
+            if CheckpointRef(number, saved.row_number) in pinned
         }
         num_to_keep = self._settings.num_to_keep
         if num_to_keep is None:
@@ -385,6 +385,7 @@ class TrialRecords:
             names = [saved.name for saved in record.saved]
             # What has its name already, and not its line in the journal, is adopted.
             record.files.sweep([*names, *map(checkpoint_folder_name, rows)], rows)
+            self.remove_unneeded(number)
 
     # ---- processes
 

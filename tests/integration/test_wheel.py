@@ -1,0 +1,73 @@
+"""The wheel is built, installed in a clean environment, and trains there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import trainer, callbacks, checkpoints
+from trainer import PPOConfig
+config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
+config.training(train_batch_size=64, minibatch_size=32, num_epochs=1)
+with config.build_algo() as algo:
+    print(algo.train()["num_env_steps_sampled_lifetime"], trainer.__file__)
+"""
+
+
+def ended(*words: object, folder: Path) -> str:
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(word) for word in words], cwd=folder, env=environment, capture_output=True, text=True,
+        timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path: Path) -> None:
+    source = tmp_path / "source"  # so that nothing is built in the checkout
+    source.mkdir()
+    names = (
+        "pyproject.toml",
+        "setup.cfg",
+        "README.md",
+        "LICENSE",
+        "checkpoints",
+        "callbacks",
+        "trainer",
+    )
+    for name in names:
+        ended("cp", "-r", ROOT / name, source / name, folder=tmp_path)
+    pip = ("-m", "pip", "--quiet", "--disable-pip-version-check")
+    ended(
+        sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", "dist", source, folder=tmp_path
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        files = archive.namelist()
+    assert {f"{name}/py.typed" for name in ("callbacks", "checkpoints", "trainer")} <= set(files)
+    tops = {name.split("/")[0] for name in files}
+    assert {name for name in tops if not name.endswith(".dist-info")} == {
+        "callbacks", "checkpoints", "trainer"
+    }  # fmt: skip
+    ended(sys.executable, "-m", "venv", "clean", folder=tmp_path)
+    python = tmp_path / "clean" / "bin" / "python"
+    ended(python, *pip, "install", wheel, folder=tmp_path)
+    steps, place = ended(python, "-W", "error", "-c", SCRIPT, folder=tmp_path).split()
+    assert int(steps) >= 64
+    assert Path(place).is_relative_to(tmp_path / "clean")
+    done = ended(
+        tmp_path / "clean" / "bin" / "local-trainer", "train", "--env", "CartPole-v1",
+        "--stop-iterations", 1, "--set", "train_batch_size=64", "--set", "minibatch_size=32",
+        folder=tmp_path,
+    )  # fmt: skip
+    assert "What to type next" in done

@@ -1,0 +1,70 @@
+"""What is installed: versions, packages, dependencies, types, licences, and how it is built."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lowest_versions import lowest_versions
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("callbacks", "checkpoints", "trainer")
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    try:
+        reader = importlib.import_module("tomllib")
+    except ImportError:
+        reader = pytest.importorskip("tomli")
+    found: dict[str, Any] = reader.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return found["project"]  # type: ignore[no-any-return]
+
+
+def test_the_version_is_a_release_number(project: dict[str, Any]) -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", project["version"])
+    assert tuple(map(int, project["version"].split("."))) >= (0, 2, 0)
+
+
+def test_four_packages_are_needed_and_their_lowest_versions_are_stated(
+    project: dict[str, Any],
+) -> None:
+    names = [line.partition("==")[0] for line in lowest_versions()]
+    assert sorted(names) == ["cloudpickle", "gymnasium", "numpy", "ormsgpack"]
+    assert len(project["dependencies"]) == 4
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_tells_type_checkers_that_it_has_types(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+    assert "* = py.typed" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+
+
+def test_every_extra_is_listed_with_its_packages_licences_and_size(
+    project: dict[str, Any],
+) -> None:
+    page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    rows = {
+        name: line
+        for line in page.splitlines()
+        for name in re.findall(r"^\| `\[(\w+)\]`", line)
+    }  # fmt: skip
+    extras = project["optional-dependencies"]
+    assert rows.keys() == extras.keys() - {"test", "bench", "tables"}
+    for name, requirements in extras.items():
+        for requirement in requirements if name in rows else ():
+            package = re.split(r"[\[<>=]", requirement)[0]
+            assert package in rows[name], f"{package} of [{name}]"
+        if name in rows:
+            assert len(rows[name].strip("| ").split(" | ")) == 5, name
+
+
+def test_the_image_copies_what_there_is() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert set(PACKAGES) <= set(copied)
+    assert all((ROOT / name).exists() for name in copied)
