@@ -5,6 +5,9 @@ RUN := $(VENV)/bin
 # What the tests of networks in Torch need: a version with a small build for processors. `make test TORCH=` leaves it out,
 # and they are skipped.
 TORCH ?= torch==2.13.0
+# Python keeps what it compiled, also where it is told not to: tests start hundreds of processes, and
+# each of pytest's workers rewrites the assertions of all tests, which takes 17 s.
+KEEP_BYTECODE := PYTHONDONTWRITEBYTECODE=
 # Which tests `make test-ray` runs; CI takes a sample of a minute: make test-ray RAY_TESTS=ray_sample
 RAY_TESTS ?= ray and not slow
 
@@ -26,10 +29,10 @@ test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 min
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
-	$(RUN)/pytest $(FAST)
+	$(KEEP_BYTECODE) $(RUN)/pytest $(FAST)
 
 test-long: $(VENV)/.installed-test  ## everything, the long campaigns included
-	$(RUN)/pytest -m "(slow or not slow) and not ray"
+	$(KEEP_BYTECODE) $(RUN)/pytest -m "(slow or not slow) and not ray"
 
 # Skipped, with the reason, where Ray is not installed.
 test-ray: $(VENV)/.installed-ray  ## the tests of the Ray engine, on a small cluster that they start

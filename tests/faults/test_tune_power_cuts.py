@@ -78,6 +78,9 @@ class Disk:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_dir():
             self.listings[str(path)] = {entry.name for entry in path.iterdir()}
+            for name in self.listings[str(path)]:  # a synced file that has got its name since
+                if (data := self.files.pop(str(path / f".{name}.tmp"), None)) is not None:
+                    self.files[str(path / name)] = data
         elif path.exists():
             self.files[str(path)] = path.read_bytes()
 
@@ -222,6 +225,30 @@ def test_rows_of_ended_trials_that_are_not_synced_would_be_lost(
     expected, found = images(monkeypatch, folder, plain_function, "asha")
     files = found[-1].left(1.0, lambda: 0.0)
     assert restored(tmp_path / "restored", files, plain_function, "asha") != expected
+
+
+def test_folders_with_names_of_the_users_are_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(folder: Path, trainable: Any, kind: str) -> tune.Tuner:
+        del kind
+        running: dict[str, Any] = {"storage_path": folder.parent, "name": folder.name, "verbose": 0}
+        tuning = tune.TuneConfig(
+            num_samples=3, seed=0, in_process=True, max_concurrent_trials=2,
+            trial_dirname_creator=lambda trial: f"x={trial.params['x']:.3f}",
+        )  # fmt: skip
+        if tune.Tuner.can_restore(folder):
+            return tune.Tuner.restore(folder, trainable, tune_config=tuning)  # type: ignore[no-any-return]
+        return tune.Tuner(
+            trainable, param_space={"x": tune.uniform(0, 10)}, tune_config=tuning,
+            run_config=tune.RunConfig(**running),
+        )  # fmt: skip
+
+    monkeypatch.setattr("tests.faults.test_tune_power_cuts.tuner", make)
+    expected, found = images(monkeypatch, tmp_path / "undisturbed", plain_function, "fifo")
+    for image in found[::3]:
+        files = image.left(1.0, lambda: 0.0)
+        assert restored(tmp_path / "restored", files, plain_function, "fifo") == expected
 
 
 def test_what_is_said_of_ended_trials_is_written_again(

@@ -165,13 +165,16 @@ def test_a_league_whose_main_process_is_killed_goes_on_with_the_same_bytes(
 
 
 def test_a_league_with_replay_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
-    undisturbed = trained(off_policy_config(), ITERATIONS)
-    with off_policy_config().build_algo() as algo:
+    def made() -> Any:
+        return off_policy_config().training(training_intensity=2)
+
+    undisturbed = trained(made(), ITERATIONS)
+    with made().build_algo() as algo:
         for _ in range(3):
             algo.train()
         algo.save_to_path(tmp_path / "c")
         assert set(algo.replay_buffers) == set(algo.module_ids)
-    with off_policy_config().build_algo() as algo:
+    with made().build_algo() as algo:
         algo.restore_from_path(tmp_path / "c")
         results = [algo.train() for _ in range(ITERATIONS - 3)]
         assert different(outcome(algo, results), undisturbed) == []

@@ -26,7 +26,7 @@ from tests.document_blocks import (
     REPLAY_BUFFER_TO_DISK,
     TREE,
 )
-from trainer import PPOConfig
+from trainer import DQNConfig, PPOConfig
 from trainer.replay import PrioritizedReplayBuffer
 from trainer.testing.envs import CountdownEnv
 
@@ -146,15 +146,24 @@ def test_the_replay_buffer_is_written_to_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    make = DQNConfig.__init__
+
+    def make_small(config: DQNConfig) -> None:
+        make(config)
+        # Many steps for each request: a request costs more than what is learnt after it.
+        config.env_runners(rollout_fragment_length=50).training(model={"fcnet_hiddens": [8]})
+        config.reporting(min_sample_timesteps_per_iteration=300)
+
+    monkeypatch.setattr(DQNConfig, "__init__", make_small)
     names = run(REPLAY_BUFFER_TO_DISK, monkeypatch)
     names["dqn"].stop()
     lines = capsys.readouterr().out.splitlines()
     iterations = [line.split()[1] for line in lines if line.startswith("training_iteration ")]
     assert iterations == ["1", "2", "3", "4"]
-    # The last time in the fourth iteration, of 1000 steps each.
+    # The last time in the fourth iteration, of 300 steps each.
     written = (tmp_path / "replay_buffer_contents.msgpack").read_bytes()
     contents = names["ormsgpack"].unpackb(written)
-    assert contents["num_added"] == 4000 == len(contents["columns"]["rewards"])
+    assert contents["num_added"] == 1200 == len(contents["columns"]["rewards"])
     # What was written can be put into a buffer again, and gives the same bytes.
     buffer = PrioritizedReplayBuffer(50_000)
     buffer.set_state(contents)

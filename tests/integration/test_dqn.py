@@ -248,11 +248,11 @@ def test_an_iteration_that_fails_is_undone_and_made_again(event: str, error: Bas
 
     made = config(n_step=2).callbacks(**{event: fail})
     with made.build_algo() as algo:  # nothing is armed
-        expected = [comparable(algo.train()) for _ in range(5)]
+        expected = [comparable(algo.train()) for _ in range(3)]
         expected_end = fingerprint(algo)
     with made.build_algo() as algo:
         results = []
-        for iteration in range(5):
+        for iteration in range(3):
             before = fingerprint(algo)
             armed["left"] = 1 if event == "on_train_result" else 3
             if event == "on_learn_on_batch" and iteration == 0:

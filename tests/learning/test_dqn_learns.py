@@ -47,6 +47,8 @@ def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings: str) -> No
 
 def test_negative_control_without_learning_the_end_is_not_found_so_fast() -> None:
     config = DQNConfig().environment(CorridorEnv, env_config={"corridor_length": 6})
+    # Updates that change nothing: few are enough.
+    config.env_runners(num_envs_per_env_runner=4, rollout_fragment_length=25)
     config.training(lr=0.0, num_steps_sampled_before_learning_starts=200)
     config.evaluation(evaluation_duration=5).debugging(seed=0)
     with config.build_algo() as algo:

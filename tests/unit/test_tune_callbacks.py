@@ -140,6 +140,7 @@ def test_a_service_that_hangs_or_fails_delays_nothing(
         assert wait_until(lambda: caplog.text.count("could not be written") == 2)
     release.set()
     assert begun.is_set()
+    assert all(logger._writer.flush(30) for logger in loggers)
     assert [len(result.rows()) for result in grid] == [3, 3]
     assert "3 results are waiting already" in caplog.text
     assert "ZeroDivisionError" in caplog.text

@@ -35,6 +35,7 @@ RewardsAfterEnd = Literal["credit", "error"]
 """What becomes of rewards for agents that have ended."""
 
 _NO_OUTPUTS: Final[Mapping[str, Any]] = {}
+_PLAIN_KINDS: Final = frozenset((int, str))
 
 
 class AgentEnd(NamedTuple):
@@ -260,6 +261,10 @@ class AgentLedger:
             self._agents = AgentIds(self.lines)
         return self._agents
 
+    def episodes(self) -> dict[AgentId, SingleAgentEpisode]:
+        """{agent: its episode}, canonical order."""
+        return {agent: self.lines[agent].episode for agent in self.agents()}
+
     def owing(self) -> AgentIds:
         """The agents that have to act in the next env step; the same object until they change."""
         if self._owing_ids is None:
@@ -331,7 +336,7 @@ class AgentLedger:
                 "first step. Make a new MultiAgentEpisode for the next episode."
             )
         seen = self._own_keys(observations, "observations", t)
-        told = self._own_keys(infos or {}, "infos", t, but=(COMMON_INFOS,))
+        told = dict(self._own_keys(infos or {}, "infos", t, but=(COMMON_INFOS,)))
         self.is_reset = True
         for agent in canonical_order(seen):
             self._start(agent, seen[agent], told.pop(agent, None))
@@ -461,11 +466,15 @@ class AgentLedger:
         *,
         but: tuple[str, ...] = (),
         error: type[Exception] = EnvContractError,
-    ) -> dict[AgentId, Any]:
-        """A dict of the env by the ledger's own ids."""
+    ) -> Mapping[AgentId, Any]:
+        """A dict of the env by the ledger's own ids; itself if it has these."""
         ids = self._ids
-        if given.keys() <= ids.keys() and bool not in map(type, given):
-            return {ids[agent]: value for agent, value in given.items()}
+        if given.keys() <= ids.keys():
+            kinds = {*map(type, given)}
+            if kinds <= _PLAIN_KINDS:
+                return given
+            if bool not in kinds:
+                return {ids[agent]: value for agent, value in given.items()}
         own = {}
         for agent, value in given.items():
             if agent in but:
@@ -691,6 +700,16 @@ class AgentLedger:
     def earners(self) -> list[AgentId]:
         """The agents that appeared or earned anything, canonical order."""
         return canonical_order({*self.appeared, *self.before})
+
+    def earned_by_all(self, *, with_open: bool = True) -> list[float]:
+        """Numbers that add up to all that the env gave; see `earned`."""
+        return [part for a in self.earners() for part in self.earned(a, with_open=with_open)]
+
+    def returns(self) -> tuple[float, dict[AgentId, float]]:
+        """What the env gave to all, and {agent: what it gave to this one}."""
+        earned = {agent: self.earned(agent) for agent in self.earners()}
+        total = rounded_sum([part for parts in earned.values() for part in parts])
+        return total, {agent: rounded_sum(parts) for agent, parts in earned.items()}
 
     def change(self) -> Change:
         """What rewriting added to rows of the whole episode; None if nobody rewrote any."""

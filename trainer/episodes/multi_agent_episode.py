@@ -307,8 +307,7 @@ class MultiAgentEpisode:
     @property
     def agent_episodes(self) -> Mapping[AgentId, SingleAgentEpisode]:
         """{agent: its episode}, canonical order; not to be changed."""
-        lines = self._ledger.lines
-        return {agent: lines[agent].episode for agent in self._ledger.agents()}
+        return self._ledger.episodes()
 
     @property
     def agent_episode_ids(self) -> dict[AgentId, str]:
@@ -558,11 +557,7 @@ class MultiAgentEpisode:
             include_hanging_rewards: False counts completed rows only, of the whole episode; not
                 what open rows have earned so far, nor rewards outside of any row.
         """
-        earned = self._ledger.earned
-        agents = self._ledger.earners()
-        return rounded_sum(
-            [part for a in agents for part in earned(a, with_open=include_hanging_rewards)]
-        )
+        return rounded_sum(self._ledger.earned_by_all(with_open=include_hanging_rewards))
 
     def get_agent_returns(self) -> dict[AgentId, float]:
         """{agent: what the env paid it in the episode up to now}; they add up to `get_return()`."""
@@ -570,18 +565,14 @@ class MultiAgentEpisode:
 
     def get_all_returns(self) -> tuple[float, dict[AgentId, float]]:
         """`get_return()` and `get_agent_returns()`, for the price of one of them."""
-        ledger = self._ledger
-        earned = {agent: ledger.earned(agent) for agent in ledger.earners()}
-        total = rounded_sum([part for parts in earned.values() for part in parts])
-        return total, {agent: rounded_sum(parts) for agent, parts in earned.items()}
+        return self._ledger.returns()
 
     def get_rewritten_return(self) -> float | None:
         """`get_return()` with the rewards that callbacks wrote; None if they wrote none."""
         change = self._ledger.change()
         if change is None:
             return None
-        agents = self._ledger.earners()
-        return rounded_sum([*(p for a in agents for p in self._ledger.earned(a)), *change])
+        return rounded_sum([*self._ledger.earned_by_all(), *change])
 
     def chunk_return(self) -> float:
         """The sum of the rewards of this chunk's completed rows."""

@@ -646,7 +646,8 @@ class Experiment:
                     }
                     for clone in trial.clones
                 ],
-            }
+            },
+            must_sync=self._processes.folder_of is not None,  # by it the folder is found again
         )
 
     # ---- after a restore

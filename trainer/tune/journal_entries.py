@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 from trainer.errors import JournalError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One entry.
 
@@ -53,7 +53,7 @@ def _defaults(kind: type[Entry]) -> Mapping[str, Any]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SuggestEntry(Entry):
     """Trial `trial` exists; `params` as `SearchSpace.encode()` gives them."""
 
@@ -64,7 +64,7 @@ class SuggestEntry(Entry):
     kind: ClassVar[str] = "suggest"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StartEntry(Entry):
     """A trial took a lane. With cause "repaired" it is a note for people and no event."""
 
@@ -76,7 +76,7 @@ class StartEntry(Entry):
     must_sync = "never"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ReportEntry(Entry):
     """A row was decided on; `view` holds the entries of the row that decisions look at."""
 
@@ -92,7 +92,7 @@ class ReportEntry(Entry):
     is_cause: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OverEntry(Entry):
     """A trial ended by itself, after its last row."""
 
@@ -103,7 +103,7 @@ class OverEntry(Entry):
     is_cause: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DecideEntry(Entry):
     """A decision other than to continue.
 
@@ -134,7 +134,7 @@ class DecideEntry(Entry):
     kind: ClassVar[str] = "decide"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CommittedEntry(Entry):
     """A checkpoint is complete on disk."""
 
@@ -147,7 +147,7 @@ class CommittedEntry(Entry):
     is_cause: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EndEntry(Entry):
     """A trial is over."""
 
@@ -158,7 +158,7 @@ class EndEntry(Entry):
     kind: ClassVar[str] = "end"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TimeEntry(Entry):
     """The time budget was used up."""
 
@@ -168,7 +168,7 @@ class TimeEntry(Entry):
     is_cause: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AmendEntry(Entry):
     """What `restore` changed; see `Amendment` in `controller.py`.
 

@@ -26,7 +26,7 @@ from trainer.tune.journal_entries import (
 )
 
 
-@dataclass
+@dataclass(slots=True)
 class Session:
     """One cause and what followed from it.
 

@@ -217,9 +217,9 @@ class TrialFiles:
 
     # ---- what it says
 
-    def write_facts(self, facts: Mapping[str, Any]) -> None:
+    def write_facts(self, facts: Mapping[str, Any], *, must_sync: bool = False) -> None:
         """Writes `trial.json`; what was there is replaced at once."""
-        write_json(self.path / TRIAL_FILE, facts)
+        write_json(self.path / TRIAL_FILE, facts, must_sync=must_sync)
 
     def read_facts(self) -> dict[str, Any]:
         """What `trial.json` says; empty if it is not there or damaged: it decides nothing."""
@@ -237,26 +237,37 @@ def canonical_digest(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a file of JSON, whole or not at all; a power failure may bring the old one back.
+def write_json(path: Path, value: Mapping[str, Any], *, must_sync: bool = False) -> None:
+    """Writes a file of JSON; see `write_whole`.
 
     A line per key: with `indent`, Python would not use its fast encoder.
     """
     plain: dict[str, Any] = jsonable(value)
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(entry)}" for key, entry in plain.items())
-    write_whole(path, f"{{\n{lines}\n}}\n")
+    write_whole(path, f"{{\n{lines}\n}}\n", must_sync=must_sync)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, *, must_sync: bool = False) -> None:
     """Writes a file, whole or not at all; a power failure may bring the old one back.
+
+    Args:
+        path: of the file.
+        text: its content.
+        must_sync: wait until it is on the disk.
 
     Raises:
         JournalError: the disk is full, or the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            if must_sync:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
+        if must_sync:
+            FileSystem().sync_directory(path.parent)
     except OSError as error:
         raise _refused(path, error) from error
 

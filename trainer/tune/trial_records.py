@@ -198,7 +198,9 @@ class TrialRecords:
             paths = self._folder.iterdir() if self._folder.is_dir() else ()
             names = [path.name for path in paths if not path.name.isdecimal()]
             facts = {name: TrialFiles(self._folder / name).read_facts() for name in names}
-            self._folders = {int(each.get("number", -1)): name for name, each in facts.items()}
+            self._folders = {
+                int(each["number"]): name for name, each in facts.items() if "number" in each
+            }
         return self._folders
 
     def read(self, entries: Iterable[Entry], *, may_change: bool) -> None:
