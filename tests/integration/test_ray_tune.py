@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -35,9 +36,11 @@ _SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def ray_tune() -> Iterator[Any]:
+    handler = signal.getsignal(signal.SIGINT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield importlib.import_module("ray.tune")
+    signal.signal(signal.SIGINT, handler)  # Ray Tune leaves its own
 
 
 def rows_without_ray(lr: float, number: int) -> list[dict[str, Any]]:

@@ -387,7 +387,7 @@ class RayPlace:
                 self.host = None
             elif has_worker and not self._is_placed:
                 self._lose_host()
-            elif has_worker and not self._engine.end_worker(self.host, self):
+            elif has_worker and not self._engine.end_worker(self.host, self.number, self._call):
                 self._lose_host(stuck=self._last)
 
     def _lose_host(self, stuck: Heartbeat | None = None) -> None:
@@ -413,7 +413,7 @@ class RayPlace:
         if self.host is None:
             return
         with signals_deferred():
-            closing = self.host.handle.close.remote(self.number, _KILLED_WITHIN_S)
+            closing = self.host.handle.close.remote(self.number, self._call, _KILLED_WITHIN_S)
             self._closing = closing.future()
 
     def stop(self, grace_s: float) -> None:
@@ -718,11 +718,11 @@ class RayEngine:
             self._reservations.remove(reservation)
             reservation.give_back()
 
-    def end_worker(self, host: Host, place: RayPlace) -> bool:
-        """Lets an actor end the worker of a place; whether it says at once that it has."""
+    def end_worker(self, host: Host, place: int, call: int) -> bool:
+        """Lets an actor end the worker of a place, and its call; whether it says at once so."""
         if not self._ray.is_initialized():
             return False
-        asked = host.asked_meanwhile("kill", place.number)
+        asked = host.asked_meanwhile("kill", place, call)
         done, _ = self._ray.wait([asked], timeout=_KILLED_WITHIN_S)
         try:
             self._ray.get(done, timeout=0)

@@ -121,13 +121,14 @@ class KeptPlace:
         self._lock = threading.RLock()
         self._node = node
         self._starting = starting
-        self._call = 0
+        self._call = self._newest = 0
         self._told_to_end = 0
 
     def start(self, call: int, packed_factory: bytes, take_over: TakeOver | None) -> HostReply:
         """Starts a worker in the place of the one that there is."""
         with self._starting, self._lock:
-            self._call = call
+            if not self._is_due(call):
+                return self._reply_of(_gone())
             self._take_over = take_over
             self._place.start(packed_factory)
         reply = self._reply(call)
@@ -136,17 +137,26 @@ class KeptPlace:
     def call(self, call: int, method: str, packed: bytes, buffers: Sequence[bytes]) -> HostReply:
         """Calls a method of the servant."""
         with self._lock:
-            self._call = call
-            if not self._place.is_running:
+            if not self._is_due(call) or not self._place.is_running:
                 return self._reply_of(_gone())
             self._place.submit_packed(method, packed, buffers=buffers)
             if self._told_to_end == call:  # that came first
                 self._place.tell_to_end()
         return self._reply(call)
 
-    def close(self, grace_s: float) -> None:
-        """Lets the servant close and ends the worker."""
-        self._place.stop(grace_s)
+    def close(self, call: int, grace_s: float) -> None:
+        """Lets the servant close and ends the worker, unless something was asked since."""
+        with self._lock:
+            is_due = call == self._newest
+        if is_due:
+            self._place.stop(grace_s)
+
+    def _is_due(self, call: int) -> bool:
+        """Begins a call, unless it was ended or a newer one came first: several threads run."""
+        if call <= self._newest:
+            return False
+        self._call = self._newest = call
+        return True
 
     def _reply(self, call: int) -> HostReply:
         """Waits for the end of a call."""
@@ -183,9 +193,10 @@ class KeptPlace:
             if self._call == call and self._place.owes_answer:
                 self._place.tell_to_end()
 
-    def kill(self) -> None:
-        """Ends the worker at once; who waits for it is told that it is gone."""
+    def kill(self, call: int) -> None:
+        """Ends the worker at once, and the call, also where it comes later than this."""
         with self._lock:
+            self._newest = max(self._newest, call)
             self._call = -1
             self._place.kill()
         self._arrivals.put()
@@ -248,9 +259,9 @@ class PlaceHost:
         """
         return pickle.dumps(self._kept[place].call(call, method, packed, buffers))
 
-    def close(self, place: int, grace_s: float) -> None:
+    def close(self, place: int, call: int, grace_s: float) -> None:
         """Lets the servant close and ends the worker; see `Place.stop`."""
-        self._kept[place].close(grace_s)
+        self._kept[place].close(call, grace_s)
 
     def _tell_name(self, name: str) -> None:
         """Lets Ray write one more name before lines: it cannot tell whose worker printed which."""
@@ -280,11 +291,11 @@ class PlaceHost:
         if kept is not None:
             kept.end(call)
 
-    def kill(self, place: int) -> None:
+    def kill(self, place: int, call: int) -> None:
         """Ends a worker at once; who waits for it is told that it is gone."""
         kept = self._kept.get(place)
         if kept is not None:
-            kept.kill()
+            kept.kill(call)
 
 
 def _gone() -> Lost:
