@@ -5,7 +5,7 @@ of memory, by plain writes and one fsync, or plain reads. Before every reading, 
 dropped from the page cache (`posix_fadvise`), so that the disk is read and not memory.
 
 On a virtual machine the first touch of memory that the host had taken back costs more than hashing
-(here 1.4 s per GB), for whoever comes first. So before each measurement, the disk's own included,
+(here 1.4 s per GB), for the first to come. So before each measurement, the disk's own included,
 twice the buffer is taken and given back.
 
 Extra memory: how much the anonymous memory of this process (`RssAnon` in /proc/self/status, looked

@@ -40,7 +40,7 @@ RANDOM_PLAY: Final = {"simple_spread_v3": -80.9, "simple_speaker_listener_v4": -
 """Mean return of uniformly random actions, ± 1.4 and ± 3.8."""
 SCRIPTED: Final = {"simple_spread_v3": -24.6, "simple_speaker_listener_v4": -15.6}
 """Mean return of agents that go straight to their landmarks (to the nearest ones altogether where
-nobody has one of his own), ± 0.6 and ± 0.9."""
+no player has one of its own), ± 0.6 and ± 0.9."""
 
 
 def bound(game: str, share: float = 0.6) -> float:
@@ -262,7 +262,7 @@ def play_rock_paper_scissors() -> PPOConfig:
 
 
 def ppo_two_step_game() -> PPOConfig:
-    """Both players as one agent, so that nobody has to guess what the other one does."""
+    """Both players as one agent, so that neither has to guess what the other one does."""
     return small_game(grouped_two_step_game, train_batch_size=400, minibatch_size=100)
 
 

@@ -49,7 +49,7 @@ def _compare(num_envs: int, *, is_native: bool, target: str) -> None:
             started_at = time.perf_counter()
             runner.sample(num_timesteps=NUM_STEPS)
             elapsed_s = time.perf_counter() - started_at
-            runner.take_records()  # else they would pile up: nobody asks for them here
+            runner.take_records()  # else they would pile up: they are not asked for here
             return NUM_STEPS / elapsed_s
 
         def theirs() -> float:

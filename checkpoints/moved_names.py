@@ -195,6 +195,7 @@ trainer.testing.envs: trainer.testing.debug_envs trainer.testing.state_envs
 trainer.testing.faults: trainer.testing.fault_watch trainer.testing.faulty_callback
     trainer.testing.faulty_envs trainer.testing.faulty_module trainer.testing.parcels
 trainer.testing.processes: trainer.testing.killer trainer.testing.leaks trainer.testing.waiting
+trainer.tune.trial_handler: trainer.tune.trial_servant
 """
 """Per module of today those that it was made of, since 0.1.0."""
 

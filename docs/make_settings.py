@@ -54,8 +54,8 @@ assert config["num_epochs"] == 4
 config.validate()
 ```
 
-All problems of a config are reported at once, when it is validated or built. A name that nobody
-knows is an error where it is written. Defaults are those of PPO; "PPO" marks those that differ
+All problems of a config are reported at once, when it is validated or built. An unknown
+name is an error where it is written. Defaults are those of PPO; "PPO" marks those that differ
 from `AlgorithmConfig`, and settings that only PPO has. "Old names" work wherever the name does.
 
 Two kinds of settings stand apart, at the end of the page: those that are accepted and change

@@ -1,7 +1,7 @@
 """A curiosity bonus: what a model of the callback's own cannot predict yet is worth a visit.
 
     python examples/curiosity_callback.py
-    python examples/curiosity_callback.py --scale 0   # without: nobody finds the reward
+    python examples/curiosity_callback.py --scale 0   # without: the reward is not found
 
 The model learns to predict fixed random features of what is seen (random network distillation,
 Burda et al. 2018); its error is the bonus. Each runner trains a model of its own, which is saved

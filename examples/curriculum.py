@@ -33,7 +33,7 @@ class GrowingCorridor(TaskSettableEnv[Any, Any]):
         return self.task
 
     def set_task(self, task: int) -> None:
-        self.task = task  # the walls move when nobody is between them: at the next reset
+        self.task = task  # the walls move when no agent is between them: at the next reset
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed, options=options)

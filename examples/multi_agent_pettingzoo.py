@@ -4,7 +4,7 @@
     python examples/multi_agent_pettingzoo.py
 
 The env is given as PettingZoo makes it. Moves that are not possible are masked by the env's
-`action_mask`, so nobody ever makes one; a player waits while the other one moves.
+`action_mask`, so none is ever made; a player waits while the other one moves.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class CountedCartPole(gymnasium.Wrapper):
     def step(self, action: Any) -> Any:
         obs, reward, terminated, truncated, infos = self.env.step(action)
         if terminated:
-            # Returns at once: nobody waits for the counter while an env is stepped.
+            # Returns at once: no env waits for the counter while an env is stepped.
             self.counter.inc.remote("left" if obs[2] < 0 else "right")
         return obs, reward, terminated, truncated, infos
 

@@ -1,7 +1,7 @@
 """An asynchronous parameter server: workers push gradients whenever they have them.
 
 A linear model is fitted to data of which each worker has a part. The server is an actor, which does
-one call at a time: no gradient is lost, and nobody needs a lock. docs/actors.md has the synchronous
+one call at a time: no gradient is lost, and no lock is needed. docs/actors.md has the synchronous
 one, in which the main process hands futures around.
 """
 

@@ -52,7 +52,7 @@ class SlowDisk(FileSystem):
         if threading.current_thread() is not threading.main_thread() and ".new-" in path.name:
             self.num_held += 1
             if not self._is_open and not self._gate.acquire(timeout=30):
-                raise AssertionError("nobody let this save go within 30 s")
+                raise AssertionError("this save was not released within 30 s")
         super().make_directory(path)
 
     def create_file(self, path: Path) -> BinaryIO:

@@ -2,7 +2,7 @@
 
     TrainerError
     ├── ConfigError (ValueError)            one or more settings are wrong; lists all of them
-    │   ├── UnknownSettingError (TypeError, KeyError, AttributeError)   a name nobody knows
+    │   ├── UnknownSettingError (TypeError, KeyError, AttributeError)   an unknown name
     │   └── FrozenConfigError (AttributeError, TypeError)   a frozen config, or a setting that an
     │                                       object works with already, was to be changed
     ├── EnvError
@@ -21,7 +21,7 @@
     ├── SerializationError (TypeError)      something cannot travel to another process; says what
     ├── ActorError                          something about an actor is wrong
     │   ├── ActorDiedError                  its process is gone; says why
-    │   ├── ActorNameError (ValueError)     the name is taken, or nobody has it
+    │   ├── ActorNameError (ValueError)     the name is taken, or unknown
     │   ├── ActorTimeoutError (TimeoutError)   an answer did not come in time
     │   └── ActorUsageError (TypeError, AttributeError)   used like an ordinary class or object
     ├── RunnerError
@@ -175,7 +175,7 @@ class EngineError(RunnerError):
 
 
 class DebuggerError(RunnerError):
-    """A debugger was called in a process of the library, where nobody can type."""
+    """A debugger was called in a process of the library, where input is impossible."""
 
 
 class RemoteError(RunnerError):

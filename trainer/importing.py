@@ -43,7 +43,7 @@ def _end(_: int, __: object) -> None:
 # ---- sibling packages
 #
 # Checks at import that `callbacks` and `checkpoints` are ours. Such names are common: a
-# `callbacks.py` beside the user's script would be imported instead, and fail in ways that nobody
+# `callbacks.py` beside the user's script would be imported instead, and fail in ways that no user
 # understands. So we look first, and say which file is in the way.
 
 _SIBLINGS = ("callbacks", "checkpoints")
@@ -91,7 +91,7 @@ def check_siblings() -> None:
 def _tell_foreign_files(package: Path) -> None:
     """Warns if a distribution with a package of the same name was installed over this one.
 
-    Whoever was installed last has the `__init__.py`, so one of the two does not work.
+    The package installed last has the `__init__.py`, so one of the two does not work.
     """
     try:
         names = [path.name for path in package.iterdir()]

@@ -67,7 +67,7 @@ class OldNames:
         refused_sections: section methods that are not here, with what to do.
         not_offered: settings refused unless they ask for nothing, with what to do instead.
         no_effect: settings that are accepted and stored and change nothing here, with the reason.
-        config_overrides: methods that nobody calls on configs, with what to write instead.
+        config_overrides: methods that are never called on configs, with what to write instead.
         algorithm_overrides: likewise on algorithms.
         algorithms: algorithms that are not here, in upper case without dashes and underscores, with
             those of ours that solve such tasks.
@@ -113,7 +113,7 @@ OLD_NAMES: Final = OldNames()
 
 
 def refuse_overrides(cls: type, advice: Mapping[str, str]) -> None:
-    """Refuses a class of the user's that overrides what nobody calls.
+    """Refuses a class of the user's that overrides what is never called.
 
     Args:
         cls: the new class.

@@ -87,7 +87,7 @@ class ShownImage:
     Attributes:
         shape: height, width, channels.
         is_bytes: numbers are 0 to 255 (uint8).
-        has_channels: the space has three dimensions, so that nobody takes it for anything else.
+        has_channels: the space has three dimensions, so that it is not taken for anything else.
         channels_first: the space is [channels, height, width].
         start: where its numbers begin in a row of all that is encoded.
     """

@@ -14,7 +14,7 @@ DEFAULT_AGENT_ID: Final = "default_agent"
 """The agent of a single-agent env."""
 
 AgentId = str | int
-"""Names who acts in an env (see `trainer.agent_ids`); a bool names nobody."""
+"""Names who acts in an env (see `trainer.agent_ids`); a bool is no name."""
 
 ModuleId = str
 """Names a module: a network with what belongs to it."""

@@ -1,7 +1,7 @@
 """Where text for people goes: lines, or a block that is redrawn in place.
 
 `LineOutput` writes lines. `live_surface` finds out where people look: a cell of a notebook, or a
-terminal that rich can redraw. Where nobody looks (a file, a pipe, continuous integration) there is
+terminal that rich can redraw. Without a viewer (a file, a pipe, continuous integration) there is
 no surface, and lines are written instead. Nothing that reads them can disturb a run.
 """
 
@@ -130,7 +130,7 @@ class Surface:
 
 
 def live_surface(*, at_terminals: bool = True) -> Surface | None:
-    """The cell of a notebook, or the terminal if rich is installed; None where nobody looks.
+    """The cell of a notebook, or the terminal if rich is installed; None without a viewer.
 
     Args:
         at_terminals: False gives notebooks only.

@@ -158,7 +158,7 @@ class LineFile:
         if known is not None and to_write is not None and known < to_write <= last:
             self._last_iteration, self._size = known, known_size  # so that it is noticed again
             raise RuntimeError(
-                f"{self.path} got rows up to iteration {last} from somebody else, so that the row "
+                f"{self.path} got rows up to iteration {last} from another writer, so that the row "
                 f"of iteration {to_write} has no place there. Give every run a file of its own."
             )
         self._remember(last)

@@ -312,7 +312,7 @@ class ServiceSender:
         if iteration <= self._num_sent_iterations:
             return  # made again, with the same bytes
         if self._run is None:
-            self._note()  # before there is a run that nobody would find again
+            self._note()  # before there is a run that would not be found again
             self._run = self._service.open_run(self._run_id, self._facts)
             # After the service has registered its own end, so before that at the process's end.
             atexit.register(self._end)

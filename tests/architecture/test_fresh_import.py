@@ -1,4 +1,4 @@
-"""`import trainer` in a fresh interpreter: light, from any folder, and never of somebody else's."""
+"""`import trainer` in a fresh interpreter: light, from any folder, and never of another project."""
 
 from __future__ import annotations
 

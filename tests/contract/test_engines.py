@@ -1,7 +1,7 @@
 """What every engine must give, one test per obligation of `trainer.runtime.engine`.
 
-Each runs over all engines. What servants of local processes do to themselves, such as dying, is
-scripted where a servant lives in the process of its owner.
+Each runs over all engines. What handlers of local processes do to themselves, such as dying, is
+scripted where a handler lives in the process of its owner.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PRELOADED: Final = ("numpy", "trainer.runtime.worker")
 _PATIENCE_S: Final = 120.0
 
 
-class Servant:
+class Handler:
     """Does what tests tell it; harm only where it is alone in its process."""
 
     def __init__(self, signals: Signals, owner: int = 0) -> None:
@@ -71,17 +71,17 @@ class Servant:
     def no_unpickle(self) -> Any:
         return _RaisesWhenUnpacked()
 
-    def progress(self, num_signs: int, notes: Sequence[int] = ()) -> None:
+    def progress(self, num_heartbeats: int, notes: Sequence[int] = ()) -> None:
         self._signals.notes[: len(notes)] = notes
-        for _ in range(num_signs):
-            self._signals.num_signs += 1
+        for _ in range(num_heartbeats):
+            self._signals.num_heartbeats += 1
 
-    def die(self, num_signs: int, notes: Sequence[int], file: Path | None = None) -> None:
+    def die(self, num_heartbeats: int, notes: Sequence[int], file: Path | None = None) -> None:
         """Makes progress, then dies; the script strikes at the last sign."""
         if file is not None:
             with file.open("a", encoding="utf-8") as calls:
                 calls.write("called\n")
-        self.progress(num_signs, notes)
+        self.progress(num_heartbeats, notes)
         self._die()
 
     def hang(self) -> None:
@@ -91,13 +91,13 @@ class Servant:
 
     def until_told(self) -> int:
         """Makes progress until it is told to end."""
-        num_signs = 0
+        num_heartbeats = 0
         while not self._signals.must_end:
-            self._signals.num_signs += 1
-            num_signs += 1
+            self._signals.num_heartbeats += 1
+            num_heartbeats += 1
             if os.getpid() != self._owner:
                 time.sleep(0.001)
-        return num_signs
+        return num_heartbeats
 
     def interrupt(self) -> str:
         os.kill(self._owner, signal.SIGINT)
@@ -130,7 +130,7 @@ def _refuse() -> NoReturn:
 
 def _factory() -> bytes:
     owner = os.getpid()
-    return pack(lambda signals: Servant(signals, owner))
+    return pack(lambda signals: Handler(signals, owner))
 
 
 _SCRIPT: Final = (
@@ -205,7 +205,7 @@ def wait_for(pool: WorkerPool, condition: Callable[[], bool]) -> bool:
 # ---- bytes in, bytes out
 
 
-def test_a_servant_is_made_from_bytes_and_answers_calls(pool: WorkerPool) -> None:
+def test_a_handler_is_made_from_bytes_and_answers_calls(pool: WorkerPool) -> None:
     value = {"list": [1, (2.5, None)], "bytes": b"\0" * 1_000_000}
     assert ask(pool, "echo", value) == Success(value)
     assert ask(pool, "echo", 2) == Success(2)
@@ -325,7 +325,7 @@ def test_what_a_place_says_of_itself_follows_its_life(engine: Engine) -> None:
 
 def test_a_worker_can_be_replaced_by_another_at_any_time(pool: WorkerPool) -> None:
     ask(pool, "close_into", Path("nowhere"))
-    start(pool, 1)  # a servant that knows nothing of that
+    start(pool, 1)  # a handler that knows nothing of that
     assert ask(pool, "echo", 1) == Success(1)
 
 
@@ -352,8 +352,8 @@ def test_the_post_mortem_holds_the_last_heartbeat_and_notes(pool: WorkerPool) ->
     outcome = ask(pool, "die", 3, notes)
     assert isinstance(outcome, Lost)
     assert outcome.notes == notes
-    assert pool[1].num_signs == 3
-    assert outcome.num_signs == 8  # since the place was made
+    assert pool[1].num_heartbeats == 3
+    assert outcome.num_heartbeats == 8  # since the place was made
     assert "exit code 7" in outcome.describe()
 
 
@@ -375,7 +375,7 @@ def test_a_worker_that_dies_while_idle_answers_the_next_call_as_lost(
 
 def test_a_worker_that_something_outside_ends_is_lost(engine: Engine, pool: WorkerPool) -> None:
     pool[1].submit("until_told", ())
-    assert wait_for(pool, lambda: pool[1].num_signs > 0)
+    assert wait_for(pool, lambda: pool[1].num_heartbeats > 0)
     end_worker(engine, pool)
     assert pool.next_outcome() == (1, Lost(exit_code=-signal.SIGKILL))
 
@@ -466,14 +466,14 @@ def test_a_busy_worker_is_killed_at_once(pool: WorkerPool) -> None:
 
 def test_progress_and_notes_are_seen_while_the_call_is_under_way(pool: WorkerPool) -> None:
     pool[1].submit("until_told", ())
-    assert wait_for(pool, lambda: pool[1].num_signs >= 5)
-    seen = pool[1].num_signs
+    assert wait_for(pool, lambda: pool[1].num_heartbeats >= 5)
+    seen = pool[1].num_heartbeats
     pool[1].tell_to_end()
     _, outcome = pool.next_outcome()
     assert isinstance(outcome, Success)
-    assert outcome.value == pool[1].num_signs >= seen
+    assert outcome.value == pool[1].num_heartbeats >= seen
     assert ask(pool, "progress", 2, (7, 8)) == Success(None)
-    assert pool[1].num_signs == 2
+    assert pool[1].num_heartbeats == 2
     assert pool[1].notes == (7, 8, 0, 0, 0, 0)
 
 
@@ -481,7 +481,7 @@ def test_notes_and_the_wish_to_end_belong_to_one_call(pool: WorkerPool) -> None:
     ask(pool, "progress", 2, (7, 8))
     pool[1].tell_to_end()
     pool[1].submit("until_told", ())
-    assert wait_for(pool, lambda: pool[1].num_signs > 0)  # it was not told in this call
+    assert wait_for(pool, lambda: pool[1].num_heartbeats > 0)  # it was not told in this call
     assert pool[1].notes == NO_NOTES
     pool[1].tell_to_end()
     assert isinstance(pool.next_outcome()[1], Success)
@@ -516,15 +516,15 @@ def test_from_the_first_progress_on_a_start_may_have_another_limit(name: str) ->
     engine = FakeEngine(fault) if name == "fake" else ENGINES[name]()
     owner = os.getpid()
 
-    def hang_after_a_sign(signals: Signals) -> Servant:
-        servant = Servant(signals, owner)
-        servant.progress(1)
-        servant.hang()
-        return servant
+    def hang_after_a_beat(signals: Signals) -> Handler:
+        handler = Handler(signals, owner)
+        handler.progress(1)
+        handler.hang()
+        return handler
 
     with pool_of(engine) as pool:
         pool[1].start(
-            pack(hang_after_a_sign), stall_limit_s=600.0, limit_at_work=(0.2, "sample_timeout_s")
+            pack(hang_after_a_beat), stall_limit_s=600.0, limit_at_work=(0.2, "sample_timeout_s")
         )
         _, outcome = pool.next_outcome()
         assert isinstance(outcome, Lost)
@@ -597,7 +597,7 @@ def test_what_is_brought_along_is_asked_for_at_each_start(engine: Engine) -> Non
 # ---- the end
 
 
-def test_idle_servants_close_and_busy_workers_are_ended(engine: Engine, tmp_path: Path) -> None:
+def test_idle_handlers_close_and_busy_workers_are_ended(engine: Engine, tmp_path: Path) -> None:
     with pool_of(engine, 2) as pool:
         start(pool, 1, 2)
         for index in (1, 2):
@@ -724,7 +724,7 @@ _BROKEN: Final[tuple[tuple[str, Any, Callable[[WorkerPool], None]], ...]] = (
     ),
     ("_as_worker", lambda _, do: do(), test_workers_have_random_generators_of_their_own),
     (
-        "num_signs",
+        "num_heartbeats",
         property(lambda _: 0),
         test_progress_and_notes_are_seen_while_the_call_is_under_way,
     ),

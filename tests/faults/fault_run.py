@@ -25,7 +25,7 @@ STALL_LIMIT_S = 1.5 if choose_start_method() == "forkserver" else 6.0
 """Long enough for a process to start and be told from one that hangs."""
 
 PATIENCE_S = 60.0
-"""Where nobody is to be waited for: a busy machine must not look like a fault."""
+"""Where nothing is to be waited for: a busy machine must not look like a fault."""
 
 ITERATIONS = 2
 

@@ -232,7 +232,7 @@ class KilledRun:
                 return
             chosen = int(self._rng.choice(found))
             with contextlib.suppress(ProcessLookupError):
-                # The number may be somebody else's by now; ours are all in the run's own session.
+                # The number may be another process's by now; ours are all in the run's own session.
                 if os.getsid(chosen) == pid:
                     os.kill(chosen, signal.SIGKILL)
                     self.killed_others[name] += 1

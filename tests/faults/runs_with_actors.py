@@ -5,7 +5,7 @@ callbacks, checkpoints in the background.
 
 Everything that tells an actor something tells it by a key of its own (an episode, an iteration), so
 that telling it again changes nothing: what was done since the last checkpoint is done again after a
-kill. Whoever tells waits for the answer, so that it is in the next checkpoint.
+kill. The caller waits for the answer, so that it is in the next checkpoint.
 """
 
 # mypy: disable-error-code="attr-defined"

@@ -236,7 +236,7 @@ WAYS: Final[dict[str, Callable[[Path, int, Path, int], None]]] = {
 
 
 def find() -> None:
-    """What is found belongs to nobody we know: asking it is what would run its code."""
+    """What is found belongs to no user we know: asking it is what would run its code."""
     handle = actors.get_actor(NAME)
     actors.get(handle.inc.remote(), timeout=5)
     raise AssertionError("an actor was found")

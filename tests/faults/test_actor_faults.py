@@ -128,7 +128,7 @@ def test_an_actor_that_could_not_be_made_says_why() -> None:
         actors.get(fragile.pid.remote(), timeout=20)
     assert isinstance(caught.value.__cause__, LookupError)
     assert wait_until(lambda: not fragile._address.is_alive())
-    # Nobody listens any more, which is not what is to be told.
+    # No process listens any more, which is not what is to be told.
     with pytest.raises(actors.ActorDiedError, match="no such") as caught:
         fragile.pid.remote()
     assert isinstance(caught.value.__cause__, LookupError)
@@ -295,7 +295,7 @@ def test_traces_of_a_detached_actor_that_died_alone_go_with_the_next_one(
     detached_registry: str,
 ) -> None:
     _, pid, _ = run_driver("pass", "lifetime='detached'")
-    os.kill(pid, signal.SIGKILL)  # nobody watches it any more
+    os.kill(pid, signal.SIGKILL)  # it is not watched any more
     assert wait_until(lambda: not is_process_alive(pid))
     assert len(list(Path(detached_registry).iterdir())) > 3
     actors.kill(Fragile.options(lifetime="detached").remote())

@@ -120,7 +120,7 @@ def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
 
 
 def save_old(path: Path) -> None:
-    """The previous checkpoint, into which somebody put notes."""
+    """The previous checkpoint, into which a user put notes."""
     save(path, OLD, Recording())
     (path / "notes.txt").write_text("good run")
 

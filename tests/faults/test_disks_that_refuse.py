@@ -83,7 +83,7 @@ REFUSED = [
     (operation, error)
     for operation in BEFORE_IT_IS_IN_PLACE
     for error in NUMBERS
-    # Somebody else took the previous one: see test_savers_beside_each_other.py.
+    # Another saver took the previous one: see test_savers_beside_each_other.py.
     if (operation, error) != ("rename", errno.ENOENT)
 ]
 

@@ -1,4 +1,4 @@
-"""The main process is ended from outside: no process of its stays behind, and nobody complains."""
+"""The main process is ended from outside: no process of its stays behind, and nothing complains."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_runners_and_actors_end_with_the_main_process(
 def test_no_semaphore_of_a_worker_has_a_name_once_it_has_answered() -> None:
     """Those that have one are what Python's resource tracker complains of."""
 
-    class Servant:
+    class Handler:
         def __init__(self, signals: Any) -> None: ...
 
         def report(self) -> None: ...
@@ -116,7 +116,7 @@ def test_no_semaphore_of_a_worker_has_a_name_once_it_has_answered() -> None:
     before = names()
     pool = WorkerPool(["one", "two"])
     for slot in pool.places.values():
-        slot.start(pack(Servant))
+        slot.start(pack(Handler))
     assert names() - before
     for _ in pool.places:
         pool.next_outcome()

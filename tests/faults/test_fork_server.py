@@ -134,7 +134,7 @@ def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
 
     def dies_after_the_connection(fds: Any) -> Any:
         monkeypatch.setattr(forkserver, "connect_to_new_process", connect)
-        os.kill(SERVER._forkserver_pid, signal.SIGSTOP)  # connected, but nobody takes the request
+        os.kill(SERVER._forkserver_pid, signal.SIGSTOP)  # connected, but the request is not taken
         connected = connect(fds)
         kill_fork_server()
         return connected
@@ -173,7 +173,7 @@ def test_a_fork_server_that_is_stopped_makes_no_difference(
             os.kill(pid, signal.SIGKILL)
             assert wait_until(lambda: not is_process_alive(pid))
         stop_fork_server()
-        if not dies_first:  # nobody is told of this death
+        if not dies_first:  # this death is not reported
             os.kill(pid, signal.SIGKILL)
 
     assert outcome(disturb) == outcome(lambda _: None)

@@ -98,12 +98,12 @@ import os, sys, time
 from trainer.runtime.messages import pack
 from trainer.runtime.worker_pool import WorkerPool
 
-class Servant:
+class Handler:
     def __init__(self, signals): pass
     def report(self): return os.getpid()
 
 pool = WorkerPool(["idle"])
-pool[1].start(pack(Servant))
+pool[1].start(pack(Handler))
 worker = pool.next_outcome()[1].value
 pid = os.fork()
 if not pid:

@@ -1,4 +1,4 @@
-"""Checkpoints and crash files made by somebody who wants harm: none imports, calls or touches.
+"""Checkpoints and crash files made with intent to harm: none imports, calls or touches.
 
 A forgery has a manifest that fits. One or more places of its state, settings included, hold what
 `hostile_values` gives, or are spoilt as in `tests.mutated_states`, or its bytes are changed. It is
@@ -66,7 +66,7 @@ class Failing(RLlibCallback):
 
 
 def hostile_values(rng: Rng) -> Any:
-    """Something that nobody expects at this place, and that is plain data all the same."""
+    """Something that is not expected at this place, and that is plain data all the same."""
     name = rng.choice([f"{MODULE}.Env", f"{MODULE}:Env-v0", "os.system", "pydoc.pipepager"])
     choices: list[Callable[[], Any]] = [
         lambda: name,

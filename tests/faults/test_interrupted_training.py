@@ -142,7 +142,7 @@ def evaluating(num_env_runners: int) -> Any:
 
 @functools.cache
 def undisturbed(num_env_runners: int, iterations_before: int) -> tuple[bytes, bytes]:
-    """The next two outcomes of a run that nobody interrupted: the same for many cases."""
+    """The next two outcomes of an uninterrupted run: the same for many cases."""
     with evaluating(num_env_runners).build_algo() as algo:
         for _ in range(iterations_before):
             algo.train()

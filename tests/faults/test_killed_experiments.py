@@ -1,4 +1,4 @@
-"""Tuner and trials are killed at any moment: the experiment ends as if nobody had been."""
+"""Tuner and trials are killed at any moment: the experiment ends as if none had been."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def environment() -> dict[str, str]:
 
 @functools.cache
 def undisturbed(kind: str, trainable: str) -> tuple[dict[str, Any], int]:
-    """What an experiment comes to that nobody kills, and the size of its journal in bytes."""
+    """What an experiment comes to that is not killed, and the size of its journal in bytes."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             script(kind, trainable), cwd=folder, env=environment(), check=True, capture_output=True

@@ -36,7 +36,7 @@ pytestmark = [
 
 @functools.cache
 def undisturbed(how: str, kind: str, runners: int, iterations: int) -> tuple[Any, ...]:
-    """Component files, results and the names of all files of a run that nobody kills."""
+    """Component files, results and the names of all files of a run that is not killed."""
     with tempfile.TemporaryDirectory() as folder:
         begin, _ = lines(how, kind, runners, iterations)
         if how == "command line":

@@ -107,7 +107,7 @@ def attempt(operation: Callable[[], Made], *, after_s: float) -> Made | None:
 
 
 def no_process_is_left() -> bool:
-    gc.collect()  # of an algorithm that was just complete when nobody was there to take it
+    gc.collect()  # of an algorithm that was just complete and not taken
     return wait_until(lambda: not multiprocessing.active_children())
 
 

@@ -194,7 +194,7 @@ def test_whoever_is_overtaken_again_and_again_gives_up(
 
 
 class Late(FileSystem):
-    """Somebody takes the previous checkpoint away just before it is moved aside."""
+    """A process takes the previous checkpoint away just before it is moved aside."""
 
     def rename(self, source: Path, target: Path) -> None:
         if ".old-" in target.name and source.exists():

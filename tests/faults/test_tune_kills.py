@@ -22,7 +22,7 @@ from trainer import tune
 from trainer.errors import ConfigError, JournalError
 from trainer.metrics import comparable
 from trainer.testing.processes import wait_until
-from trainer.tune import journal_file, trial_servant
+from trainer.tune import journal_file, trial_handler
 from trainer.tune.journal_file import JournalFile, line_of, read_journal
 from trainer.tune.lanes import Deaths, Lanes, Patience
 
@@ -275,7 +275,7 @@ def test_turns_make_an_experiment_the_same_however_long_trials_take(
 def test_without_seeds_by_position_a_kill_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_servant.TrialServant, "_seed_globals", lambda *_: None)
+    monkeypatch.setattr(trial_handler.TrialHandler, "_seed_globals", lambda *_: None)
     first = outcome(tuner(tmp_path / "one", kind="asha").fit())
     make = functools.partial(tuner, tmp_path / "two", kind="asha")
     assert killed_run(make, 40, is_before=False)

@@ -19,7 +19,7 @@ import os, sys
 from trainer.runtime.messages import pack
 from trainer.runtime.worker_pool import WorkerPool
 
-class Servant:
+class Handler:
     def __init__(self, progress): pass
     def report(self): return os.getpid()
     def failure_context(self): return {}
@@ -31,7 +31,7 @@ class Servant:
         print("the end of", letter, end="")  # no line, and not lost
 
 pool = WorkerPool(["a", "b"])
-for place in pool.places.values(): place.start(pack(Servant))
+for place in pool.places.values(): place.start(pack(Handler))
 for _ in pool.places: pool.next_outcome()
 for letter, place in zip("ab", pool.places.values()): place.submit("chat", (letter,))
 for _ in pool.places: pool.next_outcome()

@@ -88,7 +88,7 @@ def _call(act: Callable[[], None]) -> None:
     act()
 
 
-class Servant:
+class Handler:
     """Does what tests tell it."""
 
     def __init__(self, signals: Any) -> None:
@@ -126,13 +126,13 @@ class Servant:
     def work_with_progress(self, seconds: float) -> str:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self.signals.num_signs += 1
+            self.signals.num_heartbeats += 1
             time.sleep(0.01)
         return "done"
 
-    def show_progress(self, num_signs: int) -> None:
-        for _ in range(num_signs):
-            self.signals.num_signs += 1
+    def show_progress(self, num_heartbeats: int) -> None:
+        for _ in range(num_heartbeats):
+            self.signals.num_heartbeats += 1
 
     def hang(self) -> None:
         while True:
@@ -160,7 +160,7 @@ def pool(start_method: str) -> Iterator[WorkerPool]:
 
 def started(pool: WorkerPool, *indices: int) -> None:
     for index in indices:
-        pool[index].start(pack(Servant))
+        pool[index].start(pack(Handler))
     for _ in indices:
         _, outcome = pool.next_outcome()
         assert isinstance(outcome, Success)
@@ -253,7 +253,7 @@ def test_progress_before_submit_returns_counts(
     started(pool, 1)
     for _ in range(2):
         assert ask(pool, "show_progress", 3) == Success(None)
-        assert pool[1].num_signs == 3
+        assert pool[1].num_heartbeats == 3
 
 
 @both_ways
@@ -297,7 +297,7 @@ import os, time
 from trainer.runtime.messages import pack
 from trainer.runtime.worker_pool import WorkerPool
 
-class Servant:  # of __main__, in a script without a guard
+class Handler:  # of __main__, in a script without a guard
     def __init__(self, signals): pass
     def report(self): return os.getpid()
     def failure_context(self): return {}
@@ -309,7 +309,7 @@ class Servant:  # of __main__, in a script without a guard
         ctypes.PyDLL(None).sleep(600)
 
 pool = WorkerPool(["busy", "idle", "blocked"])
-for place in pool.places.values(): place.start(pack(Servant))
+for place in pool.places.values(): place.start(pack(Handler))
 pids = [pool.next_outcome()[1].value for _ in pool.places]
 pool[1].submit("hang", ())
 BLOCK
@@ -348,7 +348,7 @@ import os, time
 from trainer.runtime.messages import pack
 from trainer.runtime.worker_pool import WorkerPool
 
-class Servant:
+class Handler:
     def __init__(self, signals): pass
     def report(self): return os.getpid()
     def failure_context(self): return {}
@@ -357,7 +357,7 @@ class Servant:
         while True: time.sleep(60)
 
 pool = WorkerPool(["hanging"])
-pool[1].start(pack(Servant))
+pool[1].start(pack(Handler))
 print(pool.next_outcome()[1].value, flush=True)
 pool[1].submit("hang", ())
 raise RuntimeError("the script ends without stopping the pool")

@@ -74,7 +74,7 @@ class Saved(Checkpointable):
 @actors.remote
 class NotSaved:
     def get_state(self) -> Any:
-        raise AssertionError("nobody said that it is to be saved")
+        raise AssertionError("it was not to be saved")
 
 
 def config() -> PPOConfig:
@@ -88,7 +88,7 @@ def config() -> PPOConfig:
 def test_a_checkpointable_actor_is_saved_and_restored_by_name(tmp_path: Path) -> None:
     saved = Saved.options(name="saved").remote(1)
     elsewhere = Saved.options(name="saved", namespace="elsewhere").remote(50)
-    Saved.remote(7)  # nobody could find it again
+    Saved.remote(7)  # it could not be found again
     NotSaved.options(name="not_saved").remote()
     with config().build_algo() as algorithm:
         saved.hold.remote(str(tmp_path / "go"))

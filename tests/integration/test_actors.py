@@ -240,8 +240,8 @@ def test_an_error_that_nobody_asks_for_is_told_once(caplog: pytest.LogCaptureFix
         actors.get(asked)
     del asked
     actors.shutdown()  # by then, all answers are there and gone
-    told = [record.getMessage() for record in caplog.records if "nobody asked" in record.message]
-    assert told == ["fail() of actor Counter failed, and nobody asked: OwnError(7, 'mine')"]
+    told = [record.getMessage() for record in caplog.records if "future is gone" in record.message]
+    assert told == ["fail() of actor Counter failed, and its future is gone: OwnError(7, 'mine')"]
 
 
 def test_an_actor_that_is_made_by_several_at_once_is_made_once() -> None:

@@ -35,7 +35,7 @@ HOSTILE = {"slots": [3, {"env_seed": 1, "actions": 7, "episode_number": b"x"}]}
 
 
 class Bomb:
-    """Whoever unpickles it, fails."""
+    """Unpickling it fails."""
 
     def __reduce__(self) -> Any:
         return (pytest.fail, ("code of a checkpoint was run",))

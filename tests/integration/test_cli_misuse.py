@@ -1,4 +1,4 @@
-"""The command line used wrongly, twice at a time, or with nobody watching."""
+"""The command line used wrongly, twice at a time, or without a terminal."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_goal_is_told_in_every_line(tmp_path: Path) -> None:
     assert "Goal reached after 40 env steps: env_runners/episode_return_mean is" in out
 
 
-# ---- one run per directory, and nobody who watches
+# ---- one run per directory, and no terminal
 
 
 def started(folder: Path, **streams: Any) -> subprocess.Popen[str]:
@@ -193,7 +193,7 @@ def test_two_processes_never_write_to_one_run(tmp_path: Path) -> None:
                 assert f"is in use: process {owner.pid} trains there" in refused
         finally:
             owner.kill()
-    assert (tmp_path / "run" / "run.lock").exists(), "nobody was left to remove it"
+    assert (tmp_path / "run" / "run.lock").exists(), "no process was left to remove it"
     run("resume", "run", "--stop-iterations", 1, folder=tmp_path)
     assert not (tmp_path / "run" / "run.lock").exists()
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("trainer/**/*.md"))
 )
-# The first is what everybody tries first; the other counts processes and files, its own included.
+# The first is what users try first; the other counts processes and files, its own included.
 PROGRAMS = ("README.md", "docs/testing-faults.md")
 _FENCE = re.compile(r"^\s*```(.*)$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")

@@ -305,7 +305,7 @@ def test_an_evaluation_within_an_iteration_does_not_make_it_forget_what_to_undo(
 
 def test_nobody_listening_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> None:
-        raise AssertionError("a batch was shown to nobody")
+        raise AssertionError("a batch was shown without a listener")
 
     monkeypatch.setattr("trainer.learners.learner._shown", never)
     with config().build_algo() as algo:

@@ -97,7 +97,7 @@ def test_num_episodes_gives_whole_episodes_and_gives_up_running_ones() -> None:
 
 
 def test_num_episodes_counts_the_first_starts_not_the_first_finishes() -> None:
-    """Whoever takes the first n that finish prefers short episodes: the negative control does."""
+    """Taking the first n that finish prefers short episodes: the negative control does."""
     lengths = {"min_length": 1, "max_length": 40}
     with runner(num_envs=16, env_config=lengths) as env_runner:
         sampled = env_runner.sample(num_episodes=16)

@@ -1,4 +1,4 @@
-"""Evaluation: exactly what was asked for, the same whoever plays it, and no trace in training."""
+"""Evaluation: exactly what was asked for, the same on any runner, and no trace in training."""
 
 from __future__ import annotations
 

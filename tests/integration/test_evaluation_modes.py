@@ -379,7 +379,7 @@ def test_training_waits_for_no_asynchronous_evaluation() -> None:
         state = algo.get_state(components="evaluation")
     assert state["evaluation"]["running_of"] == 1
     assert state["evaluation"]["evaluator"]["num_left_out"] == 4
-    assert not any(is_process_alive(pid) for pid in pids), "stop() leaves nobody behind"
+    assert not any(is_process_alive(pid) for pid in pids), "stop() leaves no process behind"
 
 
 def test_an_evaluation_that_never_succeeds_does_not_end_training(

@@ -1,4 +1,4 @@
-"""What users' functions and callbacks log in runners is reported once, whoever dies afterwards."""
+"""What users' functions and callbacks log in runners is reported once, despite later deaths."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_calls_of_several_runners_may_overlap() -> None:
     of_second.__exit__(None, None, None)
     assert get_global_worker() is first
     of_first.__exit__(None, None, None)
-    assert get_global_worker() is second  # made last, and nobody is at work
+    assert get_global_worker() is second  # made last, and none is at work
     for runner in (second, first):
         runner.stop()
     assert get_global_worker() not in (first, second)

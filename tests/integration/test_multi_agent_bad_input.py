@@ -63,7 +63,7 @@ def config(num_envs: int = 1, **env_config: Any) -> PPOConfig:
 
 
 MADE: dict[str, tuple[Any, Any, str]] = {
-    "V1 nobody is possible": (
+    "V1 no agent is possible": (
         {"attributes": {"possible_agents": None}},
         EnvContractError,
         r"possible_agents=None.*Set self\.possible_agents",

@@ -67,7 +67,7 @@ def test_what_was_raised_is_raised_again_and_a_mended_env_plays_on(tmp_path: Pat
     assert {episode.module_for("a") for episode in episodes} == {"even", "odd"}
 
 
-def mended() -> PPOConfig:
+def repaired() -> PPOConfig:
     """The config of the command line."""
     return config(Path("unused"), is_armed=False)
 
@@ -75,7 +75,7 @@ def mended() -> PPOConfig:
 def test_the_command_line_replays_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file, _ = crash(tmp_path)
     where = "tests.integration.test_multi_agent_crash_files"
-    command = ["replay-episode", str(file), "--config", f"{where}:mended", "--moves"]
+    command = ["replay-episode", str(file), "--config", f"{where}:repaired", "--moves"]
     assert main(command) == 0
     told = capfd.readouterr().out
     assert "Played 40 env steps" in told
@@ -137,7 +137,7 @@ def test_modules_that_were_added_play_again(tmp_path: Path) -> None:
     with config(tmp_path, is_armed=False).build_algo() as algo:
         episodes: list[Any] = algo.replay_episode(file)
     assert {episode.module_for(3) for episode in episodes} <= {"old", "odd"}
-    assert main(["replay-episode", str(file), "--config", f"{__name__}:mended"]) == 0
+    assert main(["replay-episode", str(file), "--config", f"{__name__}:repaired"]) == 0
 
 
 def test_a_file_of_other_modules_without_a_table_is_refused(tmp_path: Path) -> None:

@@ -569,10 +569,12 @@ def test_x15_exploring_survives_kills_repairs_and_restores(type_: str, tmp_path:
     """In the middle of episodes, where agents wait and have acted unequally often."""
     undisturbed = everything(exploring(type_), NUM_ITERATIONS)
     killed = with_faults(tmp_path, "kills", 37)
-    assert everything(exploring(type_, None, 1, **killed), NUM_ITERATIONS) == undisturbed
+    assert everything(exploring(type_, None, 1, 2, **killed), NUM_ITERATIONS) == undisturbed
     assert happened(killed, 37)
     broken = with_faults(tmp_path, "breaks", 13, 50)
-    config = exploring(type_, **broken).fault_tolerance(restart_failed_sub_environments=True)
+    config = exploring(type_, None, 0, 2, **broken).fault_tolerance(
+        restart_failed_sub_environments=True
+    )
     assert everything(config, NUM_ITERATIONS) == undisturbed
     assert happened(broken, 50)
     stopped = stopped_and_restored(lambda: exploring(type_), {2, 3}, tmp_path)

@@ -60,7 +60,7 @@ def test_rewards_for_novelty_are_learnt_by_every_module_and_survive_a_restore(
 
 
 class Third(Gaps):
-    """The same game with a third agent that nobody ever sees."""
+    """The same game with a third agent that never appears."""
 
     def __init__(self, env_config: Mapping[str, Any]) -> None:
         super().__init__(env_config)

@@ -144,7 +144,7 @@ def test_an_agents_states_follow_from_what_it_saw_itself() -> None:
                         "prev_actions": outputs["prev_actions"][None],
                         "prev_rewards": outputs["prev_rewards"][None],
                     }
-                    after = modules[chunk.module_id].forward_inference(batch)["state_out"]
+                    after: Any = modules[chunk.module_id].forward_inference(batch)["state_out"]
                     state = {name: array[0] for name, array in after.items()}
                     expected = 0.0 if step == 0 else chunk.get_rewards(step - 1)
                     assert outputs["prev_rewards"] == pytest.approx(expected)

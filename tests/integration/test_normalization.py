@@ -221,7 +221,7 @@ def test_reported_returns_are_the_envs_own() -> None:
     for settings in both:
         with config(**settings).build_algo() as algo:
             results.append(algo.train()["env_runners"])
-    # Before the first update nobody acts otherwise.
+    # Before the first update no one acts otherwise.
     assert results[0]["episode_return_mean"] == results[1]["episode_return_mean"]
     assert results[0]["episode_return_mean"] == 3.0 * results[0]["episode_len_mean"]
 

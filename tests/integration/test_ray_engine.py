@@ -238,7 +238,9 @@ def in_mid_request(algo: Algorithm, do: Callable[[RayPlace], None]) -> Iterator[
     has_struck = threading.Event()
 
     def watch() -> None:
-        if wait_until(lambda: place.owes_answer and place._last.num_signs > 0, within_s=_LONG_S):
+        if wait_until(
+            lambda: place.owes_answer and place._last.num_heartbeats > 0, within_s=_LONG_S
+        ):
             do(place)
             has_struck.set()
 

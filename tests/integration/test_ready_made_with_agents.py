@@ -266,9 +266,9 @@ def test_a_curriculum_is_the_same_whatever_disturbs_it(way: str, tmp_path: Path)
     for file in faults.values():
         file.write_text("30 55 80")
     assert with_tasks(curriculum(way, 1, 2, kills=str(faults["kills"])))[0] == expected
-    mended = curriculum(way, 0, 2, breaks=str(faults["breaks"]))
-    mended.fault_tolerance(restart_failed_sub_environments=True)
-    assert with_tasks(mended)[0] == expected
+    repaired = curriculum(way, 0, 2, breaks=str(faults["breaks"]))
+    repaired.fault_tolerance(restart_failed_sub_environments=True)
+    assert with_tasks(repaired)[0] == expected
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -196,7 +196,7 @@ def test_a_blocked_logger_stops_neither_training_nor_its_end(
     monkeypatch.setattr(result_logging, "ROW_PATIENCE_S", 0.05)
     monkeypatch.setattr(result_logging, "CHECKPOINT_PATIENCE_S", 0.05)
     pipe = tmp_path / "results.jsonl"
-    os.mkfifo(pipe)  # nobody reads: whoever opens it hangs
+    os.mkfifo(pipe)  # without a reader: opening it hangs
     began_at = time.monotonic()
     with config(JSONLinesLogger(pipe), CSVLogger(tmp_path / "results.csv")).build_algo() as algo:
         train(algo, 4)

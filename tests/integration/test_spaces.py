@@ -95,7 +95,7 @@ class MaskedEnv(gymnasium.Env[Any, Any]):
         for size in self.sizes:
             mask = self.np_random.integers(0, 2, size).astype(np.int8)
             mask[self.np_random.integers(size)] = 1
-            # The last observation of an episode allows nothing: nobody acts on it.
+            # The last observation of an episode allows nothing: no action follows it.
             if self._steps in (7, self.nothing_at):
                 mask[:] = 0
             self._masks.append(mask)

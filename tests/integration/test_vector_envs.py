@@ -589,7 +589,7 @@ def test_what_cannot_be_done_with_a_vector_env_is_named() -> None:
         ppo().env_runners(gym_env_vectorize_mode="ASYNC").build_algo()
 
 
-class Misshapen(SyncVectorEnv):
+class Malformed(SyncVectorEnv):
     def step(self, actions: Any) -> Any:
         observations, rewards, *rest = super().step(actions)
         return observations, rewards[:-1], *rest
@@ -603,7 +603,7 @@ class Unpaid(SyncVectorEnv):
 
 def test_answers_of_another_shape_are_named() -> None:
     makers = [lambda index=index: Counter(index) for index in range(3)]
-    with pytest.raises(EnvContractError, match=r"(?s)Misshapen returned 3 .* expected 3 of each"):
-        ppo(lambda _: Misshapen(makers), num_envs=3).build_algo().train()
+    with pytest.raises(EnvContractError, match=r"(?s)Malformed returned 3 .* expected 3 of each"):
+        ppo(lambda _: Malformed(makers), num_envs=3).build_algo().train()
     with pytest.raises(EnvContractError, match=r"Unpaid returned the rewards \[None,"):
         ppo(lambda _: Unpaid(makers), num_envs=3).build_algo().train()

@@ -128,7 +128,7 @@ def test_a_damaged_record_is_ignored_and_told(
 
 def test_an_actor_is_where_its_record_was_found(registry: ActorRegistry) -> None:
     address, listener = living(registry)
-    record = dataclasses.asdict(address) | {"directory": "/of/somebody/else"}
+    record = dataclasses.asdict(address) | {"directory": "/of/another/user"}
     name_file(registry).write_text(json.dumps(record))
     with listener:
         assert registry.find("counter", "") == address

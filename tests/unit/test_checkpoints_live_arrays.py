@@ -1,4 +1,4 @@
-"""Arrays are shown live to who saves them at once, and to nobody else, whatever happens."""
+"""Arrays are shown live to who saves them at once, and to no one else, whatever happens."""
 
 from __future__ import annotations
 

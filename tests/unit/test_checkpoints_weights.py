@@ -85,7 +85,7 @@ def test_altered_weights_are_not_given_out(checkpoint: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1] + b"\x00")
     with pytest.raises(CheckpointCorruptError):
         load_weights(checkpoint)
-    assert load_weights(checkpoint, component="learner/optimizer")  # which nobody touched
+    assert load_weights(checkpoint, component="learner/optimizer")  # which was not touched
 
 
 def test_an_npz_file_holds_the_same_arrays_under_the_same_names(

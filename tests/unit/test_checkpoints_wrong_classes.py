@@ -43,7 +43,7 @@ class WithoutSet(Checkpointable):
 
 class WithoutGet(Checkpointable):
     def set_state(self, state: Any) -> None:
-        """Nobody gives what this takes."""
+        """No caller gives what this takes."""
 
 
 class OwnWithoutSet(Checkpointable):
@@ -63,7 +63,7 @@ class OnlyGets:
 
 class OnlySets:
     def set_state(self, state: Any) -> None:
-        """Nobody gives what this takes."""
+        """No caller gives what this takes."""
 
 
 class Whole(Checkpointable):

@@ -64,7 +64,7 @@ def test_a_file_left_by_a_crash_means_nothing(tmp_path: Path) -> None:
 
 
 def test_a_link_in_its_place_empties_no_other_file(tmp_path: Path) -> None:
-    """In a folder of somebody else's, who has put it there."""
+    """In a folder of another user, who has put it there."""
     precious, run = tmp_path / "precious", tmp_path / "run"
     precious.write_text("text")
     run.mkdir()

@@ -35,7 +35,7 @@ def test_defaults_are_valid() -> None:
 
 def test_all_problems_are_raised_as_one_numbered_list() -> None:
     config = _ppo(gamma=2.0, num_env_runners=-1, minibatch_size=5000, num_learners=2)
-    config.callbacks(on_episode_end=lambda nobody: None)
+    config.callbacks(on_episode_end=lambda unknown: None)
     with pytest.raises(ConfigError) as caught:
         config.validate()
     lines = str(caught.value).splitlines()
@@ -257,7 +257,7 @@ def test_evaluation_config_cannot_ask_for_another_network(name: str) -> None:
 def test_callbacks_are_judged_all_at_once() -> None:
     config = PPOConfig().callbacks(
         callbacks_class=[3],
-        on_train_result=lambda nobody: None,
+        on_train_result=lambda unknown: None,
         on_sample_end="print",
     )
     text = _problems(config)

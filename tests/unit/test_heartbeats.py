@@ -18,7 +18,7 @@ from trainer.tune.lanes import Deaths, Patience
 @pytest.fixture
 def signals() -> Iterator[Any]:
     """Signals of this process, as if it were a worker."""
-    made: Any = SimpleNamespace(num_signs=0)
+    made: Any = SimpleNamespace(num_heartbeats=0)
     show_progress_by(made)
     yield made
     show_progress_by(None)
@@ -37,9 +37,9 @@ def config() -> PPOConfig:
 
 def test_an_algorithm_in_a_worker_beats_with_its_env_steps_and_minibatches(signals: Any) -> None:
     with config().build_algo() as algo:
-        before = signals.num_signs
+        before = signals.num_heartbeats
         algo.train()
-    assert signals.num_signs - before >= 64 / 2 + 3 * 64 / 32
+    assert signals.num_heartbeats - before >= 64 / 2 + 3 * 64 / 32
 
 
 def test_outside_of_a_worker_nothing_beats() -> None:
@@ -49,22 +49,24 @@ def test_outside_of_a_worker_nothing_beats() -> None:
 
 def test_a_user_shows_that_a_long_row_is_worked_at(signals: Any) -> None:
     tune.get_context().heartbeat()
-    assert signals.num_signs == 1
+    assert signals.num_heartbeats == 1
 
 
 def test_who_waits_for_workers_makes_progress_when_they_do(signals: Any) -> None:
     pool: Any = WorkerPool(["worker"])
-    place = SimpleNamespace(num_signs=0)
+    place = SimpleNamespace(num_heartbeats=0)
     pool.places = {1: place}
-    for place.num_signs, expected in ((0, 0), (3, 1), (3, 1), (4, 2)):
+    for place.num_heartbeats, expected in ((0, 0), (3, 1), (3, 1), (4, 2)):
         pool._show_progress([1])
-        assert signals.num_signs == expected
+        assert signals.num_heartbeats == expected
 
 
 def deaths_until_given_up(patience: Patience, places: list[int], *, exit_code: int) -> int:
     deaths = Deaths(patience)
-    for number, num_signs in enumerate(places, start=1):
-        if deaths.add(Lost(exit_code), row_number=2, was_starting=False, num_signs=num_signs):
+    for number, num_heartbeats in enumerate(places, start=1):
+        if deaths.add(
+            Lost(exit_code), row_number=2, was_starting=False, num_heartbeats=num_heartbeats
+        ):
             return number
     return 0
 

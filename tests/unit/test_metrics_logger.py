@@ -338,7 +338,7 @@ def test_throughput_can_be_looked_at_before_there_is_a_result() -> None:
         assert math.isnan(logger.peek(("a", "count"), throughput=True))
         clock.now_s += 0.5
         logger.log_value(("a", "count"), 4, **options)
-        # The first amount took a time that nobody knows.
+        # The first amount took an unknown time.
         assert logger.peek(("a", "count"), throughput=True) == 8.0
         assert logger.peek(throughput=True) == {"a": {"count_throughput": 8.0}}
         assert logger.peek("a", throughput=True) == {"count_throughput": 8.0}

@@ -297,7 +297,7 @@ def test_flags_of_the_dead_and_of_those_never_seen_are_ignored() -> None:
     env = ScriptedMultiAgentEnv({"script": AgentScript(("A", "B", "C"), steps)})
     episode = drive(env, checks_of(env), lambda *_: 0)
     assert episode.ended_agents == {"A": 3, "B": 1}
-    assert episode.is_terminated  # nobody is waited for any more
+    assert episode.is_terminated  # no agent is waited for any more
     assert list(episode.get_terminateds()) == ["A", "B", "__all__"]
 
 
@@ -312,7 +312,7 @@ def test_a_standstill_is_an_error_that_says_who_is_missing() -> None:
     with pytest.raises(EnvContractError) as caught:
         drive(env, checks_of(env), lambda *_: 0)
     text = str(caught.value)
-    assert "observed nobody in 1001 env steps in a row" in text
+    assert "observed no agent in 1001 env steps in a row" in text
     assert "ended: ['a']; never observed: ['b', 'c']" in text
     assert '"__all__"' in text
     with pytest.raises(EnvContractError, match="in 6 env steps in a row"):

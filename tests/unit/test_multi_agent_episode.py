@@ -732,7 +732,7 @@ def forgettings() -> dict[str, Callable[[Any], None]]:
     ways = {name: emptied(name) for name in ("modules", "episode_ids", "before", "late_earlier")}
     ways |= {name: emptied(name) for name in ("gone", "infos", "lookback", "custom_data")}
     ways["ends"] = without("ends", "B")
-    ways["an agent that nobody waits for"] = without("ends", "D")
+    ways["an agent that is not waited for"] = without("ends", "D")
     ways["appeared"] = without("appeared", "B")
     ways["late"] = without("late", "B")
     ways["rounding_earlier"] = emptied("rounding_earlier")

@@ -216,7 +216,7 @@ def test_masks_in_infos_are_put_beside_the_observation() -> None:
     for _ in range(20):
         env = Watching(Nim(stones=7), mask_from_infos=True)
         episode = drive(env, checks_of(env), act)
-        assert env.env.left == 0  # nobody took a stone that was not there
+        assert env.env.left == 0  # no stone was taken that was not there
     seen = episode.get_observations(0)["first"]
     assert seen["observation"] == 7
     assert seen["action_mask"].tolist() == [1, 1]

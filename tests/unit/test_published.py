@@ -27,7 +27,7 @@ def test_a_published_value_arrives_as_the_value_and_is_a_copy_of_its_own() -> No
     again, _ = unpack(packed)
     assert number == 1
     np.testing.assert_array_equal(first["a"], array)
-    first["a"][0] = 9  # it can be written, and nobody else sees it
+    first["a"][0] = 9  # it can be written, and no one else sees it
     assert array[0] == 0
     assert again["a"][0] == 0
 

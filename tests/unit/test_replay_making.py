@@ -16,7 +16,7 @@ from trainer.replay import (
 
 
 class Own(ReplayBuffer):
-    """Somebody's own buffer."""
+    """A user's own buffer."""
 
     def __init__(self, capacity: int = 7, *, colour: str = "red", **more: Any) -> None:
         super().__init__(capacity)

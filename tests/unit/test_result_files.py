@@ -183,7 +183,7 @@ def test_rows_of_somebody_else_are_not_dropped(opened: Opener) -> None:
     with one.path.open("ab") as file:
         file.write(b"torn")
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="got rows up to iteration 5 from somebody else"):
+        with pytest.raises(RuntimeError, match="got rows up to iteration 5 from another writer"):
             write(one, 3, word="one")
     assert iterations(one.path) == [1, 2, 3, 4, 5]
     write(one, 6, word="one")

@@ -1,4 +1,4 @@
-"""Writing in the background: in order, counted, and never in the way of whoever writes."""
+"""Writing in the background: in order, counted, and never in the way of the writer."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ def test_a_full_queue_loses_the_newest_items_only(caplog: pytest.LogCaptureFixtu
         assert not writer.flush(timeout_s=0.0)
         assert writer.is_behind
         gate.may_write.release(3)
-        assert wait_until(lambda: not writer.is_behind), "it has caught up, whoever waits for it"
+        assert wait_until(lambda: not writer.is_behind), (
+            "it has caught up, whether waited for or not"
+        )
         writer.submit({"training_iteration": 8})
     assert writer.flush(timeout_s=10)
     assert gate.written == [1, 2, 3, 8]
@@ -487,7 +489,7 @@ class Refusing:
 
 
 def train_with_early_saves(logger: ResultLogger, num_iterations: int, *, changes: bool) -> int:
-    """Somebody saves while the row is not written yet, and may change the result afterwards."""
+    """A process saves while the row is not written yet, and may change the result afterwards."""
     for iteration in range(1, num_iterations + 1):
         algorithm, result = Algorithm(), {"training_iteration": iteration, "fault_tolerance": {}}
         logger.on_train_result(algorithm=algorithm, metrics_logger=None, result=result)  # type: ignore[arg-type]

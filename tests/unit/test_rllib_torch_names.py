@@ -85,7 +85,7 @@ class InTheManner(TorchRLModule, ValueFunctionAPI, TargetNetworkAPI):
             embeddings = self._encoder(batch[Columns.OBS])
         return self._vf(embeddings).squeeze(-1)
 
-    # What belongs to target networks: learners here make their own, so nobody calls it.
+    # What belongs to target networks: learners here make their own, so it is never called.
 
     @override(TargetNetworkAPI)
     def make_target_networks(self) -> None:

@@ -64,7 +64,7 @@ def test_a_lost_worker_is_told_with_what_its_engine_knows() -> None:
     assert Lost(None).describe() == "died (its exit code is not known)"
 
 
-class _Servant:
+class _Handler:
     def __init__(self, signals: Any) -> None:
         self.signals = signals
 
@@ -77,9 +77,9 @@ class _Servant:
     def close(self) -> None:
         raise KeyError("close")
 
-    def walk(self, num_signs: int) -> int:
-        for _ in range(num_signs):
-            self.signals.num_signs += 1
+    def walk(self, num_heartbeats: int) -> int:
+        for _ in range(num_heartbeats):
+            self.signals.num_heartbeats += 1
         return os.getpid()
 
 
@@ -88,7 +88,7 @@ def test_the_same_script_strikes_the_same_sign_at_the_same_time() -> None:
         engine = FakeEngine(ScriptedFault("die", place="a", call=1, at_sign=700, exit_code=3))
         pool = WorkerPool(["a", "b"], engine=engine)
         for place in pool.places.values():
-            place.start(pack(_Servant))
+            place.start(pack(_Handler))
         pool.next_outcome()
         pool.next_outcome()
         for place in pool.places.values():
@@ -104,7 +104,7 @@ def test_the_same_script_strikes_the_same_sign_at_the_same_time() -> None:
 
 def test_a_wait_that_would_never_end_is_an_error() -> None:
     pool = WorkerPool(["a"], engine=FakeEngine(ScriptedFault("hang", method="walk")))
-    pool[1].start(pack(_Servant))
+    pool[1].start(pack(_Handler))
     pool.next_outcome()
     pool[1].submit("walk", (1,))
     with pytest.raises(RuntimeError, match=r"waits for ever.*Give the call that hangs a stall"):
@@ -112,9 +112,9 @@ def test_a_wait_that_would_never_end_is_an_error() -> None:
     pool.kill()
 
 
-def test_a_servant_that_cannot_be_closed_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     pool = WorkerPool(["worker 1"], engine=FakeEngine())
-    pool[1].start(pack(_Servant))
+    pool[1].start(pack(_Handler))
     pool.next_outcome()
     pool.stop()
     assert "Worker 1 was stopped, but closing it raised builtins.KeyError: 'close'" in caplog.text

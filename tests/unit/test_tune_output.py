@@ -1,4 +1,4 @@
-"""What people see of an experiment: few lines where nobody looks, and who is waited for."""
+"""What people see of an experiment: few lines without a viewer, and who is waited for."""
 
 from __future__ import annotations
 

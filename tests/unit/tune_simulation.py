@@ -164,7 +164,7 @@ class Simulation:
                 journal.pop()
 
     def may_tear(self, entry: Mapping[str, Any]) -> bool:
-        """Synced entries may be lost only if nobody acted on them; here all may but checkpoints."""
+        """Synced entries may be lost only if not acted on; here all may but checkpoints."""
         return bool(entry["event"] != "checkpoint")
 
     def whole_row(self, trial: int, row_number: int) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Simulation:
     def next_event(self) -> Event:
         """What some process delivers next."""
         able = [each for each in self.processes.values() if self.can_go_on(each)]
-        assert able, "everybody waits for somebody"
+        assert able, "all wait for each other"
         process = able[int(self.rng.integers(len(able)))]
         return self.advance(process)
 

@@ -74,7 +74,7 @@ class Answer:
             try:
                 self.value()
             except Exception as error:  # noqa: BLE001 - it is what is told
-                _LOGGER.warning("%s failed, and nobody asked: %r", self.label, error)
+                _LOGGER.warning("%s failed, and its future is gone: %r", self.label, error)
 
     def __reduce__(self) -> Any:
         raise SerializationError(

@@ -671,7 +671,7 @@ def get_actor_states(*, may_miss_some: bool = False) -> ActorStates:
 def _missed(gone: Sequence[ActorAddress]) -> ActorDiedError:
     return ActorDiedError(
         " ".join(str(describe_end(address)) for address in gone) + " "
-        "Nobody can go on from a state without it. Go on from the newest checkpoint: start the "
+        "A state without it cannot be restored. Go on from the newest checkpoint: start the "
         "program again, or make the actor again under its name and call "
         "`algo.restore_from_path(newest)`; training from there ends with the same bytes as if "
         "nothing had happened. If the actor is no longer wanted, say so by "

@@ -90,7 +90,7 @@ def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
     threading.Thread(target=_accept, args=(listener, key, calls), daemon=True).start()
     try:
         factory: Callable[[], Any] = unpack(bootstrap.packed_factory)
-        servant = factory()
+        handler = factory()
     except BaseException as error:  # noqa: BLE001 - told to everyone who calls
         failure = describe_failure(error)
         bootstrap.registry.note_end(bootstrap.actor_id, Ending(_FAILED_TO_BEGIN, failure=failure))
@@ -98,7 +98,7 @@ def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
         os._exit(_FAILED_TO_BEGIN)
     while True:
         connection, message = calls.get()
-        _answer(servant, connection, message, bootstrap.name)
+        _answer(handler, connection, message, bootstrap.name)
 
 
 def run_detached() -> None:
@@ -132,7 +132,7 @@ def _read(connection: Connection[Any, Any], key: bytes, calls: queue.SimpleQueue
         connection.close()
 
 
-def _answer(servant: object, connection: Connection[Any, Any], message: bytes, name: str) -> None:
+def _answer(handler: object, connection: Connection[Any, Any], message: bytes, name: str) -> None:
     number, _ = HEADER.unpack_from(message)
     try:
         request = pickle.loads(memoryview(message)[HEADER.size :])  # noqa: S301 - it knows the key
@@ -142,7 +142,7 @@ def _answer(servant: object, connection: Connection[Any, Any], message: bytes, n
             (arguments if isinstance(position, int) else keywords)[position] = cloudpickle.loads(
                 packed
             )
-        value = getattr(servant, method)(*arguments, **keywords)
+        value = getattr(handler, method)(*arguments, **keywords)
         kind, answer = VALUE, pack_value(value, f"the result of {name}.{method}()")
     except BaseException as error:  # noqa: BLE001 - told to the caller, who raises it
         kind, answer = FAILURE, pack(describe_failure(error))

@@ -254,7 +254,7 @@ class ActorRegistry:
         """Makes the folder if it is not there.
 
         Raises:
-            ActorError: it belongs to somebody else, or its path is too long for sockets.
+            ActorError: it belongs to another user, or its path is too long for sockets.
             OSError: it cannot be made.
         """
         if len(os.fsencode(self.directory)) + 14 > _LONGEST_SOCKET_PATH:

@@ -617,7 +617,7 @@ class Algorithm(Checkpointable, abc.ABC):
         """Returns what puts everything back to where it is now.
 
         Args:
-            is_nested: somebody else, who will end later, wants to be able to go back further.
+            is_nested: an outer transaction, which ends later, can go back further.
         """
         before = self.get_state(not_components=self._undone_apart)
         put_modules_back = self._modules.noting()
@@ -913,7 +913,7 @@ class Algorithm(Checkpointable, abc.ABC):
         self.env_runner_group.set_weights(self._weights())
 
     def _send_weights_if_others_set_them(self) -> None:
-        """For weights that were given to the learner or the module, which tell nobody."""
+        """For weights that were given to the learner or the module, which send no event."""
         newest = self._weights()
         if not self.env_runner_group.has_weights(newest):
             self.env_runner_group.set_weights(newest)
@@ -1171,7 +1171,7 @@ class Algorithm(Checkpointable, abc.ABC):
         return self._evaluations.group
 
     def _postprocessing_to_show(self) -> TrajectoryPostprocessing | None:
-        """What trajectories get, if there is somebody to show it to."""
+        """What trajectories get, if there is a listener."""
         is_wanted = self.callbacks.listens_to("on_postprocess_trajectory")
         return self.make_postprocessing() if is_wanted else None
 

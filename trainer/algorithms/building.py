@@ -201,7 +201,7 @@ def make_group(
         root_seed: of the run; an `evaluation_seed` replaces it for evaluation.
         on_recreated: told the numbers of runners that were replaced.
         on_metrics: told what functions given to `foreach_env_runner` logged.
-        postprocessing: what trajectories get before callbacks see them; None if nobody listens.
+        postprocessing: what trajectories get before callbacks see them; None without a listener.
     """
     is_evaluation = role is Role.EVALUATION
     if is_evaluation and config.evaluation_seed is not None:

@@ -225,7 +225,7 @@ def model_difference(saved: Any, own: Any) -> str:
     """Says in which settings two networks differ, and how; "" for none.
 
     Args:
-        saved: what `plain_model_config` gave for the one; None if nobody knows.
+        saved: what `plain_model_config` gave for the one; None if unknown.
         own: for the other.
     """
     if not isinstance(saved, dict) or not isinstance(own, dict):
@@ -546,7 +546,7 @@ def config_from_state(
         algorithm: the class to be built.
         state: the component `config`.
         settings: changes, by name.
-        find_code: gives the settings that are code and that nobody gave, by their names.
+        find_code: gives the settings that are code and were not given, by their names.
         allow_code: import envs and strategies that the state names.
 
     Raises:
@@ -576,7 +576,7 @@ def _refuse_larger_networks(config: AlgorithmConfig, contents: CheckpointContent
     not to fit.
     """
     if config.rl_module_spec is not None:
-        return  # what the settings of somebody's own network mean is not known
+        return  # what the settings of a user's own network mean is not known
     sizes = [regular_file_size(contents.path / entry.file) for entry in contents.manifest.files]
     num_bytes = sum(size or 0 for size in sizes)
     for name in _OF_NETWORKS:
@@ -633,8 +633,8 @@ def class_of_state(given: type[Any], state: Mapping[str, Any]) -> type[Any]:
     missing = [name for name in wanted if name not in state]
     if missing:
         raise ConfigError(
-            f"The state lacks {' and '.join(map(repr, missing))}, so that nobody knows what to "
-            "build. Give what `algo.__getstate__()` returned, or call from_state() of the class "
+            f"The state lacks {' and '.join(map(repr, missing))}, so that what to build is "
+            "unknown. Give what `algo.__getstate__()` returned, or call from_state() of the class "
             "itself with what `algo.get_state()` returned."
         )
     named = state.get("algorithm_class", given)

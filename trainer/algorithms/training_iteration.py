@@ -723,7 +723,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def batch_listener(callbacks: CallbackChain) -> BatchListener | None:
-    """What a learner calls to fire `on_learn_on_batch`; None if nobody listens."""
+    """What a learner calls to fire `on_learn_on_batch`; None without a listener."""
     event = "on_learn_on_batch"
     emit = callbacks.emitter(event)
     if emit is None:

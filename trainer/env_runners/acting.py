@@ -537,7 +537,7 @@ class ActionSource:
     ) -> tuple[Array, dict[str, Array]]:
         """Like `act` for sub-envs of a vector env, as arrays.
 
-        Without a strategy, rows that nobody plays in are computed, too: the others don't notice.
+        Without a strategy, rows in which no agent plays are computed, too: the others don't notice.
 
         Args:
             observations: of all sub-envs, [S, …].

@@ -47,7 +47,7 @@ class ColumnRecording:
         row: of the step to come.
         is_running: whose steps are recorded, bool [S].
         num_running: how many these are.
-        unseen: episodes that began and ended here and were seen by nobody, in order of time; to be
+        unseen: episodes that began and ended here unseen, in order of time; to be
             taken out of this list.
     """
 
@@ -60,7 +60,7 @@ class ColumnRecording:
         num_rows: int,
         noise_width: int,
     ) -> None:
-        """Nobody plays yet.
+        """No slot plays yet.
 
         Args:
             slots: of all sub-envs.
@@ -126,7 +126,7 @@ class ColumnRecording:
         return self.fragment.observations[:, self.row]
 
     def noise(self) -> Array:
-        """The random numbers of the step to come, [S, W]; zeros where nobody plays."""
+        """The random numbers of the step to come, [S, W]; zeros where no agent plays."""
         row = self.row
         if row == self.fragment.num_rows:
             self.fragment.make_room()

@@ -425,7 +425,7 @@ class SlotEnvState:
         return False
 
     def _expects_state(self) -> bool:
-        """Whether there is somebody to give a state to."""
+        """Whether there is an env to give a state to."""
         if self._state is None and not self._is_given_up:
             self._trouble = self._trouble or "there is one, but the env has no set_state now"
         return self._state is not None
@@ -642,7 +642,7 @@ class EnvSlot:
         return self.env.reset(seed=self.env_seed)
 
     def notice_task(self) -> None:
-        """Notes the task of the sub-env if somebody changed it."""
+        """Notes the task of the sub-env if it was changed."""
         if self.tasks is not None:
             self.tasks.notice(self.num_steps_played)
             self._note_task(self.tasks)
@@ -832,7 +832,7 @@ def _no_episode(*_: Any) -> None:
     raise RuntimeError("A step was recorded in a slot without a running episode.")
 
 
-# ---- misshapen answers
+# ---- malformed answers
 #
 # Answers of an env that have another form than its first ones: found where they are taken apart.
 # Only the first answers are checked, so that steps cost nothing more. A later one that is not the

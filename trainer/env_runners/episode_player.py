@@ -26,13 +26,13 @@ from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import (
     PUTTING_BACK,
     STEPPING,
+    ActivityNotes,
     Assignment,
     EnvRunnerSpec,
     PlayTimes,
     RunnerParts,
     SampleRequest,
     SlotPosition,
-    Whereabouts,
     share_out,
 )
 from trainer.env_runners.sub_env_repair import SubEnvRepair
@@ -45,26 +45,26 @@ from trainer.types import ModuleId
 
 # ---- episode events
 #
-# Firing the events of running episodes, as far as somebody listens.
+# Firing the events of running episodes, as far as callbacks listen.
 
 _BEGINS: Final = ("on_episode_created", "on_episode_start")
 _EVENTS: Final = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
 
 class EpisodeEvents:
-    """Fires what concerns a running episode; events that nobody listens to cost nothing.
+    """Fires what concerns a running episode; events without a listener cost nothing.
 
     Attributes:
-        listens_to_begins, listens_to_steps, listens_to_ends: whether somebody does.
+        listens_to_begins, listens_to_steps, listens_to_ends: whether callbacks do.
         seconds: spent in callbacks so far.
     """
 
     def __init__(
-        self, runner: RunnerParts, slots: Sequence[EnvSlot], whereabouts: Whereabouts
+        self, runner: RunnerParts, slots: Sequence[EnvSlot], activity: ActivityNotes
     ) -> None:
         self.seconds = 0.0
         self._runner = runner
-        self._whereabouts = whereabouts
+        self._activity = activity
         self._slots_with_tasks = [slot for slot in slots if slot.tasks is not None]
         emitters = {event: runner.callbacks.emitter(event) for event in _EVENTS}
         self._emitters = {event: emit for event, emit in emitters.items() if emit is not None}
@@ -78,7 +78,7 @@ class EpisodeEvents:
         if emit is None:
             return
         runner, begun = self._runner, time.perf_counter()
-        self._whereabouts.doing(event)
+        self._activity.doing(event)
         emit(
             episode=slot.episode,
             env_runner=runner,
@@ -92,7 +92,7 @@ class EpisodeEvents:
         self.seconds += time.perf_counter() - begun
 
     def notice_tasks(self) -> None:
-        """Notes tasks that somebody changed: a callback may reach every sub-env of its runner."""
+        """Notes tasks that user code changed: a callback may reach every sub-env of its runner."""
         for slot in self._slots_with_tasks:
             slot.notice_task()
 
@@ -308,7 +308,7 @@ class EpisodePlayer(abc.ABC):
         num_env_steps: steps made.
         resetting_s: seconds spent in resets so far.
         repair: makes sub-envs that failed anew.
-        whereabouts: what it is doing.
+        activity: what it is doing.
         finished: what remains of the finished episodes.
         evaluation: evaluation runners: the stream of randomness of the slots' own episodes.
     """
@@ -326,8 +326,8 @@ class EpisodePlayer(abc.ABC):
         self._signals = signals
         self.actions = self._make_actions()
         self.slots = [self._make_slot(index, env) for index, env in enumerate(runner.env.envs)]
-        self.whereabouts = Whereabouts(signals)
-        self.repair = SubEnvRepair(runner, self.whereabouts, to_env=self.to_env, on_step=self.tick)
+        self.activity = ActivityNotes(signals)
+        self.repair = SubEnvRepair(runner, self.activity, to_env=self.to_env, on_step=self.tick)
         self._slot_at_work: EnvSlot | None = None
         self._must_check_step = True
         # Who listens to steps may write into the running episode: only its record changes then.
@@ -336,7 +336,7 @@ class EpisodePlayer(abc.ABC):
         self.evaluation = 0
         self._inference_s = self._stepping_s = self._callbacks_s = 0.0
         self._seeds = EnvSeeds(runner.spec.root_seed)
-        self._events = EpisodeEvents(runner, self.slots, self.whereabouts)
+        self._events = EpisodeEvents(runner, self.slots, self.activity)
         self._fire, self.notice_tasks = self._events.fire, self._events.notice_tasks
         self._listens_to_steps = self._events.listens_to_steps
         self._keeps_chunks = self._events.listens_to_ends
@@ -354,7 +354,7 @@ class EpisodePlayer(abc.ABC):
 
     @abc.abstractmethod
     def _make_trajectories(self) -> Trajectories | None:
-        """Shows chunks to callbacks; None if nobody listens."""
+        """Shows chunks to callbacks; None without a listener."""
 
     @property
     @abc.abstractmethod
@@ -410,7 +410,7 @@ class EpisodePlayer(abc.ABC):
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
         """Brings a slot to where it stood; see `EnvSlot.put_back`."""
         stream = self._stream_of(slot)
-        self.whereabouts.doing(PUTTING_BACK)
+        self.activity.doing(PUTTING_BACK)
         is_back = self.repair.put_back(
             slot,
             position,
@@ -520,7 +520,7 @@ class EpisodePlayer(abc.ABC):
         if self._trajectories is None or episode is None or len(episode) == 0:
             return None
         self._slot_at_work = slot
-        self.whereabouts.doing(TRAJECTORY_EVENT)
+        self.activity.doing(TRAJECTORY_EVENT)
         with self.timing_callbacks():
             return self._trajectories.fire(episode)
 
@@ -549,7 +549,7 @@ class EpisodePlayer(abc.ABC):
                 continue
             still_active.append(slot)
         self._slot_at_work = None
-        self.whereabouts.doing(STEPPING)
+        self.activity.doing(STEPPING)
         return still_active
 
     # ---- episodes
@@ -568,7 +568,7 @@ class EpisodePlayer(abc.ABC):
             elif not self._starts(slot):
                 continue
             active.append(slot)
-        self.whereabouts.doing(STEPPING)
+        self.activity.doing(STEPPING)
         return active
 
     def _starts(self, slot: EnvSlot) -> bool:
@@ -594,7 +594,7 @@ class EpisodePlayer(abc.ABC):
         slot.begin(self._make_episode(slot, id_, index), seed)
         self.actions.begin_episode(slot, stream)
         self._fire("on_episode_created", slot)
-        self.whereabouts.episode_begins(slot.index, stream=stream, number=number, seed=seed)
+        self.activity.episode_begins(slot.index, stream=stream, number=number, seed=seed)
         answer = self._reset(slot)
         if slot.episode is None:
             return False
@@ -644,7 +644,7 @@ class EpisodePlayer(abc.ABC):
         self.num_env_steps += first
         for row in range(first, len(active)):
             slot, this = active[row], slice(row, row + 1)
-            if row == first and not self._mend(slot, error):
+            if row == first and not self._repair(slot, error):
                 needs_attention = True  # it begins another episode
                 continue
             self._must_check_step = must_check
@@ -656,18 +656,18 @@ class EpisodePlayer(abc.ABC):
         self._slot_at_work = None
         return needs_attention
 
-    def _mend(self, slot: EnvSlot, error: Exception) -> bool:
+    def _repair(self, slot: EnvSlot, error: Exception) -> bool:
         """Makes a sub-env anew; whether its episode goes on. If not, its steps are not counted."""
-        is_back = self.repair.mend(slot, error)
+        is_back = self.repair.repair_slot(slot, error)
         if not is_back:
             self.num_env_steps -= slot.give_up()
-        self.whereabouts.doing(STEPPING)
+        self.activity.doing(STEPPING)
         return is_back
 
     def tick(self) -> None:
         """Shows that the runner makes progress."""
         if self._signals is not None:
-            self._signals.num_signs += 1
+            self._signals.num_heartbeats += 1
 
     def _reset(self, slot: EnvSlot) -> Any:
         """What the env answers to the reset of the slot's episode, which may be given up."""
@@ -675,17 +675,17 @@ class EpisodePlayer(abc.ABC):
             begun = time.perf_counter()
             try:
                 return slot.reset()
-            except Exception as error:  # noqa: BLE001 - raised again unless it is mended
+            except Exception as error:  # noqa: BLE001 - raised again unless repaired
                 failure = error
             finally:
                 self.resetting_s += time.perf_counter() - begun
-            self._mend(slot, failure)
+            self._repair(slot, failure)
         return None
 
     def failure_context(self) -> dict[str, Any]:
         """Where an error happened: what a user needs to play that episode again."""
         context = {} if self._slot_at_work is None else self._slot_at_work.failure_context()
-        return {**context, "during": self.whereabouts.last} if self.whereabouts.last else context
+        return {**context, "during": self.activity.last} if self.activity.last else context
 
 
 # ---- chunks until told

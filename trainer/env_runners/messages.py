@@ -110,14 +110,14 @@ class EnvRunnerSpec:
         checks_env: check the first answers of the env against the gymnasium contract.
         exploration: the strategy that chooses actions.
         postprocessing: what trajectories get before callbacks see them; None if the algorithm adds
-            nothing or nobody listens.
+            nothing, or no callback, listens.
         connectors: what makes the connector pieces beside each sub-env; None if there are none.
         sub_env_tolerance: a sub-env that fails is made anew alone, after so many failures in a row
             at most; None leaves it to the repair of its runner.
         episode_limit_s: a request for whole episodes ends early, with those that have ended, when
             none ended for so long; None waits.
         rewards_after_end: with several agents: "credit" or "error"; see `MultiAgentEpisode`.
-        max_empty_steps: with several agents: env steps in a row in which nobody is observed.
+        max_empty_steps: with several agents: env steps in a row in which no agent is observed.
         has_vector_env: the env is a vector env, which steps all sub-envs in one call.
     """
 
@@ -192,7 +192,7 @@ class SlotPosition:
             before, so that long episodes are not sent again and again.
         tasks: which tasks were in force, in order: the first one before the episode's reset, the
             last one now. If no episode runs, the one in force now. Empty if the env has no tasks,
-            or nobody knows them.
+            or they are unknown.
         env_state: of the env, encoded, to go on from without a replay; also between two episodes,
             for what an env carries over. None if it cannot be had, or the env was never reset.
         carried_state: where the state of the env as a whole is not known: what its wrappers carried
@@ -290,7 +290,7 @@ class SlotPosition:
 
     @property
     def task_now(self) -> tuple[TaskInForce, ...]:
-        """The task in force now, for an episode to come; empty if nobody knows it."""
+        """The task in force now, for an episode to come; empty if it is unknown."""
         return tuple(replace(entry, step=0) for entry in self.tasks[-1:])
 
     def without_tasks(self) -> SlotPosition:
@@ -545,7 +545,7 @@ class RunnerReport:
         tasks: of its sub-envs as they were made, before anything was put back; None if they cannot
             be given tasks.
         why_no_tasks: what they lack for it.
-        silent_wrappers: of its sub-envs: those of which nobody knows what they carry from episode
+        silent_wrappers: of its sub-envs: those of which it is unknown what they carry from episode
             to episode.
         why_no_env_state: what keeps the state of its sub-envs from being used; empty if it is used,
             or if they say nothing about it.
@@ -583,18 +583,18 @@ def share_out(total: int, num_shares: int) -> list[int]:
     return [whole + (index < remainder) for index in range(num_shares)]
 
 
-# ---- whereabouts
+# ---- activity notes
 #
 # Where a runner was: noted in shared memory, so that it is known even if its process dies. runner
 # `episode_begins` per episode, `doing` per reset and event; nothing per env step main
-# `last_words` of a process that was lost
+# `post_mortem` of a process that was lost
 
 NOTHING: Final = ""
 STEPPING: Final = "step()"
 RESETTING: Final = "reset()"
 MAKING: Final = "making its envs"
 PUTTING_BACK: Final = "putting its episodes back"
-MENDING: Final = "making a sub-env anew"
+REPAIRING: Final = "making a sub-env anew"
 
 DOINGS: Final = (
     NOTHING,
@@ -602,13 +602,13 @@ DOINGS: Final = (
     RESETTING,
     MAKING,
     PUTTING_BACK,
-    MENDING,
+    REPAIRING,
     *(name for name, event in EVENTS.items() if event.scope == "env_runner"),
 )
 _CODES: Final = {doing: code for code, doing in enumerate(DOINGS)}
 
 # What the numbers in `Signals.notes` mean.
-DOING, ENV_INDEX, STREAM, EPISODE, SEED, SIGNS = range(6)
+DOING, ENV_INDEX, STREAM, EPISODE, SEED, HEARTBEATS = range(6)
 
 
 def is_putting_back(notes: Sequence[int]) -> bool:
@@ -616,7 +616,7 @@ def is_putting_back(notes: Sequence[int]) -> bool:
     return notes[DOING] == _CODES[PUTTING_BACK]
 
 
-class Whereabouts:
+class ActivityNotes:
     """Notes what a runner does.
 
     Attributes:
@@ -642,7 +642,7 @@ class Whereabouts:
             # One more, because 0 is what is there before anything is noted.
             notes[ENV_INDEX] = env_index + 1
             notes[STREAM], notes[EPISODE], notes[SEED] = stream, number, seed
-            notes[SIGNS] = signals.num_signs
+            notes[HEARTBEATS] = signals.num_heartbeats
         self.doing(RESETTING)
 
 

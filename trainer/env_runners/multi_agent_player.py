@@ -278,8 +278,8 @@ class JointActions:
     ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
         """Uniform actions of all agents; the modules act, too, but only their outputs are kept.
 
-        So every row has the same outputs, whoever chose the action: an open row may be completed
-        in a request in which the modules choose.
+        So every row has the same outputs, however the action was chosen: an open row may be
+        completed in a request in which the modules choose.
         """
         _, outputs = self.act(active, explore=False, timestep=0)
         actions = []

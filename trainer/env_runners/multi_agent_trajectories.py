@@ -72,7 +72,7 @@ class JointTrajectories:
         modules: Callable[[], Mapping[ModuleId, RLModule]],
         sources: Callable[[], Mapping[ModuleId, ActionSource]],
     ) -> JointTrajectories | None:
-        """None if nobody listens, or the runner plays for evaluation.
+        """None without a listener, or the runner plays for evaluation.
 
         Args:
             runner: whose chunks to show.

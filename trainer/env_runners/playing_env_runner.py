@@ -31,13 +31,13 @@ from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
 from trainer.env_runners.messages import (
     MAKING,
     NOTHING,
+    ActivityNotes,
     EnvRunnerSpec,
     SampleReply,
     SampleRequest,
     SlotPosition,
     Sync,
     Weights,
-    Whereabouts,
     share_out,
 )
 from trainer.env_runners.policy_mapping import PolicyMapping
@@ -111,7 +111,7 @@ class PlayingEnvRunner(EnvRunner):
         self._lost: dict[int, int] = {}
         self._made_metrics: Any = None
         self._untold = () if sync is None else sync.new_modules
-        Whereabouts(signals).doing(MAKING)
+        ActivityNotes(signals).doing(MAKING)
         with at_work(self):
             self._make_parts(is_recreated=is_recreated)
             self.first_tasks = self._tasks()
@@ -149,7 +149,7 @@ class PlayingEnvRunner(EnvRunner):
 
     @abc.abstractmethod
     def _check_finite(self, episodes: list[Any]) -> None:
-        """Refuses numbers that nobody can learn from.
+        """Refuses numbers that cannot be learnt from.
 
         Raises:
             EnvContractError: an observation or a reward is NaN or infinite.
@@ -199,7 +199,7 @@ class PlayingEnvRunner(EnvRunner):
             for slot, position in zip(self._player.slots, sync.positions, strict=True):
                 if not self._player.put_back(slot, position):
                     self._lost[slot.index] = position.num_steps
-            self._player.whereabouts.doing(NOTHING)
+            self._player.activity.doing(NOTHING)
         if sync.tasks is not None:
             for slot, change in zip(self._player.slots, sync.tasks, strict=True):
                 if change is not None:
@@ -369,7 +369,7 @@ class PlayingEnvRunner(EnvRunner):
         if spec.checks_env:
             self._check_finite(episodes)
         if self.callbacks.listens_to(SAMPLE_EVENT):
-            player.whereabouts.doing(SAMPLE_EVENT)
+            player.activity.doing(SAMPLE_EVENT)
         with player.timing_callbacks():
             self._fire_sample_end(episodes)
         self._player.notice_tasks()

@@ -22,11 +22,11 @@ import gymnasium
 from callbacks import CallbackError
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import (
-    MENDING,
+    REPAIRING,
+    ActivityNotes,
     EnvRestarts,
     RunnerParts,
     SlotPosition,
-    Whereabouts,
 )
 from trainer.envs import EnvContext, VectorEnv
 from trainer.envs.env_checks import SeveralAgentsError, check_reset_signature
@@ -185,7 +185,7 @@ _MOST_TEXTS: Final = 20
 
 
 class SubEnvRepair:
-    """Mends the sub-envs of one runner.
+    """Repairs the sub-envs of one runner.
 
     Failures are in a row if the sub-env has since neither got past the failed place, nor ended an
     episode, nor answered a request, nor made progress while its episode was played again; see
@@ -198,7 +198,7 @@ class SubEnvRepair:
     def __init__(
         self,
         runner: RunnerParts,
-        whereabouts: Whereabouts,
+        activity: ActivityNotes,
         *,
         to_env: Callable[[Any], Any],
         on_step: OnStep,
@@ -207,14 +207,14 @@ class SubEnvRepair:
 
         Args:
             runner: whose sub-envs they are.
-            whereabouts: told of repairs.
+            activity: told of repairs.
             to_env: turns an action of the module into one of the env.
             on_step: called after every step that is played again.
         """
         tolerance = runner.spec.sub_env_tolerance
         self.is_on = tolerance is not None
         self._most = min(tolerance or 0, _MOST_FAILURES_IN_A_ROW)
-        self._runner, self._whereabouts = runner, whereabouts
+        self._runner, self._activity = runner, activity
         self._to_env, self._on_step = to_env, on_step
         self._attempts: dict[int, Attempts] = {}
         self._begin_report()
@@ -250,9 +250,9 @@ class SubEnvRepair:
         if self._attempts:
             self._attempts.pop(slot.index, None)
 
-    # ---- mending
+    # ---- repairing
 
-    def mend(self, slot: EnvSlot, error: Exception) -> bool:
+    def repair_slot(self, slot: EnvSlot, error: Exception) -> bool:
         """Makes a sub-env anew whose step or reset raised, and puts its episode back.
 
         Returns:
@@ -260,7 +260,7 @@ class SubEnvRepair:
             was played of it is to be left out.
 
         Raises:
-            Exception: the error, if it is not to be mended here.
+            Exception: the error, if it is not to be repaired here.
         """
         self._raise_what_is_no_fault(slot, error)
         began, where = time.perf_counter(), _place_of(slot)
@@ -293,7 +293,7 @@ class SubEnvRepair:
         steps = _Steps(self._on_step)
         try:
             return attempt(steps)
-        except Exception as error:  # noqa: BLE001 - raised again unless it is mended
+        except Exception as error:  # noqa: BLE001 - raised again unless repaired
             self._raise_what_is_no_fault(slot, error)
             began, first = time.perf_counter(), error
         where = f"while episode {position.episode_number} (seed {position.env_seed}) was put back"
@@ -309,7 +309,7 @@ class SubEnvRepair:
         return is_back
 
     def _raise_what_is_no_fault(self, slot: EnvSlot, error: Exception) -> None:
-        """Raises errors that would come again, and everything if nothing is to be mended."""
+        """Raises errors that would come again, and everything if nothing is to be repaired."""
         is_no_fault = isinstance(error, (CallbackError, EnvContractError, EnvCreationError))
         if not self.is_on or is_no_fault:
             raise error
@@ -332,7 +332,7 @@ class SubEnvRepair:
         return attempts.comes_again
 
     def _make_again(self, slot: EnvSlot) -> None:
-        self._whereabouts.doing(MENDING)
+        self._activity.doing(REPAIRING)
         self._num_restarts += 1
         try:
             slot.env.close()
@@ -349,7 +349,7 @@ class SubEnvRepair:
             steps = _Steps(self._on_step)
             try:
                 return attempt(steps)
-            except Exception as error:  # noqa: BLE001 - raised again unless it is mended
+            except Exception as error:  # noqa: BLE001 - raised again unless repaired
                 self._raise_what_is_no_fault(slot, error)
                 comes_again = self._count(slot, error, steps.count)
             self._make_again(slot)

@@ -370,7 +370,7 @@ class ShownChunk:
 
 
 def trajectory_emitter(runner: RunnerParts) -> Callable[..., None] | None:
-    """What fires the event; None if nobody listens, or the runner plays for evaluation."""
+    """What fires the event; None without a listener, or the runner plays for evaluation."""
     return (
         None if runner.spec.role is Role.EVALUATION else runner.callbacks.emitter(TRAJECTORY_EVENT)
     )
@@ -459,7 +459,7 @@ class TrajectoryEvent:
     def of(
         cls, runner: RunnerParts, *, logp: Callable[[Array, Any], Array]
     ) -> TrajectoryEvent | None:
-        """None if nobody listens, or the runner plays for evaluation.
+        """None without a listener, or the runner plays for evaluation.
 
         Args:
             runner: whose chunks to show.

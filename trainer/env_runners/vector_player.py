@@ -4,7 +4,7 @@ Episodes are recorded in one of two ways, with the same bytes:
 
     as columns      of all sub-envs side by side (`column_recording`): the price of a step is that
                     of NumPy's calls, shared by all sub-envs
-    one by one      sub-env by sub-env, as for other envs: where somebody has to see an episode
+    one by one      sub-env by sub-env, as for other envs: where code of users has to see an episode
                     while it runs, or where an observation or an action is no single array
 
 Measured for 64 CartPoles and two layers of 64 units, recording as columns makes the steps of a
@@ -183,7 +183,7 @@ class VectorPlayer(SingleAgentPlayer):
     # ---- steps
 
     def _step_whole(self, active: list[EnvSlot], actions: list[Any]) -> VectorStep:
-        """One step of all sub-envs, with these actions where somebody plays."""
+        """One step of all sub-envs, with these actions where an agent plays."""
         whole = self._whole
         if len(active) == len(self.slots):
             return whole.step_all(actions)
@@ -305,7 +305,7 @@ class VectorPlayer(SingleAgentPlayer):
         )
         for slot, episode in playing:
             recording.go_on(slot, episode)
-        self.whereabouts.doing(STEPPING)
+        self.activity.doing(STEPPING)
         return recording
 
     def _step_columns(
@@ -360,14 +360,14 @@ class VectorPlayer(SingleAgentPlayer):
             self._start_episode(slot)
             if slot.episode is not None:
                 recording.go_on(slot, slot.episode)
-            self.whereabouts.doing(STEPPING)
+            self.activity.doing(STEPPING)
             return
         stream = slot.assignment.stream
         if self._signals is not None:
-            self.whereabouts.episode_begins(
+            self.activity.episode_begins(
                 index, stream=stream, number=slot.episode_number, seed=self._seed_of(slot)
             )
-            self.whereabouts.doing(STEPPING)
+            self.activity.doing(STEPPING)
         slot.begin_unseen()
         if self.actions.exploring is not None:
             self.actions.begin_episode(slot, stream)
@@ -410,10 +410,10 @@ class VectorPlayer(SingleAgentPlayer):
         self._slot_at_work = slot
         samples[index].append(self._end_episode(slot, episode))
         self._slot_at_work = None
-        self.whereabouts.doing(STEPPING)
+        self.activity.doing(STEPPING)
 
     def _finish_unseen(self, recording: ColumnRecording, samples: list[list[Any]]) -> None:
-        """Makes objects and records of the episodes that nobody has seen."""
+        """Makes objects and records of the episodes that were not seen."""
         rewards, module_id = recording.fragment.rewards, self._spec.module_specs.only_id
         for unseen in recording.unseen:
             place = unseen.place

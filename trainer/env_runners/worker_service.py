@@ -40,7 +40,7 @@ from trainer.types import State
 
 @dataclass(frozen=True)
 class RunnerBootstrap:
-    """All that makes a runner, the first time and every time after: calling it gives the servant.
+    """All that makes a runner, the first time and every time after: calling it gives the handler.
 
     Attributes:
         spec: what to make.
@@ -113,12 +113,12 @@ class RunnerBootstrap:
             first = found.made
         return MultiAgentEnvRunner(self.spec, **how, first_env=first)
 
-    def __call__(self, signals: Signals | None) -> RunnerServant:
-        """Makes the servant that a worker process keeps."""
+    def __call__(self, signals: Signals | None) -> RunnerHandler:
+        """Makes the handler that a worker process keeps."""
         if self.registrations:  # none in the process that has them itself
             take_over_registrations(self.registrations)
         self._seed_global_generators()
-        return RunnerServant(self.make_runner(signals))
+        return RunnerHandler(self.make_runner(signals))
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class ApplyReply:
     records: tuple[EpisodeRecord, ...] = ()
 
 
-class RunnerServant:
+class RunnerHandler:
     """Answers the calls that arrive at a worker process."""
 
     def __init__(self, runner: PlayingEnvRunner) -> None:

@@ -126,7 +126,7 @@ def set_attributes(layer: Any, names: tuple[str, ...], values: Mapping[str, Any]
         AttributeError: there is no such attribute, or it cannot be set.
         ValueError: the values are of other attributes; nothing is set.
     """
-    # Names lead anywhere in a layer, and whoever wrote a checkpoint may not be trusted so far.
+    # Names lead anywhere in a layer, and the author of a checkpoint may not be trusted so far.
     if set(values) != set(names):
         raise ValueError(f"they are {sorted(values)!r:.200}, expected {sorted(names)}")
     for name, value in values.items():
@@ -187,7 +187,7 @@ class _Part:
 
     @property
     def carries(self) -> bool:
-        """Whether the state may outlast a reset, and nobody else looks after that."""
+        """Whether the state may outlast a reset, and nothing else looks after that."""
         if getattr(type(self.layer), "is_carried_by_position", False):
             return False
         return is_carrying(self.layer) or (
@@ -322,7 +322,7 @@ class EnvState:
 def why_no_env_state(env: gymnasium.Env[Any, Any]) -> str:
     """What keeps the state of an env from being used, as the end of a sentence.
 
-    Empty if it is used, and if no layer says anything about its state: nobody expects it then.
+    Empty if it is used, and if no layer says anything about its state: it is not expected then.
     """
     _, unknown = _parts_of(env)
     if unknown is None or not any(map(_says_something, layers(env))):

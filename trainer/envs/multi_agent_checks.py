@@ -22,7 +22,7 @@ from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.errors import EnvContractError
 
 MAX_EMPTY_STEPS: Final = 1000
-"""After so many env steps in a row without action and observation, nobody will ever come."""
+"""After so many env steps in a row without action and observation, no agent will ever come."""
 
 _LOOKS: Final = 2
 """How many observations of each agent are compared with its space: of a reset, and of a step."""
@@ -171,7 +171,7 @@ class AnswerChecks:
                 )
 
     def check_progress(self, episode: MultiAgentEpisode) -> None:
-        """Checks that an episode in which nobody acts has not come to a standstill.
+        """Checks that an episode in which no agent acts has not come to a standstill.
 
         Raises:
             EnvContractError: it has.
@@ -187,7 +187,7 @@ class AnswerChecks:
             f"waiting for an observation: {listed(waiting)}" if waiting else "",
         ]
         raise EnvContractError(
-            f"Env {self.name!r} observed nobody in {episode.num_empty_steps} env steps in a row, "
+            f"Env {self.name!r} observed no agent in {episode.num_empty_steps} env steps in a row, "
             f"up to env step {episode.env_t} of episode {episode.id_!r}, and did not set "
             f'"{ALL_AGENTS}" in terminateds or truncateds ({"; ".join(filter(None, parts))}). '
             f"Set it when the episode is over, or raise environment(max_empty_steps="

@@ -184,7 +184,7 @@ class NativeVectorEnv(VectorEnv):
         native: the user's vector env, which steps.
         state: how its state is taken and given back; None if it has none.
         must_reset: the next episode that begins resets all sub-envs.
-        no_action: what sub-envs are given in which nobody plays.
+        no_action: what sub-envs are given in which no agent plays.
     """
 
     def __init__(self, native: Any, context: EnvContext) -> None:

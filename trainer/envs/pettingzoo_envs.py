@@ -118,7 +118,7 @@ class _PettingZooLayer(MultiAgentEnv):
     # ---- what both kinds report
 
     def _all_flags(self, terminateds: Mapping[Any, Any], truncateds: Mapping[Any, Any]) -> _Flags:
-        """The flags of a step, with "__all__" once nobody is left."""
+        """The flags of a step, with "__all__" once no agent is left."""
         flags: _Flags = (
             {agent: bool(flag) for agent, flag in terminateds.items()},
             {agent: bool(flag) for agent, flag in truncateds.items()},

@@ -136,7 +136,7 @@ class TaskSettableEnv(gymnasium.Env[ObsT, ActT]):
 # ---- layers
 #
 # Finding an env in a stack of wrappers: the user's own object, and the layer that takes tasks.
-# From gymnasium 1.0 on wrappers do not forward the methods of what they wrap, so somebody has to
+# From gymnasium 1.0 on wrappers do not forward the methods of what they wrap, so a caller has to
 # look for them.
 
 _WRAPPERS_OF_OTHERS = ("gymnasium.wrappers.", "trainer.connectors.")

@@ -422,7 +422,7 @@ class AgentLedger:
         infos: Mapping[Any, Any],
         outputs: Mapping[Any, Any],
     ) -> bool:
-        """Adds a step in which all that act are observed and get a reward, and nobody else is.
+        """Adds a step in which all that act are observed and get a reward, and no other is.
 
         That is nearly every step of most envs: nothing else can apply, so nothing else is looked
         at. Measured: 1 µs per agent.
@@ -597,7 +597,7 @@ class AgentLedger:
         line, (terminated, truncated) = self.lines[agent], step.flags(agent)
         row = line.open
         if row is None:
-            return  # cannot be: whoever was observed before has acted since
+            return  # cannot be: an agent observed before has acted since
         is_whole = agent in step.observations
         acted_now = row.env_t == self.env_t - 1
         reward = step.rewards.get(agent, 0.0)
@@ -712,7 +712,7 @@ class AgentLedger:
         return total, {agent: rounded_sum(parts) for agent, parts in earned.items()}
 
     def change(self) -> Change:
-        """What rewriting added to rows of the whole episode; None if nobody rewrote any."""
+        """What rewriting added to rows of the whole episode; None if none were rewritten."""
         total = self.gone_change
         for agent in canonical_order(self.lines):
             total = joined_changes(total, self.lines[agent].episode.change_partials())

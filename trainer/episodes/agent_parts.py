@@ -89,7 +89,7 @@ def _cut_line(line: AgentLine, first: int) -> AgentLine:
 
 
 def _infos_of_successor(ledger: AgentLedger, first: int) -> dict[int, dict[AgentId, Any]]:
-    """Infos without observation since env step `first`, and everybody's newest one."""
+    """Infos without observation since env step `first`, and each agent's newest one."""
     kept: dict[int, dict[AgentId, Any]] = {}
     found: set[AgentId] = set()
     for env_t in sorted(ledger.infos, reverse=True):

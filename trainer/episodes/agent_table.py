@@ -85,7 +85,7 @@ class AgentTable:
             raise EpisodeError(
                 f"The data of episode {id_!r} do not fit together: they have {found} entries. T "
                 "env steps have T + 1 observations and infos, and T of all others. Give one dict "
-                "per env step, an empty one where nobody is."
+                "per env step, an empty one where no agent is."
             )
 
     def set_flags(self, terminateds: Any, truncateds: Any) -> None:
@@ -157,7 +157,7 @@ def make_lookback(
 def given_agents(
     possible: Iterable[Any] | None, spaces: Any, modules: Any, id_: str
 ) -> list[AgentId] | None:
-    """All agents that can ever appear; None if nobody says.
+    """All agents that can ever appear; None if unknown.
 
     Raises:
         EnvContractError: one of them cannot be an agent.

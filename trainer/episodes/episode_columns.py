@@ -253,7 +253,7 @@ def check_alignment(columns: Mapping[str, LookbackBuffer]) -> None:
 # ---- episode returns
 
 Change = list[float] | None
-"""Exact partials of what rewriting added to rewards; None if nobody rewrote them."""
+"""Exact partials of what rewriting added to rewards; None if they were not rewritten."""
 
 
 def joined_changes(first: Change, second: Change) -> Change:

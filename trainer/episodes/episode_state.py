@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # ---- episode state
 #
 # Episodes as plain data: for checkpoints and for the way between processes. Spaces are not part
-# of it (they are objects; whoever restores an episode knows them), nor is time (so that two equal
+# of it (they are objects, known where an episode is restored), nor is time (so that two equal
 # runs write equal bytes), nor who plays (the runner and its sub-env may be others afterwards).
 
 USER_DATA: Final = (

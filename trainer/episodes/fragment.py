@@ -2,7 +2,7 @@
 
 A step of all sub-envs writes one row of each array, so recording costs NumPy's price and not
 Python's, sub-env by sub-env. Episodes are views on these arrays. Most of them are looked at by
-nobody but the learner, so their columns are cut out when somebody asks for them.
+only the learner, so their columns are cut out on request.
 
     rows            0 … L - 1      L, L + 1, …
     what            look-back      steps of this fragment; observation r is seen before step r
@@ -234,7 +234,7 @@ class FragmentEpisode(SingleAgentEpisode):
 
     def _fill(self) -> None:
         state = self.__dict__
-        given = {name: state[name] for name in _FILLED & state.keys()}  # what somebody has set
+        given = {name: state[name] for name in _FILLED & state.keys()}  # what was set
         observation_space, action_space = state["_spaces"]
         self._start_empty_user_data()
         self.fill_columns(

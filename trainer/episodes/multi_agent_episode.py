@@ -239,7 +239,7 @@ class MultiAgentEpisode:
 
     @property
     def is_reset(self) -> bool:
-        """Whether the env was reset, also if it observed nobody then."""
+        """Whether the env was reset, also if it observed no agent then."""
         return self._ledger.is_reset
 
     @property
@@ -547,7 +547,7 @@ class MultiAgentEpisode:
 
     @property
     def num_empty_steps(self) -> int:
-        """The newest env steps in a row in which nobody acted and nobody was observed."""
+        """The newest env steps in a row in which no agent acted or was observed."""
         return self._ledger.num_empty_steps
 
     def get_return(self, include_hanging_rewards: bool = True) -> float:

@@ -109,7 +109,7 @@ class Columns:
 
 
 class RowMemory:
-    """The memory of a batch's observations, used again for the next batch if nobody refers to it.
+    """The memory of a batch's observations, used again for the next batch if it is not referred to.
 
     The system takes longer to give fresh memory than images take to be copied (measured for 115 MB:
     240 against 40 ms).
@@ -414,7 +414,7 @@ class TrainBatch(SampleBatch):
         """Lays out the batch.
 
         Args:
-            rows: the columns of the loss, [B, ...] each; changed in place by whoever changes them.
+            rows: the columns of the loss, [B, ...] each; changed in place by listeners.
             readable: further columns.
             keeps_rows: the number of rows must stay what it is: each belongs to a replayed step.
         """
@@ -511,7 +511,7 @@ class TrainBatchEvent:
         Args:
             module: that will learn.
             episodes: what the batch is made of, in order; none if it comes from replay.
-            listener: None if nobody listens; then the event costs nothing.
+            listener: None without a listener; then the event costs nothing.
             keeps_rows: see `TrainBatch`.
         """
         self.result: dict[str, Any] = {}
@@ -572,6 +572,6 @@ def _form(column: Any) -> Any:
 
 
 def _num_rows(column: Any) -> tuple[int, ...]:
-    """The rows of a column as somebody left it: (number,), or () if it has none."""
+    """The rows of a column as callbacks left it: (number,), or () if it has none."""
     shape: tuple[int, ...] = np.shape(nested.first_leaf(column))
     return shape[:1]

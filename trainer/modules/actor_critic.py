@@ -183,7 +183,7 @@ class ActorCriticModule(RLModule):
         Images are read in parts, because their patches take much room.
         """
         if type(self).forward_train is not ActorCriticModule.forward_train:
-            return super().compute_values(batch)  # the values are those of somebody's own pass
+            return super().compute_values(batch)  # the values are those of the subclass's own pass
         if self.inference_only or self._vf is None:
             raise self.acting_only_error()
         obs = self.checked_rows(batch)[:, : self.obs_size]
@@ -308,8 +308,8 @@ class RLModuleSpec:
         module_class = self.module_class or ActorCriticModule
         if not (isinstance(module_class, type) and issubclass(module_class, RLModule)):
             raise ModuleError(
-                f"`module_class={module_class!r}` is not a subclass of `RLModule`, so nobody knows "
-                "how to call it. Derive your network from `RLModule` and give the class itself, "
+                f"`module_class={module_class!r}` is not a subclass of `RLModule`, so how to "
+                "call it is open. Derive your network from `RLModule` and give the class itself, "
                 "not an object."
             )
         if self.observation_space is None or self.action_space is None:

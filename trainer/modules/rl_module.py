@@ -44,7 +44,7 @@ def space_record(space: gym.Space[Any]) -> dict[str, Any]:
 
     Args:
         space: Box, Discrete, MultiDiscrete, MultiBinary, Text, or Dict and Tuple of these; not of
-            a class derived from them, whose meaning nobody knows.
+            a class derived from them, whose meaning is unknown.
 
     Raises:
         UnsupportedSpaceError: it is, or holds, another space.
@@ -434,7 +434,7 @@ class RLModule(Checkpointable, ABC):
         return self.training_outputs(batch, name)[name]
 
     def training_outputs(self, batch: Mapping[str, Any], *needed: str) -> Mapping[str, Array]:
-        """What `forward_train` returns, with the outputs that somebody needs.
+        """What `forward_train` returns, with the outputs that are needed.
 
         Raises:
             ModuleError: one of them is missing, or the observations are no rows.
@@ -557,8 +557,8 @@ class RLModule(Checkpointable, ABC):
         if num_inputs != masks.width:
             raise ConfigError(
                 f"The observations hold an action mask of {masks.width} entries, but the action "
-                f"distribution of {type(self).__name__} has {num_inputs} inputs, so that nobody "
-                "knows which of them a mask rules out. Use one logit per action, or set "
+                f"distribution of {type(self).__name__} has {num_inputs} inputs, so that which "
+                "of them a mask rules out is unknown. Use one logit per action, or set "
                 "`environment(action_mask_key=...)` to a key that the observation does not have."
             )
 

@@ -168,7 +168,7 @@ class ActionMasks:
     def effective(self, obs: Array) -> Array:
         """The masks in force: bool [B, M]; a choice without any possible alternative is free.
 
-        That happens in observations that nobody acts on, such as the last one of an episode.
+        That happens in observations without an action, such as the last one of an episode.
         """
         mask = self.given(obs)
         for choice in self.choices:

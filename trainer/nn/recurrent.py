@@ -147,7 +147,7 @@ class RecurrentLayer(ABC):
 
         Args:
             gradient: dL/d(outputs), [H, T · B].
-            d_inputs: dL/d(inputs), [K, T · B], overwritten; None if nobody needs it.
+            d_inputs: dL/d(inputs), [K, T · B], overwritten; None if it is not needed.
         """
         num_steps, count = self._sizes
         by_step = gradient.reshape(self.width, num_steps, count).transpose(1, 2, 0)

@@ -76,7 +76,7 @@ def connect(user: int, *, init_arguments: Mapping[str, Any]) -> ModuleType:
             if _Own.users:
                 _Own.users.add(user)
             return ray
-        _Own.users.clear()  # of a cluster that somebody has shut down
+        _Own.users.clear()  # of a cluster that was shut down meanwhile
         address = os.environ.get("RAY_ADDRESS", "")
         if address and address != "local":
             _join(ray, address)
@@ -142,14 +142,14 @@ def _join(ray: ModuleType, address: str) -> None:
 
 
 def _why_unreachable(address: str) -> str:
-    """Why nobody listens at "host:port"; "" if somebody does, or it is another kind of address."""
+    """Why no server listens at "host:port"; "" if one does, or it is another kind of address."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         return ""
     try:
         socket.create_connection((host, int(port)), timeout=_REACHED_WITHIN_S).close()
     except OSError as error:
-        return f"nobody answers there ({error})"
+        return f"no answer there ({error})"
     return ""
 
 

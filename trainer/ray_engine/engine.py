@@ -10,7 +10,7 @@ of a second, or if none answers there, Ray is asked for another actor, which tak
 are never restarted and calls never repeated by Ray: what to do is decided above, as on every
 engine.
 
-Heartbeats are asked for while somebody looks at a place, twice per second, and oftener where a call
+Heartbeats are asked for while a place is looked at, twice per second, and oftener where a call
 may go without progress for a short time only. An actor that does not answer them is one whose
 worker makes no progress.
 """
@@ -177,20 +177,20 @@ class RayPlace:
         return self._watch.limit_s
 
     @property
-    def num_signs(self) -> int:
+    def num_heartbeats(self) -> int:
         """Signs of progress in the call that was made last, as far as it was heard of."""
         self._look()
-        return self._last.num_signs if self._last.call == self._call else 0
+        return self._last.num_heartbeats if self._last.call == self._call else 0
 
     @property
     def notes(self) -> tuple[int, ...]:
-        """What the servant noted last, as far as it was heard of."""
+        """What the handler noted last, as far as it was heard of."""
         self._look()
         return self._last.notes if self._last.call == self._call else Heartbeat(0).notes
 
     def idle_s(self) -> float:
         """Seconds without progress, as far as it was looked at."""
-        return self._watch.idle_s(self.num_signs)
+        return self._watch.idle_s(self.num_heartbeats)
 
     # ---- asking
 
@@ -226,7 +226,7 @@ class RayPlace:
         stall_limit_s: float | None = None,
         limited_by: str = "",
     ) -> None:
-        """Calls a method of the servant; see `Place`."""
+        """Calls a method of the handler; see `Place`."""
         beside: list[Any] = []
 
         def is_packed_with_the_rest(buffer: pickle.PickleBuffer) -> bool:
@@ -296,7 +296,7 @@ class RayPlace:
             )
         return Lost(
             None,
-            num_signs=self._last.num_signs_ever,
+            num_heartbeats=self._last.num_heartbeats_ever,
             notes=self.notes,
             cause=f"it went with its Ray actor: {cause}",
             where=self._where(),
@@ -323,7 +323,10 @@ class RayPlace:
             if poll.exception() is None:  # else the call's own answer tells
                 self._is_placed = True
                 heartbeat: Heartbeat = pickle.loads(poll.result())  # noqa: S301 - our own actor
-                if heartbeat.call == self._call and heartbeat.num_signs >= self._last_signs():
+                if (
+                    heartbeat.call == self._call
+                    and heartbeat.num_heartbeats >= self._last_heartbeats()
+                ):
                     self._hear(heartbeat)
         if self.host is None or not self.owes_answer or self._poll is not None:
             return
@@ -344,8 +347,8 @@ class RayPlace:
         if self.host is not None:
             self.host.node = heartbeat.node
 
-    def _last_signs(self) -> int:
-        return self._last.num_signs if self._last.call == self._call else 0
+    def _last_heartbeats(self) -> int:
+        return self._last.num_heartbeats if self._last.call == self._call else 0
 
     # ---- ending
 
@@ -353,20 +356,20 @@ class RayPlace:
         """Ends a worker that made no progress for too long, or found no room in the cluster."""
         if self._pending is None:
             return None
-        num_signs = self.num_signs
+        num_heartbeats = self.num_heartbeats
         waited_s = self._engine.now_s() - self._asked_at_s
         if self._is_start and not self._is_placed and not self.has_answer:
             why = self._engine.why_not_placed(self, waited_s)
             if why:
                 self.kill()
                 return Lost(None, start_error=why)
-        stalled_s = self._watch.stalled_s(num_signs)
+        stalled_s = self._watch.stalled_s(num_heartbeats)
         if stalled_s is None:
             return None
         lost = Lost(
             None,
             stalled_s,
-            num_signs=self._last.num_signs_ever,
+            num_heartbeats=self._last.num_heartbeats_ever,
             notes=self.notes,
             stall_limit=self._watch.limit_text,
             where=self._where(),
@@ -407,7 +410,7 @@ class RayPlace:
                 self._engine.end_host(host, None)
 
     def tell_to_close(self) -> None:
-        """Lets the servant close and the worker end in order, if it is idle; `stop` waits."""
+        """Lets the handler close and the worker end in order, if it is idle; `stop` waits."""
         if not self._is_running or self.is_busy or self._closing is not None:
             return
         if self.host is None:
@@ -451,7 +454,7 @@ class _InStore(Published):
     """A published value that is in Ray's object store: one copy per machine.
 
     Attributes:
-        reference: to the bytes there; they are freed when nobody holds it any more.
+        reference: to the bytes there; they are freed with the last holder.
     """
 
     reference: Any = None
@@ -658,7 +661,7 @@ class RayEngine:
         Args:
             place: one that has none.
             lost_on: the machine on which its actor was lost; "" if none was. What it reserved there
-                is reserved still, whoever keeps the worker.
+                is reserved still, whichever actor keeps the worker.
         """
         hosts = {id(each.host): each.host for each in self._places if each.host is not None}
         living = [each for each in hosts.values() if not each.is_gone]
@@ -745,7 +748,7 @@ class RayEngine:
             self._end_processes(stuck)
 
     def _end_processes(self, last: Heartbeat) -> None:
-        """Ends processes on their machine that do not answer there; nobody waits for it."""
+        """Ends processes on their machine that do not answer there, without waiting."""
         on_their_node = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             last.node, soft=False
         )

@@ -65,8 +65,8 @@ class Heartbeat:
 
     Attributes:
         call: number of the call that is under way or was last.
-        num_signs: made in it.
-        num_signs_ever: since the actor was made, as the worker counts.
+        num_heartbeats: made in it.
+        num_heartbeats_ever: since the actor was made, as the worker counts.
         notes: what it noted in the call.
         host: the machine.
         pid: of the worker; None if there is none.
@@ -75,8 +75,8 @@ class Heartbeat:
     """
 
     call: int
-    num_signs: int = 0
-    num_signs_ever: int = 0
+    num_heartbeats: int = 0
+    num_heartbeats_ever: int = 0
     notes: tuple[int, ...] = NO_NOTES
     host: str = ""
     pid: int | None = None
@@ -135,7 +135,7 @@ class KeptPlace:
         return HostReply(reply.answer, reply.last, facts_of_this_machine())
 
     def call(self, call: int, method: str, packed: bytes, buffers: Sequence[bytes]) -> HostReply:
-        """Calls a method of the servant."""
+        """Calls a method of the handler."""
         with self._lock:
             if not self._is_due(call) or not self._place.is_running:
                 return self._reply_of(_gone())
@@ -145,7 +145,7 @@ class KeptPlace:
         return self._reply(call)
 
     def close(self, call: int, grace_s: float) -> None:
-        """Lets the servant close and ends the worker, unless something was asked since."""
+        """Lets the handler close and ends the worker, unless something was asked since."""
         with self._lock:
             is_due = call == self._newest
         if is_due:
@@ -177,8 +177,8 @@ class KeptPlace:
             place = self._place
             return Heartbeat(
                 self._call,
-                num_signs=place.num_signs,
-                num_signs_ever=place.num_signs_ever,
+                num_heartbeats=place.num_heartbeats,
+                num_heartbeats_ever=place.num_heartbeats_ever,
                 notes=place.notes,
                 host=socket.gethostname(),
                 pid=place.pid,
@@ -233,7 +233,7 @@ class PlaceHost:
             place: its number.
             name: what messages call it.
             call: the number of the call.
-            packed_factory: makes the servant.
+            packed_factory: makes the handler.
             packed_take_over: what the worker calls first; this library's own.
 
         Returns:
@@ -248,19 +248,19 @@ class PlaceHost:
         return pickle.dumps(self._kept[place].start(call, packed_factory, take_over))
 
     def call(self, place: int, call: int, method: str, packed: bytes, *buffers: bytes) -> bytes:
-        """Calls a method of the servant; see `Place.submit`.
+        """Calls a method of the handler; see `Place.submit`.
 
         Args:
             place: its number.
             call: the number of the call.
-            method: of the servant.
+            method: of the handler.
             packed: its arguments.
             buffers: what is published, and was kept out of them.
         """
         return pickle.dumps(self._kept[place].call(call, method, packed, buffers))
 
     def close(self, place: int, call: int, grace_s: float) -> None:
-        """Lets the servant close and ends the worker; see `Place.stop`."""
+        """Lets the handler close and ends the worker; see `Place.stop`."""
         self._kept[place].close(call, grace_s)
 
     def _tell_name(self, name: str) -> None:

@@ -203,7 +203,7 @@ class AlgorithmNames:
         )
 
     def restore_env_runners(self: _Algorithm, env_runner_group: Any = None) -> list[int]:
-        """RLlib's way to have lost runners made again, of which nobody has to think here.
+        """RLlib's way to have lost runners made again, which happens by itself here.
 
         Args:
             env_runner_group: the group; None means the runners of training.
@@ -285,7 +285,7 @@ ALGORITHM_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
         "_restore": _STATE,
     }
 )
-"""Methods of RLlib's algorithms that nobody calls here, with what to write instead."""
+"""Methods of RLlib's algorithms that are never called here, with what to write instead."""
 
 _POLICY_GRADIENT: Final = "PPO"
 _CONTINUOUS: Final = "SAC"

@@ -405,7 +405,7 @@ CONFIG_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
         "build_learner_connector": "Use the callback `on_learn_on_batch`.",
     }
 )
-"""Methods of RLlib's configs that nobody calls here, with what to write instead."""
+"""Methods of RLlib's configs that are never called here, with what to write instead."""
 
 
 # ---- sections

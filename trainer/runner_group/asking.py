@@ -500,7 +500,7 @@ class UserCalls:
             _require_that_it_travels(ask)
         self._advance(0.0)
         if not keeps_answers and self.under_way is not None and self.under_way.is_busy(asks):
-            self._asking.finish()  # nobody would hear that a runner had no time
+            self._asking.finish()  # else the message that a runner had no time is lost
         calls = self.under_way
         if calls is None:
             calls = AsyncCalls(self._asking.new_round(), self._take_ready, self._end)
@@ -554,7 +554,7 @@ class UserCalls:
                 self._failed.failures.setdefault(index, outcome)
             else:
                 _LOGGER.warning(
-                    "Env runner %d %s in a function that nobody waits for.",
+                    "Env runner %d %s in a function called without waiting.",
                     index,
                     outcome.describe(),
                 )
@@ -640,7 +640,7 @@ def _require_that_it_travels(ask: Ask) -> None:
 # ---- calls under way
 
 OnAnswers = Callable[[Mapping[int, Any], Collection[int]], None]
-"""Told the answers by runner number, as they come in, and which of them somebody will fetch."""
+"""Told the answers by runner number, as they come in, and which of them will be fetched."""
 
 
 class AsyncCalls:
@@ -657,8 +657,8 @@ class AsyncCalls:
         Args:
             round_: the round in which they are made.
             on_answers: told the answers.
-            on_over: told what came out of the round, once nobody owes an answer, and whose last
-                answer somebody will fetch.
+            on_over: told what came out of the round, once all answers are in, and whose last
+                answer will be fetched.
         """
         self._round = round_
         self._on_answers = on_answers
@@ -682,7 +682,7 @@ class AsyncCalls:
 
         Args:
             asks: the calls, by runner number.
-            keeps_answers: somebody will fetch them.
+            keeps_answers: they will be fetched.
 
         Returns:
             how many were made.
@@ -725,7 +725,7 @@ class AsyncCalls:
             raise
 
     def abandon(self) -> None:
-        """Ends whoever is still at work."""
+        """Kills workers still busy."""
         self._is_over = True
         self._under_way.clear()
         self._round.abandon()
@@ -735,7 +735,7 @@ class AsyncCalls:
 #
 # The tasks of a group's envs: set from the main process, by number of the env slot. A task is a
 # part of a slot's position. To set one changes the position at once, in the main process; the
-# runner is told with the next thing that it is asked, and whoever replaces it starts from there.
+# runner is told with the next thing that it is asked, and a replacement starts from there.
 
 
 class EnvTasks:

@@ -121,7 +121,7 @@ _REQUEST: Final = fields(
     }
 )
 _OF_MODULE: Final = {"version": count, "state": dict_of(array()), "exploration": of_type(dict)}
-_CONNECTORS: Final = {"connectors": anything}  # of somebody's own connectors
+_CONNECTORS: Final = {"connectors": anything}  # of a user's own connectors
 _WEIGHTS: Final = one_of(
     fields({**_OF_MODULE, "timestep": count}, optional=_CONNECTORS),
     fields({"modules": dict_of(fields(_OF_MODULE)), "timestep": count}, optional=_CONNECTORS),
@@ -339,15 +339,15 @@ def replay(
     # As in a worker process: the same number of BLAS threads gives the same bytes, and the global
     # generators are seeded.
     with single_threaded_blas(), _global_generators_kept():
-        servant = bootstrap(None)
+        handler = bootstrap(None)
         try:
             if record["request"] is None:
                 return None
             evaluation = Sync(evaluation=record["evaluation"])
-            return servant.sample(evaluation, _request(record["request"]))
+            return handler.sample(evaluation, _request(record["request"]))
         finally:
             try:
-                servant.close()
+                handler.close()
             except Exception as error:  # noqa: BLE001 - told; what was raised before matters more
                 warn_of_close("the replayed env runner", describe_failure(error))
 

@@ -163,7 +163,7 @@ class EnvRunnerGroup:
         self._records.healthy_or_raise()
 
     def stop(self) -> None:
-        """Closes all envs and ends all processes. Idempotent; nobody can be asked afterwards.
+        """Closes all envs and ends all processes. Idempotent; calls are refused afterwards.
 
         A runner whose envs take longer than 2 s to close, or than the limit for a runner without
         progress if that is shorter, is ended without.
@@ -371,7 +371,7 @@ class EnvRunnerGroup:
         remote_worker_ids: Sequence[int] | None = None,
         timeout_seconds: float | None = None,
         return_obj_refs: bool = False,
-        mark_healthy: bool = False,  # noqa: ARG002 - whoever answers is healthy
+        mark_healthy: bool = False,  # noqa: ARG002 - a runner that answers is healthy
     ) -> list[Any]:
         """Calls a function with every runner, in the process where the runner lives.
 
@@ -463,7 +463,7 @@ class EnvRunnerGroup:
         *,
         timeout_seconds: float | None = 0.0,
         return_obj_refs: bool = False,  # noqa: ARG002 - answers are values here
-        mark_healthy: bool = False,  # noqa: ARG002 - whoever answers is healthy
+        mark_healthy: bool = False,  # noqa: ARG002 - a runner that answers is healthy
     ) -> list[tuple[int, Any]]:
         """The answers to `foreach_env_runner_async` that have come in and were not fetched.
 
@@ -579,7 +579,7 @@ class EnvRunnerGroup:
     def get_state(self) -> State:
         """Where all slots stand, and the state of every runner's callbacks: plain data.
 
-        Calls of users' functions that nobody waits for are waited for: what they change belongs to
+        Background calls of users' functions are waited for: what they change belongs to
         it.
         """
         self._calls.finish()
@@ -592,7 +592,7 @@ class EnvRunnerGroup:
     def set_state(self, state: State) -> None:
         """Puts all slots where they stood, with the next request; see `SlotStates.set_state`.
 
-        Calls of users' functions that nobody waits for are ended: they are no part of the state.
+        Background calls of users' functions are ended: they are no part of the state.
         """
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
@@ -619,7 +619,7 @@ class EnvRunnerGroup:
         self._asking.weights = weights
 
     def finish_user_calls(self) -> None:
-        """Waits for calls of users' functions that nobody waits for.
+        """Waits for background calls of users' functions.
 
         Raises:
             Exception: what such a function raised.

@@ -2,7 +2,7 @@
 
 shares   of a runner: tickets k, k + n, … ; its sub-envs take them in turn
 taken    by the first who answers; a ticket fixes its episodes, so it makes no difference who
-handed   on if a runner is given up, and, where nobody is to be waited for, if it is stuck
+handed   on if a runner is given up, and, in rounds that do not wait, if it is stuck
 divided  into single tickets if runners fail again and again, so that what was played stays
 """
 
@@ -130,7 +130,7 @@ class _Share:
         tries: how often they were asked for.
         failed: the attempts that failed.
         num_holders: runners that play them now.
-        is_done: somebody has answered.
+        is_done: a runner has answered.
     """
 
     tickets: tuple[Assignment, ...]
@@ -141,7 +141,7 @@ class _Share:
 
     @property
     def may_be_tried_again(self) -> bool:
-        """Whether it is worth another try where nobody waits for it."""
+        """Whether it is worth another try in rounds that do not wait."""
         failed = self.failed
         return (
             failed.num_without_progress < _TRIES_WITHOUT_PROGRESS
@@ -154,7 +154,7 @@ class TicketPlay:
 
     Attributes:
         tickets: all of them.
-        missing: tickets that nobody could play; only where not all are waited for.
+        missing: tickets that no runner could play; only where not all are waited for.
         is_abandoned: it was ended, or an error ended it; there is no outcome.
     """
 
@@ -249,7 +249,7 @@ class TicketPlay:
         if self._waiting or any(not share.is_done for share in self._hands.values()):
             return False
         if self._hands:
-            self._round.abandon()  # whoever still plays what others have played
+            self._round.abandon()  # of runners still playing what others have played
         self._result = self._round.end()
         self._on_over(self._result)
         return True
@@ -268,7 +268,7 @@ class TicketPlay:
     def commit_again(self, *, since: int) -> None:
         """Takes over where runners stood after answers, when the places were put back to before.
 
-        Those answers are there, whatever else is undone: nobody will play these tickets again.
+        Those answers are there, whatever else is undone: these tickets are never played again.
 
         Args:
             since: how many had been answered then.
@@ -281,7 +281,7 @@ class TicketPlay:
             place.has_answered = place.is_continued = place.is_ahead = True
 
     def abandon(self) -> None:
-        """Ends whoever plays; nothing more will come of it."""
+        """Kills workers that still play; nothing more will come of it."""
         self.is_abandoned = True
         self._round.abandon()
 
@@ -364,7 +364,7 @@ class TicketPlay:
                 self._give_back(share)
 
     def _drop_who_does_not_end(self) -> None:
-        """Waits for nobody who hangs when an evaluation without fixed length is to end."""
+        """Kills hanging workers when an evaluation without fixed length is to end."""
         if not self._is_told_to_end or not isinstance(self._round, RequestRound):
             return
         for index, share in self._hands.items():

@@ -332,7 +332,7 @@ class RunnerPlace:
             raise RuntimeError(
                 f"{self.name} acted with weights of version {reply.weights_version}, but was sent "
                 f"version {sent}. Its answer was not taken. Leave `weights_version` of runners "
-                "alone; if nobody changed it, this is a mistake of ours."
+                "alone; if it was not changed, this is a mistake of ours."
             )
         table = self.sent_table
         if table is not None and reply.table_version != table.version:
@@ -480,7 +480,7 @@ class RunnerRecords:
             what = "evaluation env runners" if self.spec.in_evaluation else "env runners"
             raise RunnerLostError(
                 f"All {len(self.places)} {what} failed and may not be replaced, so there is "
-                "nobody left to play. The log has the failures. Correct the env, or let runners "
+                "none left to play. The log has the failures. Correct the env, or let runners "
                 "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
             )
         return indices
@@ -521,7 +521,7 @@ class RunnerRecords:
 #
 # What the saved positions of env slots look like, to be compared before they are taken. A runner
 # takes a position with its next request, possibly in another process: too late to refuse it. What
-# runners take from an env (`trainer.envs.env_checks`) is taken here, too: whoever could train
+# runners take from an env (`trainer.envs.env_checks`) is taken here, too: a user who could train
 # with an env, however loosely it keeps to its spaces, must be able to go on with it.
 
 
@@ -663,7 +663,7 @@ def _unlike_each_other(slots: list[dict[str, Any]], place: str) -> Iterator[str]
         for name, row in rows.items():
             if not isinstance(row, np.ndarray | np.generic | int | float | dict):
                 yield f"{inside}[{name!r}] holds {described(row)}, expected numbers"
-            # They may be missing where random actions were played; nobody learns from them.
+            # They may be missing where random actions were played; they are not learnt from.
             elif name in example:
                 yield from like(example[name])(row, f"{inside}[{name!r}]")
 
@@ -824,7 +824,7 @@ class SlotStates:
         """Puts all slots where they stood, with the next request.
 
         The slots are taken in order, however many runners there were. If there were fewer slots
-        than there are now, the rest begins with fresh episodes, of numbers that nobody had; if
+        than there are now, the rest begins with fresh episodes, of unused numbers; if
         there were more, the rest of them is dropped: with the next sample, a warning says so, and
         their running episodes are counted as lost. Fresh slots have the task of all others if that
         is one, else the first one of their env. Callback state goes to the runner of the same

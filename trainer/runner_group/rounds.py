@@ -17,10 +17,10 @@ from trainer.env_runners.messages import (
     DOINGS,
     ENV_INDEX,
     EPISODE,
+    HEARTBEATS,
     PUTTING_BACK,
     RESETTING,
     SEED,
-    SIGNS,
     STEPPING,
     STREAM,
     RunnerReport,
@@ -60,7 +60,7 @@ OnRecreated = Callable[[list[int]], None]
 
 @dataclass(frozen=True)
 class Ask:
-    """A call to a runner's servant.
+    """A call to a runner's handler.
 
     Attributes:
         method: "sample" or "apply".
@@ -74,7 +74,7 @@ class Ask:
         must_be_played: its episodes cannot be given up for others: a failure that comes again at
             the same place is raised.
         handed_back_after: after so many failures it is noted as failed, and nothing is raised;
-            whoever asked decides what next. Where it must be played, only if it still makes
+            the caller decides what next. Where it must be played, only if it still makes
             progress. None never hands it back.
     """
 
@@ -185,7 +185,7 @@ class Round(abc.ABC):
         return self.end()
 
     def begin(self, asks: Mapping[int, Ask | None]) -> None:
-        """Asks, and waits for nobody; see `run`."""
+        """Asks without waiting; see `run`."""
         for index, ask in asks.items():
             self.ask(index, ask)
 
@@ -201,16 +201,16 @@ class Round(abc.ABC):
             timeout_s: how long to wait if nothing has come in; 0 looks only.
 
         Returns:
-            whether nobody owes an answer any more.
+            whether all answers are in.
         """
 
     @abc.abstractmethod
     def end(self) -> RoundResult:
-        """What came out of a round in which nobody owes an answer."""
+        """What came out of a round whose answers are all in."""
 
     @abc.abstractmethod
     def abandon(self) -> None:
-        """Ends whoever works on it; who is ended here starts again with the next round."""
+        """Kills workers still busy with this round; the next round restarts them."""
 
     def take_answers(self) -> dict[int, Any]:
         """The answers that have come in since this was last called, by runner number."""
@@ -263,13 +263,13 @@ class Trouble:
         return 0.0 if begun is None else now_s - begun
 
 
-def attempt_of(outcome: Failed | Lost, *, was_starting: bool, num_signs: int) -> Attempt:
+def attempt_of(outcome: Failed | Lost, *, was_starting: bool, num_heartbeats: int) -> Attempt:
     """What is known of an attempt from how the call ended, and its signs of progress."""
     if isinstance(outcome, Failed):
-        return Attempt(was_starting=was_starting, num_steps=num_signs, has_raised=True)
+        return Attempt(was_starting=was_starting, num_steps=num_heartbeats, has_raised=True)
     return Attempt(
         was_starting=was_starting,
-        num_steps=num_signs,
+        num_steps=num_heartbeats,
         was_stalled=outcome.stalled_s is not None,
         was_killed=outcome.was_killed,
     )
@@ -283,14 +283,14 @@ def is_raised_by_env(failed: Failed, error: BaseException) -> bool:
     return is_at_env and not isinstance(error, EnvContractError)
 
 
-# ---- last words
+# ---- post-mortem
 #
 # What the main process can tell of a lost process: what it noted, and what was committed.
 
 
 def what_happened(outcome: Failed | Lost, place: RunnerPlace) -> str:
     """How a call to a runner ended, and where it was then, as the rest of a sentence."""
-    return outcome.describe() + (last_words(outcome, place) if isinstance(outcome, Lost) else "")
+    return outcome.describe() + (post_mortem(outcome, place) if isinstance(outcome, Lost) else "")
 
 
 def traceback_below(outcome: Failed | Lost) -> str:
@@ -298,7 +298,7 @@ def traceback_below(outcome: Failed | Lost) -> str:
     return f"\n{outcome.failure.traceback_text.rstrip()}" if isinstance(outcome, Failed) else ""
 
 
-def last_words(lost: Lost, place: RunnerPlace) -> str:
+def post_mortem(lost: Lost, place: RunnerPlace) -> str:
     """What is known of what a lost process did, as the rest of a sentence; may be empty."""
     if lost.start_error is not None or not lost.notes:
         return ""
@@ -322,7 +322,7 @@ def _begun_last(lost: Lost, place: RunnerPlace) -> str:
     if _doing(lost) == RESETTING:
         return text
     # Every step is a sign, and so is the reset before them.
-    return f"{text}, step {max(0, lost.num_signs - notes[SIGNS] - 1)}"
+    return f"{text}, step {max(0, lost.num_heartbeats - notes[HEARTBEATS] - 1)}"
 
 
 def _continued(place: RunnerPlace) -> list[str]:
@@ -343,7 +343,7 @@ def _continued(place: RunnerPlace) -> list[str]:
 #     place:   (start →) report → request → answer
 #     failure:           restart → report → the same request again
 #
-# Each runner goes through this by itself: a runner that has answered waits for nobody, and is
+# Each runner goes through this by itself: a runner that has answered waits for no other, and is
 # never asked twice.
 
 _LOGGER = logging.getLogger(__name__)
@@ -384,8 +384,8 @@ class RequestRound(Round):
         self._due: dict[int, float] = {}
 
     def begin(self, asks: Mapping[int, Ask | None]) -> None:
-        """Asks, and waits for nobody."""
-        self._pool.kill_busy()  # nobody should be; a second Ctrl-C may have cut the clean-up short
+        """Asks without waiting."""
+        self._pool.kill_busy()  # none should be; a second Ctrl-C may have cut the clean-up short
         super().begin(asks)
 
     def ask(self, index: int, ask: Ask | None) -> None:
@@ -451,14 +451,14 @@ class RequestRound(Round):
         return self._pool[index].idle_s() >= for_s
 
     def end(self) -> RoundResult:
-        """What came out of a round in which nobody owes an answer."""
+        """What came out of a round whose answers are all in."""
         self._result.recreated = self._take_recreated()
         return self._result
 
     def abandon(self) -> None:
-        """Ends whoever works on it; who is ended here starts again with the next round."""
+        """Kills workers still busy with this round; the next round restarts them."""
         # Neither cut short nor, as the end of a context manager might be, put off until later:
-        # nobody may go on working on a round that is over.
+        # no worker may go on with a round that is over.
         with signals_deferred():
             self._pool.kill_busy()
             # A process whose runner was not made could not answer the next round.
@@ -471,7 +471,7 @@ class RequestRound(Round):
         if isinstance(outcome, Success):
             self._take(index, outcome.value)
         else:
-            self._mend(index, outcome)
+            self._repair(index, outcome)
 
     def _start_who_is_due(self) -> None:
         now = self._pool.now_s()
@@ -533,11 +533,11 @@ class RequestRound(Round):
         if ask is not None:
             self._submit(index, ask)
 
-    def _mend(self, index: int, outcome: Failed | Lost) -> None:
+    def _repair(self, index: int, outcome: Failed | Lost) -> None:
         was_starting, place = index in self._starting, self._places[index]
         trouble = self._troubles.setdefault(index, Trouble())
         attempt = attempt_of(
-            outcome, was_starting=was_starting, num_signs=self._pool[index].num_signs
+            outcome, was_starting=was_starting, num_heartbeats=self._pool[index].num_heartbeats
         )
         if not was_starting and self._is_end_of_function(index, outcome, attempt):
             self._result.failures[index] = outcome
@@ -571,7 +571,7 @@ class RequestRound(Round):
     def _hand_back(
         self, index: int, outcome: Failed | Lost, attempt: Attempt, *, has_progressed: bool
     ) -> None:
-        """Notes a request as failed if whoever asked wants to decide what next."""
+        """Notes a request as failed if the caller wants to decide what next."""
         ask, trouble = self._asks[index], self._troubles[index]
         if ask is None or ask.handed_back_after is None:
             return
@@ -706,7 +706,7 @@ class RequestRound(Round):
 
 
 def _is_told(place: RunnerPlace) -> bool:
-    """Whether a replacement is told: evaluations that nobody waits for may fail without end."""
+    """Whether a replacement is told: evaluations in the background may fail without end."""
     number = place.num_restarts
     return not place.spec.in_evaluation or number <= _TIMES_TOLD or number % _TOLD_EVERY == 0
 

@@ -3,13 +3,13 @@
     engine      where workers run: local processes (`local_engine`), or a scripted stand-in for
                 tests (`trainer.testing.fake_engine`)
     place       runs one worker at a time: start, ask, kill, start again
-    servant     the object inside a worker that answers calls; a packed factory makes it
+    handler     the object inside a worker that answers calls; a packed factory makes it
     signals     what both sides tell each other while a call is under way
 
 The life of a place:
 
     place = engine.make_place("env runner 1", arrivals=arrivals)
-    place.start(packed_factory)         # returns at once; the answer is the servant's report
+    place.start(packed_factory)         # returns at once; the answer is the handler's report
     place.take()                        # Success(report) | Failed | Lost
     place.submit("sample", (request,))  # one call at a time
     place.take()                        # a dead worker answers Lost, once
@@ -44,13 +44,13 @@ from trainer.runtime.messages import Lost, Outcome, Published
 _LOGGER = logging.getLogger(__name__)
 
 NUM_NOTES: Final = 6
-"""How many numbers a servant can note in `Signals.notes`."""
+"""How many numbers a handler can note in `Signals.notes`."""
 
 ENGINES: Final = ("local", "ray")
 """The engines that settings can name."""
 
 NO_NOTES: Final = (0,) * NUM_NOTES
-"""The notes of a call before its servant has noted anything."""
+"""The notes of a call before its handler has noted anything."""
 
 TakeOver = Callable[[], object]
 """What a new worker calls first: it brings something of its owner along."""
@@ -70,13 +70,13 @@ class Signals(Protocol):
     """What a worker and its owner tell each other while a call is under way; the worker's side.
 
     Attributes:
-        num_signs: the heartbeat: the servant raises it while it makes progress. It only grows.
+        num_heartbeats: the heartbeat: the handler raises it while it makes progress. It only grows.
         must_end: the owner sets it: a call without an end of its own is to end now.
         notes: `NUM_NOTES` numbers that the owner is to know if the worker dies; what they mean is
-            the servant's own. All are 0 when a call begins.
+            the handler's own. All are 0 when a call begins.
     """
 
-    num_signs: int
+    num_heartbeats: int
     must_end: bool
     notes: MutableSequence[int]
 
@@ -98,40 +98,40 @@ def show_progress_by(signals: Signals | None) -> None:
 def beat() -> None:
     """Shows the owner of this process that its call makes progress, if it is a worker.
 
-    For work that a servant calls without knowing it: a trial's algorithm, its learner.
+    For work that a handler calls without knowing it: a trial's algorithm, its learner.
     """
     signals = _Watched.signals
     if signals is not None:
-        signals.num_signs += 1
+        signals.num_heartbeats += 1
 
 
 class OwnHeartbeat:
     """Signals of a runner that plays in the process that asked for it: each sign is a `beat`.
 
     Attributes:
-        must_end: always: there is nobody to tell the end later.
-        notes: that nobody looks at.
+        must_end: always: the end cannot be told later.
+        notes: that are not looked at.
     """
 
     def __init__(self) -> None:
         """Has no notes yet."""
         self.must_end = True
         self.notes: MutableSequence[int] = [0] * NUM_NOTES
-        self._num_signs = 0
+        self._num_heartbeats = 0
 
     @property
-    def num_signs(self) -> int:
+    def num_heartbeats(self) -> int:
         """Signs so far."""
-        return self._num_signs
+        return self._num_heartbeats
 
-    @num_signs.setter
-    def num_signs(self, number: int) -> None:
-        self._num_signs = number
+    @num_heartbeats.setter
+    def num_heartbeats(self, number: int) -> None:
+        self._num_heartbeats = number
         beat()
 
 
 def own_heartbeat() -> OwnHeartbeat | None:
-    """Signals for a runner in this process, if it is a worker; None if nobody looks."""
+    """Signals for a runner in this process, if it is a worker; None if it is not."""
     return None if _Watched.signals is None else OwnHeartbeat()
 
 
@@ -199,12 +199,12 @@ class Place(Protocol):
         """How long the pending call may go without progress; None is for ever."""
 
     @property
-    def num_signs(self) -> int:
+    def num_heartbeats(self) -> int:
         """Signs of progress in the call that was made last; they stay when its worker dies."""
 
     @property
     def notes(self) -> tuple[int, ...]:
-        """What the servant noted last; it stays when its worker dies."""
+        """What the handler noted last; it stays when its worker dies."""
 
     def start(
         self,
@@ -214,10 +214,10 @@ class Place(Protocol):
         limited_by: str = "",
         limit_at_work: LimitAtWork | None = None,
     ) -> None:
-        """Ends the worker that there is and starts another; the answer is the servant's report.
+        """Ends the worker that there is and starts another; the answer is the handler's report.
 
         Args:
-            packed_factory: pickled callable that makes the servant from the worker's `Signals`. It
+            packed_factory: pickled callable that makes the handler from the worker's `Signals`. It
                 is unpickled in the worker.
             stall_limit_s: how long it may go without progress.
             limited_by: the setting that says so, for messages.
@@ -232,7 +232,7 @@ class Place(Protocol):
         stall_limit_s: float | None = None,
         limited_by: str = "",
     ) -> None:
-        """Calls a method of the servant; returns at once.
+        """Calls a method of the handler; returns at once.
 
         Args:
             method: its name.
@@ -266,13 +266,13 @@ class Place(Protocol):
         """Ends the worker at once, whatever it is doing; nothing happens if there is none."""
 
     def tell_to_close(self) -> None:
-        """Lets the servant close and the worker end in order, if it is idle; `stop` waits."""
+        """Lets the handler close and the worker end in order, if it is idle; `stop` waits."""
 
     def stop(self, grace_s: float) -> None:
         """Lets the worker end in order, then ends it; an interrupt ends it at once.
 
         Args:
-            grace_s: seconds that the servant's `close()` and the `atexit` handlers of code in the
+            grace_s: seconds that the handler's `close()` and the `atexit` handlers of code in the
                 worker may take.
         """
 
@@ -305,7 +305,7 @@ class Engine(Protocol):
     def publish(self, value: object, *, name: str) -> Published:
         """Packs a value that many workers are to be sent, once for all of them.
 
-        Give what it returns as an argument, or as a part of one: the servant gets the value. It is
+        Give what it returns as an argument, or as a part of one: the handler gets the value. It is
         a copy of its own.
 
         Args:
@@ -355,35 +355,35 @@ class StallWatch:
         self._seen_at = 0.0
         self._has_warned = False
 
-    def begin(self, num_signs: int, *, limit_s: float | None, limited_by: str) -> None:
+    def begin(self, num_heartbeats: int, *, limit_s: float | None, limited_by: str) -> None:
         """Begins to watch a call.
 
         Args:
-            num_signs: of the worker, before it was asked.
+            num_heartbeats: of the worker, before it was asked.
             limit_s: how long the call may go without progress.
             limited_by: the setting that says so.
         """
         self.limit_s, self.limited_by = limit_s, limited_by
         self.limit_at_work = None
         self._has_warned = False
-        self._num_seen = num_signs
+        self._num_seen = num_heartbeats
         self._seen_at = self._now_s()
 
-    def idle_s(self, num_signs: int) -> float:
+    def idle_s(self, num_heartbeats: int) -> float:
         """Seconds since another number of signs was seen, in which it was looked at."""
-        if num_signs != self._num_seen:
-            self._num_seen = num_signs
+        if num_heartbeats != self._num_seen:
+            self._num_seen = num_heartbeats
             self._seen_at = self._now_s()
             if self.limit_at_work is not None:
                 self.limit_s, self.limited_by = self.limit_at_work
         return self._now_s() - self._seen_at
 
-    def stalled_s(self, num_signs: int) -> float | None:
+    def stalled_s(self, num_heartbeats: int) -> float | None:
         """The seconds without progress if they are too many; None if they are not.
 
         Half of that time is worth a warning.
         """
-        idle_s = self.idle_s(num_signs)
+        idle_s = self.idle_s(num_heartbeats)
         limit_s = self.limit_s
         if limit_s is None or idle_s < limit_s / 2:
             return None

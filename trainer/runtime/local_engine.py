@@ -82,7 +82,7 @@ _COUNTERS: Final = Path("/proc/vmstat")
 def num_oom_kills(counters: Path = _COUNTERS) -> int | None:
     """Processes of this machine that were ended so since it was started.
 
-    The kernel counts before it sends the signal, so whoever sees a process dead sees the count.
+    The kernel counts before it sends the signal, so the count is there before the death shows.
     Processes that exceed the limit of a container count as well.
 
     Args:
@@ -142,7 +142,7 @@ class LocalPlace:
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
         self._closing: Future[bytes] | None = None
-        self._signs_before = 0
+        self._heartbeats_before = 0
         self._oom_kills_before: int | None = None
         self._is_inherited = False
         self._make_own()
@@ -194,7 +194,7 @@ class LocalPlace:
         limited_by: str = "",
         limit_at_work: LimitAtWork | None = None,
     ) -> None:
-        """Starts a new process that makes its servant; see `Place`."""
+        """Starts a new process that makes its handler; see `Place`."""
         self.kill()
         if self._is_inherited:
             self._make_own()
@@ -238,7 +238,7 @@ class LocalPlace:
         stall_limit_s: float | None = None,
         limited_by: str = "",
     ) -> None:
-        """Calls a method of the servant; see `Place`."""
+        """Calls a method of the handler; see `Place`."""
         packed = pack_arguments(self.name, method, arguments)
         self.submit_packed(method, packed, stall_limit_s=stall_limit_s, limited_by=limited_by)
 
@@ -251,7 +251,7 @@ class LocalPlace:
         stall_limit_s: float | None = None,
         limited_by: str = "",
     ) -> None:
-        """Calls a method of the servant with arguments that are packed already.
+        """Calls a method of the handler with arguments that are packed already.
 
         Args:
             method: its name.
@@ -276,13 +276,13 @@ class LocalPlace:
         """Notes where the signals stand, before the worker is asked: it may be at work at once."""
         self.is_busy = True
         self._signals.notes[:] = NO_NOTES
-        self._signs_before = self._signals.num_signs
+        self._heartbeats_before = self._signals.num_heartbeats
 
     def _begin_waiting(
         self, future: Future[bytes], stall_limit_s: float | None, limited_by: str
     ) -> None:
         self._pending = future
-        self._watch.begin(self._signs_before, limit_s=stall_limit_s, limited_by=limited_by)
+        self._watch.begin(self._heartbeats_before, limit_s=stall_limit_s, limited_by=limited_by)
         future.add_done_callback(functools.partial(self._note_end, self.pid))
 
     def _note_end(self, pid: int | None, future: Future[bytes]) -> None:
@@ -325,18 +325,18 @@ class LocalPlace:
         return packed
 
     @property
-    def num_signs(self) -> int:
+    def num_heartbeats(self) -> int:
         """Signs of progress in the call that was made last; they stay when its process dies."""
-        return self._signals.num_signs - self._signs_before  # type: ignore[no-any-return]
+        return self._signals.num_heartbeats - self._heartbeats_before  # type: ignore[no-any-return]
 
     @property
-    def num_signs_ever(self) -> int:
-        """Signs of progress of all calls since the place was made, as servants count them."""
-        return self._signals.num_signs  # type: ignore[no-any-return]
+    def num_heartbeats_ever(self) -> int:
+        """Signs of progress of all calls since the place was made, as handlers count them."""
+        return self._signals.num_heartbeats  # type: ignore[no-any-return]
 
     @property
     def notes(self) -> tuple[int, ...]:
-        """What the servant noted last; it stays when its process dies."""
+        """What the handler noted last; it stays when its process dies."""
         return tuple(self._signals.notes)
 
     def tell_to_end(self) -> None:
@@ -345,13 +345,13 @@ class LocalPlace:
 
     def idle_s(self) -> float:
         """Seconds without progress, as far as it was looked at."""
-        return self._watch.idle_s(self._signals.num_signs)
+        return self._watch.idle_s(self._signals.num_heartbeats)
 
     def kill_if_stalled(self) -> Lost | None:
         """Ends a worker that made no progress for as long as its call allows."""
         if self._pending is None:
             return None
-        stalled_s = self._watch.stalled_s(self._signals.num_signs)
+        stalled_s = self._watch.stalled_s(self._signals.num_heartbeats)
         if stalled_s is not None:
             self.kill()
             return self._lost(None, stalled_s=stalled_s)
@@ -366,7 +366,7 @@ class LocalPlace:
             exit_code,
             stalled_s,
             num_oom_kills=None if before is None or now is None else now - before,
-            num_signs=self._signals.num_signs,
+            num_heartbeats=self._signals.num_heartbeats,
             notes=self.notes,
             stall_limit=self._watch.limit_text,
         )
@@ -384,7 +384,7 @@ class LocalPlace:
             self._reap()
 
     def tell_to_close(self) -> None:
-        """Lets the servant close and the process end in order, if it is idle; `stop` waits."""
+        """Lets the handler close and the process end in order, if it is idle; `stop` waits."""
         if self._executor is None or self.is_busy or self._closing is not None:
             return
         with signals_deferred(), contextlib.suppress(BrokenProcessPool):  # it is gone already
@@ -394,7 +394,7 @@ class LocalPlace:
         """Lets the process end in order, then ends it; an interrupt ends it at once.
 
         Args:
-            grace_s: seconds that the servant's `close()` and the `atexit` handlers of code in the
+            grace_s: seconds that the handler's `close()` and the `atexit` handlers of code in the
                 process may take.
         """
         try:
@@ -484,15 +484,15 @@ class _NotStartedError(BrokenProcessPool):
 
 
 class _DiedIdleError(BrokenProcessPool):
-    """The process was gone before it was asked, nobody knows since when."""
+    """The process was gone before it was asked, since an unknown time."""
 
 
 def _leave_pipes_to_worker(executor: ProcessPoolExecutor) -> None:
     """Closes our copies of the worker's ends of the executor's pipes, once it has its own.
 
-    As long as somebody holds the writing end, there is no end of file: a worker that is killed in
-    the middle of a long answer would leave the executor's thread waiting for the other half, and
-    ourselves for that thread, for ever. The same holds for a long request that nobody reads. There
+    As long as any process holds the writing end, there is no end of file: a worker that is killed
+    in the middle of a long answer would leave the executor's thread waiting for the other half, and
+    ourselves for that thread, for ever. The same holds for a long request that is not read. There
     is no public way to it.
     """
     for queue, end in (("_result_queue", "_writer"), ("_call_queue", "_reader")):

@@ -1,4 +1,4 @@
-"""What a machine computes with: versions and the kind of its CPU, told to whoever compares results.
+"""What a machine computes with: versions and the kind of its CPU, for comparisons of results.
 
 The same program gives the same bytes on two machines if both have the same versions of what
 computes, and their CPUs make numeric libraries choose the same kernels.

@@ -37,7 +37,7 @@ class Failure:
         message: its text.
         traceback_text: the worker's traceback, formatted there.
         packed_error: the error itself and its cause, pickled; None if they could not be pickled.
-        context: facts the servant added (env index, episode number and seed, last event …).
+        context: facts the handler added (env index, episode number and seed, last event …).
     """
 
     type_name: str
@@ -108,11 +108,11 @@ def pack_arguments(
     *,
     buffer_callback: BufferCallback | None = None,
 ) -> bytes:
-    """Pickles the arguments of a call of a servant's method.
+    """Pickles the arguments of a call of a handler's method.
 
     Args:
         name: what messages call the worker.
-        method: of the servant.
+        method: of the handler.
         arguments: of the call.
         buffer_callback: see `pack_object`.
 
@@ -214,7 +214,7 @@ def _unpacked(packed: bytes) -> Any:
 
 # ---- outcomes
 #
-# How a call to a worker can end: one class per ending. So nobody has to guess from an exception.
+# How a call to a worker can end: one class per ending. So no caller has to guess from an exception.
 
 _NO_FORK_SERVER: Final = 255
 _SENT_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)
@@ -234,7 +234,7 @@ class Failed:
     failure: Failure
 
     def describe(self) -> str:
-        """One line: what was raised, and where in the servant's work."""
+        """One line: what was raised, and where in the handler's work."""
         where = ", ".join(f"{key} {value}" for key, value in self.failure.context.items())
         text = f"raised {self.failure.type_name}: {self.failure.message}"
         return f"{text} ({where})" if where else text
@@ -251,7 +251,7 @@ class Lost:
         start_error: what kept it from being started at all; None if it was.
         num_oom_kills: processes that the kernel ended for lack of memory since this one was
             started, on the whole machine; None if it does not say.
-        num_signs: `Signals.num_signs` at the end.
+        num_heartbeats: `Signals.num_heartbeats` at the end.
         notes: `Signals.notes` at the end; empty if it was not asked anything.
         cause: what the engine says about the end where there is no exit code, as the rest of a
             sentence; empty if it says nothing.
@@ -264,7 +264,7 @@ class Lost:
     stalled_s: float | None = None
     start_error: str | None = None
     num_oom_kills: int | None = field(default=None, compare=False)
-    num_signs: int = field(default=0, compare=False)
+    num_heartbeats: int = field(default=0, compare=False)
     notes: tuple[int, ...] = field(default=(), compare=False)
     stall_limit: str = field(default="", compare=False)
     cause: str = field(default="", compare=False)
@@ -322,7 +322,7 @@ def outcome_of(packed: bytes) -> Success | Failed:
 
 
 def warn_of_close(name: str, failure: Failure) -> None:
-    """Says that a servant could not be closed properly; nothing depends on it any more."""
+    """Says that a handler could not be closed properly; nothing depends on it any more."""
     _LOGGER.warning(
         "%s was stopped, but closing it raised %s: %s\n%s",
         name.capitalize(),

@@ -7,7 +7,7 @@
 
 Anybody can make a folder of a known name in the folder for temporary files. So owner and mode are
 checked whenever a folder is used, not only when it is made. The check and the use go through the
-same open folder: nobody can exchange it in between.
+same open folder: it cannot be exchanged in between.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Final
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# Without O_NONBLOCK, opening a FIFO waits until somebody writes to it.
+# Without O_NONBLOCK, opening a FIFO waits for a writer.
 _OPEN_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK
 _NOT_OURS: Final = frozenset({errno.EACCES, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EPERM})
-"""What opening says of links, of other kinds of files, and of what somebody else keeps closed."""
+"""What opening says of links, of other kinds of files, and of what another user keeps closed."""
 
 _DRAFT_SUFFIX: Final = ".draft"
 
 
 class NotPrivateError(OSError):
-    """A folder or file that this user alone should have is somebody else's, or open to others."""
+    """A folder or file that this user alone should have is another user's, or open to others."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,10 @@ class PrivateFolder:
 
     @contextlib.contextmanager
     def locked(self, name: str, *, wait: bool = True, shared: bool = False) -> Iterator[int]:
-        """Inside the block nobody else holds this lock; the kernel gives it back at the latest.
+        """Inside the block no other holds this lock; the kernel gives it back at the latest.
 
         Args:
-            name: of the file that is locked; it is made if somebody is waited for.
+            name: of the file that is locked; it is made if the lock is waited for.
             wait: whether to wait for others; else `BlockingIOError` if it is held.
             shared: whether others may hold it in the same way.
         """

@@ -49,7 +49,7 @@ ANSWER_LIMIT_S = 60.0
 
 def fork_server_pid() -> int | None:
     """The process id of the fork server that this process started; None if it has none."""
-    # There is no public way. Where this one is gone, nobody watches.
+    # There is no public way. Without it, the server is not watched.
     pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
     return pid if isinstance(pid, int) else None
 
@@ -137,9 +137,9 @@ def _end(pid: int, why: str) -> None:
 def forget_fork_server() -> None:
     """The next worker gets another server; this one is not, or no longer, a child of this process.
 
-    So it is in a forked copy of the process that started it. A fork server ends when nobody holds
-    its pipe any more, so such a copy must not; and multiprocessing asks for the state of the server
-    as of a child.
+    So it is in a forked copy of the process that started it. A fork server ends when no process
+    holds its pipe any more, so such a copy must not; and multiprocessing asks for the state of the
+    server as of a child.
     """
     if fork_server_pid() is None:
         return
@@ -194,7 +194,7 @@ def fork_own_server() -> None:
 
 
 def _serve_forks(listener: int, alive: int) -> NoReturn:
-    """In the copy: starts processes until nobody holds the other end of `alive` any more."""
+    """In the copy: starts processes until the other end of `alive` is closed everywhere."""
     try:
         needed = {0, 1, 2, listener, alive, resource_tracker.getfd()}
         opened = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208 - numbers
@@ -562,7 +562,7 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     # The lock: a fork in the middle of `starting` would copy its hidden main module and changed
-    # path, with nobody to put them back.
+    # path, and no thread to put them back.
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_after_fork
     )
@@ -570,7 +570,7 @@ if hasattr(os, "register_at_fork"):
 
 # ---- semaphores
 #
-# Names of semaphores, given back as soon as nobody needs them any more. multiprocessing gives
+# Names of semaphores, given back as soon as they are not needed any more. multiprocessing gives
 # each of its locks a name in the file system, by which a child opens it, and removes the name
 # when the lock is collected. Where Python ends without that (SIGTERM, SIGKILL), its resource
 # tracker removes the names, and complains of leaked semaphores. Without a name there is nothing
@@ -608,7 +608,7 @@ class NamedSemaphores:
         for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
             # A finalizer that is running just now, in another thread, has no arguments any more.
             if not names.isdisjoint(_texts(getattr(finalizer, "_args", None) or ())):
-                with contextlib.suppress(OSError):  # somebody else has removed it
+                with contextlib.suppress(OSError):  # another process has removed it
                     finalizer()
 
 
@@ -630,7 +630,7 @@ def _texts(values: Iterable[object]) -> list[str]:
 # A process that is meant to outlive its worker leaves the group: `start_new_session=True` in
 # `subprocess.Popen`. Nothing here knows of workers; a group is the process id of its leader.
 
-# Nothing but Python's own, imported from nowhere else: 10 ms, and nobody waits for them. It ends
+# Nothing but Python's own, imported from nowhere else: 10 ms, beside other work. It ends
 # when the pipe does that is its standard input, of which the main process holds the only other end.
 _REAPER: Final = """
 # The reaper of local-trainer: it ends what the env runners of a killed process leave behind.

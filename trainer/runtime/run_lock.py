@@ -40,7 +40,7 @@ class RunLock:
     """Holds a run's directory for this process, and makes it if it does not exist.
 
         with RunLock(path):
-            ...                 # nobody else writes there
+            ...                 # no other process writes there
 
     On leaving, the file is removed, and so are directories that were made for it and are empty.
 
@@ -94,7 +94,7 @@ class RunLock:
         if os.getpid() != self._pid:  # a forked copy leaves: the run goes on in the original
             os.close(self._descriptor)
             return
-        # Removed while it is still locked: whoever opened it meanwhile notices, and tries again.
+        # Removed while still locked: a process that opened it meanwhile notices and retries.
         self._file.unlink(missing_ok=True)
         os.close(self._descriptor)
         self._remove_made()

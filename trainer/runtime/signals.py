@@ -16,7 +16,7 @@ from typing import Any, Final
 # Ctrl-C at a moment of our choosing: signals wait while a worker is started, asked or ended. A
 # Python signal handler may raise anywhere in the main thread, also in the middle of
 # multiprocessing and concurrent.futures, whose locks and processes would then be left half way.
-# Nobody could end such a process any more, and whoever waits for such a lock waits for ever.
+# Such a process could not be ended any more, and such a lock would never be released.
 
 _Handler = Callable[[int, "FrameType | None"], object]
 
@@ -85,7 +85,7 @@ class signals_deferred:  # noqa: N801 - reads as a verb: `with signals_deferred(
         self._is_active = False
         try:
             for number, handler in self._handlers.items():
-                if _get_handler(number) is self:  # else somebody set another one inside the block
+                if _get_handler(number) is self:  # else another one was set inside the block
                     _set_handler(number, handler)
         finally:
             self._deliver()
@@ -100,7 +100,7 @@ class signals_deferred:  # noqa: N801 - reads as a verb: `with signals_deferred(
             self._deliver()
 
 
-# ---- orderly end
+# ---- graceful shutdown
 #
 # What Ctrl-C, SIGTERM and SIGHUP mean to a run: the first asks it to end, a second does at once.
 # SIGHUP is what a closed terminal or a lost connection sends, often twice: by the kernel and by

@@ -61,7 +61,7 @@ class SideBySide:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with signals_deferred():  # what was interrupted ends first: nobody computes behind our back
+        with signals_deferred():  # what was interrupted ends first: no thread goes on behind us
             self._is_open = False
             helper, self._helper = self._helper, None
             if helper is not None:

@@ -1,15 +1,15 @@
 """The worker's side: what runs inside a worker process, and what it prints.
 
-A worker holds one *servant*, an object that a packed factory makes, and calls its methods as it is
+A worker holds one *handler*, an object that a packed factory makes, and calls its methods as it is
 told:
 
-    ServantHost               makes and holds the servant; the same for the workers of every engine
+    HandlerHost               makes and holds the handler; the same for the workers of every engine
 
     of a local process:
     initialize(...)           the executor's initializer: signal handlers, parent watch, BLAS
-    construct(factory)        unpacks the factory, calls it, keeps the servant
-    call(method, arguments)   calls a method of the servant, answers with a packed Reply
-    end_in_order()            closes the servant, runs the `atexit` handlers of the user's code
+    construct(factory)        unpacks the factory, calls it, keeps the handler
+    call(method, arguments)   calls a method of the handler, answers with a packed Reply
+    end_in_order()            closes the handler, runs the `atexit` handlers of the user's code
 
 No error leaves this module by itself: all come back as `Failure`, because an error that the
 executor cannot pickle would break the pool.
@@ -181,64 +181,64 @@ _PR_SET_PDEATHSIG = 1
 class CallSignals(ctypes.Structure):
     """The `Signals` of a local process, in memory that both sides share."""
 
-    num_signs: int
+    num_heartbeats: int
     must_end: bool
     notes: Any
     _fields_ = (
-        ("num_signs", ctypes.c_uint64),
+        ("num_heartbeats", ctypes.c_uint64),
         ("must_end", ctypes.c_bool),
         ("notes", ctypes.c_int64 * NUM_NOTES),
     )
 
 
-class ServantHost:
-    """Makes a servant, holds it, and calls its methods: bytes in, bytes out.
+class HandlerHost:
+    """Makes a handler, holds it, and calls its methods: bytes in, bytes out.
 
     No error leaves it: each becomes a `Failure` in the packed `Reply`.
     """
 
     def __init__(self, signals: Signals | None = None) -> None:
-        """Holds no servant yet.
+        """Holds no handler yet.
 
         Args:
-            signals: what the servant is made with.
+            signals: what the handler is made with.
         """
         self._signals = signals
-        self._servant: Any = None
+        self._handler: Any = None
 
     def construct(self, packed_factory: bytes) -> bytes:
-        """Makes the servant by calling the factory with the signals.
+        """Makes the handler by calling the factory with the signals.
 
         Returns:
-            a packed `Reply` with the servant's `report()`.
+            a packed `Reply` with the handler's `report()`.
         """
         try:
             factory: Callable[[Signals | None], Any] = unpack(packed_factory)
-            servant = factory(self._signals)
-            self._servant = servant
-            return _packed_reply(servant.report())
+            handler = factory(self._signals)
+            self._handler = handler
+            return _packed_reply(handler.report())
         except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
             return pack(Reply(failure=describe_failure(error)))
         finally:
             flush_output()
 
     def call(self, method: str, packed_arguments: bytes, buffers: Sequence[bytes] = ()) -> bytes:
-        """Calls `servant.method(*arguments)`.
+        """Calls `handler.method(*arguments)`.
 
         Args:
-            method: of the servant.
+            method: of the handler.
             packed_arguments: the arguments, a tuple.
             buffers: see `unpack`.
 
         Returns:
-            a packed `Reply`; the servant's `failure_context()` is added to what the method raises.
+            a packed `Reply`; the handler's `failure_context()` is added to what the method raises.
         """
-        servant = self._servant
+        handler = self._handler
         try:
             arguments = unpack(packed_arguments, buffers)
-            return _packed_reply(getattr(servant, method)(*arguments))
+            return _packed_reply(getattr(handler, method)(*arguments))
         except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
-            context = servant.failure_context() if servant else None
+            context = handler.failure_context() if handler else None
             return pack(Reply(failure=describe_failure(error, context)))
         finally:
             flush_output()
@@ -250,7 +250,7 @@ class _Process:
     The one object that is global, because calls are functions.
     """
 
-    host = ServantHost()
+    host = HandlerHost()
 
 
 def initialize(
@@ -269,7 +269,7 @@ def initialize(
         take_over: called once the user's modules can be found; see `WorkerPool`.
     """
     prepare_process(import_path, take_over)
-    _Process.host = ServantHost(signals)
+    _Process.host = HandlerHost(signals)
     show_progress_by(signals)
     die_with_parent(has_forkserver=has_forkserver)
 
@@ -363,17 +363,17 @@ def _let_forkserver_end() -> None:
 
 
 def construct(packed_factory: bytes) -> bytes:
-    """Makes the servant of this process; see `ServantHost`."""
+    """Makes the handler of this process; see `HandlerHost`."""
     return _Process.host.construct(packed_factory)
 
 
 def call(method: str, packed_arguments: bytes, buffers: Sequence[bytes] = ()) -> bytes:
-    """Calls a method of the servant of this process; see `ServantHost`."""
+    """Calls a method of the handler of this process; see `HandlerHost`."""
     return _Process.host.call(method, packed_arguments, buffers)
 
 
 def end_in_order() -> bytes:
-    """Closes the servant, then does what Python does at the end of a program.
+    """Closes the handler, then does what Python does at the end of a program.
 
     The process itself is ended by its parent, which waits for this no longer than it likes.
 

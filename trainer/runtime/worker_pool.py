@@ -154,9 +154,9 @@ class WorkerPool:
 
     def _show_progress(self, indices: Sequence[int]) -> None:
         """While workers make progress, so does the call of a process that waits for them."""
-        num_signs = sum(self[index].num_signs for index in indices)
-        if num_signs != self._num_signs_seen:
-            self._num_signs_seen = num_signs
+        num_heartbeats = sum(self[index].num_heartbeats for index in indices)
+        if num_heartbeats != self._num_signs_seen:
+            self._num_signs_seen = num_heartbeats
             beat()
 
     def _first_answer(self, indices: Sequence[int]) -> tuple[int, Outcome] | None:
@@ -180,7 +180,7 @@ class WorkerPool:
         return busy
 
     def stop(self, *, grace_s: float = 2.0) -> None:
-        """Lets idle servants close, ends busy ones at once; idempotent, leaves no worker.
+        """Lets idle handlers close, ends busy ones at once; idempotent, leaves no worker.
 
         An interrupt ends all at once.
         """

@@ -10,7 +10,7 @@ No process is started, and nothing waits: the clock moves when its owner waits, 
 next. So a worker that hangs for ten minutes is killed within a millisecond, and the same script
 always strikes the same call at the same sign of progress.
 
-Servants are made from bytes and answer with bytes, as in a process; each has the global random
+Handlers are made from bytes and answer with bytes, as in a process; each has the global random
 generators to itself, and computes with one BLAS thread. What else is global in a process they
 share. A call runs in a thread of its own, but only while the owner stands still: one of them runs
 at any time. A scripted death unwinds the stack of the call, where that of a process just ends:
@@ -54,12 +54,12 @@ from trainer.runtime.messages import (
 )
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
-from trainer.runtime.worker import ServantHost
+from trainer.runtime.worker import HandlerHost
 
 _START_S: Final = 0.02
 _CALL_S: Final = 0.001
-_SIGN_S: Final = 0.0001
-_SIGNS_PER_TURN: Final = 200
+_HEARTBEAT_S: Final = 0.0001
+_HEARTBEATS_PER_TURN: Final = 200
 _FOREVER_S: Final = 24 * 3600.0
 _BROKEN_ANSWER: Final = b"no pickle"
 
@@ -79,11 +79,11 @@ class ScriptedFault:
             the worker is killed in this call, its answer comes all the same, `seconds` later;
             "not_start": there is no worker, the call is its start.
         place: name of the worker's place; empty for any.
-        method: of the servant, or "start"; empty for any.
+        method: of the handler, or "start"; empty for any.
         call: which call of that place, counted from 0 over all of its workers, starts included;
             None for any.
         at_sign: "die", "hang", "delay": after so many signs of progress in the call; 0 is before
-            the servant does anything.
+            the handler does anything.
         seconds: see `kind`.
         exit_code: of a worker that is gone; None if it is not known.
         times: how often it happens.
@@ -124,7 +124,7 @@ class _Turns:
         self.is_over = False
         self.answer: bytes | None = None
         self._is_ended = False
-        self._servants_turn, self._owners_turn = threading.Semaphore(0), threading.Semaphore(0)
+        self._handlers_turn, self._owners_turn = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(
             target=self._run, args=(work,), name="fake worker", daemon=True
         )
@@ -132,7 +132,7 @@ class _Turns:
 
     def go_on(self) -> None:
         """Lets the call run until it pauses or ends. Must not be interrupted."""
-        self._servants_turn.release()
+        self._handlers_turn.release()
         self._owners_turn.acquire()
         if self.is_over:
             self._thread.join()
@@ -141,7 +141,7 @@ class _Turns:
         """In the call: lets the owner go on, until the next turn."""
         if not self._is_ended:
             self._owners_turn.release()
-            self._servants_turn.acquire()
+            self._handlers_turn.acquire()
         if self._is_ended:
             raise _KilledError
 
@@ -152,7 +152,7 @@ class _Turns:
             self.go_on()
 
     def _run(self, work: Callable[[], bytes]) -> None:
-        self._servants_turn.acquire()
+        self._handlers_turn.acquire()
         try:
             answer = None if self._is_ended else work()
             self.answer = None if self._is_ended else answer
@@ -166,21 +166,21 @@ class _Turns:
 class _FakeSignals:
     """The `Signals` of a worker of this process."""
 
-    def __init__(self, on_sign: Callable[[], None]) -> None:
+    def __init__(self, on_heartbeat: Callable[[], None]) -> None:
         self.must_end = False
         self.notes: MutableSequence[int] = list(NO_NOTES)
-        self._num_signs = 0
-        self._on_sign = on_sign
+        self._num_heartbeats = 0
+        self._on_heartbeat = on_heartbeat
 
     @property
-    def num_signs(self) -> int:
+    def num_heartbeats(self) -> int:
         """The heartbeat."""
-        return self._num_signs
+        return self._num_heartbeats
 
-    @num_signs.setter
-    def num_signs(self, number: int) -> None:
-        self._num_signs = number
-        self._on_sign()
+    @num_heartbeats.setter
+    def num_heartbeats(self, number: int) -> None:
+        self._num_heartbeats = number
+        self._on_heartbeat()
 
 
 @dataclass
@@ -192,7 +192,7 @@ class _Call:
         turns: runs it.
         fault: what happens to it; None if nothing does.
         goes_on_at_s: when it has its next turn, or its answer arrives; infinite if never.
-        num_signs: made in it so far.
+        num_heartbeats: made in it so far.
         has_struck: the fault has happened.
         answer: how it ends; None while it runs.
         has_arrived: the answer is there.
@@ -202,7 +202,7 @@ class _Call:
     turns: _Turns
     fault: ScriptedFault | None
     goes_on_at_s: float
-    num_signs: int = 0
+    num_heartbeats: int = 0
     has_struck: bool = False
     answer: bytes | Lost | None = None
     has_arrived: bool = False
@@ -232,13 +232,13 @@ class FakePlace:
         self._engine = engine
         self._arrivals = arrivals
         self._inherit = inherit
-        self._signals = _FakeSignals(self._note_sign)
+        self._signals = _FakeSignals(self._note_heartbeat)
         self._watch = StallWatch(name, engine.now_s)
-        self._host: ServantHost | None = None
+        self._host: HandlerHost | None = None
         self._call: _Call | None = None
         self._exit_code: int | None = None
         self._is_dead = False
-        self._signs_before = 0
+        self._heartbeats_before = 0
         self._generators: Any = None
 
     # ---- what it is doing
@@ -269,13 +269,13 @@ class FakePlace:
         return self._watch.limit_s
 
     @property
-    def num_signs(self) -> int:
+    def num_heartbeats(self) -> int:
         """Signs of progress in the call that was made last."""
-        return self._signals.num_signs - self._signs_before
+        return self._signals.num_heartbeats - self._heartbeats_before
 
     @property
     def notes(self) -> tuple[int, ...]:
-        """What the servant noted last."""
+        """What the handler noted last."""
         return tuple(self._signals.notes)
 
     # ---- asking
@@ -288,13 +288,13 @@ class FakePlace:
         limited_by: str = "",
         limit_at_work: LimitAtWork | None = None,
     ) -> None:
-        """Makes another servant from bytes; see `Place`."""
+        """Makes another handler from bytes; see `Place`."""
         self.kill()
         self._inherit()  # what it gives is for other processes
         self.incarnation += 1
         self._is_dead, self._exit_code = False, None
         self._generators = None
-        self._host = host = ServantHost(self._signals)
+        self._host = host = HandlerHost(self._signals)
         self._begin("start", partial(host.construct, packed_factory), stall_limit_s, limited_by)
         self._watch.limit_at_work = limit_at_work
 
@@ -306,7 +306,7 @@ class FakePlace:
         stall_limit_s: float | None = None,
         limited_by: str = "",
     ) -> None:
-        """Calls a method of the servant; see `Place`."""
+        """Calls a method of the handler; see `Place`."""
         packed = pack_arguments(self.name, method, arguments)
         if self._host is None:
             raise RuntimeError(f"{self.name} has no worker: start it first.")
@@ -326,12 +326,12 @@ class FakePlace:
         with signals_deferred():
             self.is_busy = True
             self._signals.notes[:] = NO_NOTES
-            self._signs_before = self._signals.num_signs
+            self._heartbeats_before = self._signals.num_heartbeats
             takes_s = _START_S if method == "start" else 0.0
             fault = self._engine.take_fault(self.name, method, number)
             now_s = self._engine.now_s()
             self._call = _Call(number, _Turns(work), fault, now_s + takes_s)
-            self._watch.begin(self._signs_before, limit_s=stall_limit_s, limited_by=limited_by)
+            self._watch.begin(self._heartbeats_before, limit_s=stall_limit_s, limited_by=limited_by)
             if self._is_dead:
                 self._end_call(self._lost(self._exit_code))
 
@@ -356,7 +356,7 @@ class FakePlace:
 
     def idle_s(self) -> float:
         """Seconds without progress by the engine's clock."""
-        return self._watch.idle_s(self._signals.num_signs)
+        return self._watch.idle_s(self._signals.num_heartbeats)
 
     # ---- ending
 
@@ -364,7 +364,7 @@ class FakePlace:
         """Ends a worker that made no progress for as long as its call allows."""
         if self._call is None:
             return None
-        stalled_s = self._watch.stalled_s(self._signals.num_signs)
+        stalled_s = self._watch.stalled_s(self._signals.num_heartbeats)
         if stalled_s is None:
             return None
         lost = dataclasses.replace(
@@ -388,7 +388,7 @@ class FakePlace:
         """Does nothing yet: a worker of this process closes as soon as `stop` waits for it."""
 
     def stop(self, grace_s: float) -> None:  # noqa: ARG002 - it closes at once
-        """Lets an idle servant close, then ends it."""
+        """Lets an idle handler close, then ends it."""
         try:
             if self._host is not None and not self.is_busy and not self._is_dead:
                 outcome = outcome_of(self._as_worker(partial(self._host.call, "close", pack(()))))
@@ -448,26 +448,26 @@ class FakePlace:
         if call.is_struck_by("die", "hang", "delay") and call.fault and not call.fault.at_sign:
             self._strike(call)
             return
-        num_before = call.num_signs
+        num_before = call.num_heartbeats
         self._as_worker(call.turns.go_on)
-        call.goes_on_at_s += (call.num_signs - num_before) * _SIGN_S
+        call.goes_on_at_s += (call.num_heartbeats - num_before) * _HEARTBEAT_S
         if call.turns.is_over:
             self._answer(call)
-        elif call.is_struck_by("die", "hang", "delay") and self._is_at_sign(call):
+        elif call.is_struck_by("die", "hang", "delay") and self._is_at_heartbeat(call):
             self._strike(call)
 
-    def _note_sign(self) -> None:
-        """In the servant: it has shown progress; the call pauses now and then."""
+    def _note_heartbeat(self) -> None:
+        """In the handler: it has shown progress; the call pauses now and then."""
         call = self._call
         if call is None:
             raise _KilledError
-        call.num_signs += 1
-        if call.num_signs % _SIGNS_PER_TURN == 0 or self._is_at_sign(call):
+        call.num_heartbeats += 1
+        if call.num_heartbeats % _HEARTBEATS_PER_TURN == 0 or self._is_at_heartbeat(call):
             call.turns.pause()
 
-    def _is_at_sign(self, call: _Call) -> bool:
+    def _is_at_heartbeat(self, call: _Call) -> bool:
         is_to_strike = call.is_struck_by("die", "hang", "delay")
-        return is_to_strike and call.fault is not None and call.fault.at_sign == call.num_signs
+        return is_to_strike and call.fault is not None and call.fault.at_sign == call.num_heartbeats
 
     def _strike(self, call: _Call) -> None:
         """Lets the fault of a call happen that does not wait for its answer."""
@@ -499,7 +499,7 @@ class FakePlace:
         self._receive(lost, incarnation=self.incarnation)
 
     def _lost(self, exit_code: int | None) -> Lost:
-        return Lost(exit_code, num_signs=self._signals.num_signs, notes=self.notes)
+        return Lost(exit_code, num_heartbeats=self._signals.num_heartbeats, notes=self.notes)
 
     def _as_worker(self, do: Callable[[], Any]) -> Any:
         """Lets the worker compute: with its own random generators, and one BLAS thread."""

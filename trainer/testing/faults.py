@@ -182,7 +182,7 @@ class Fault:
             left, fired = map(int, line.split()) if line else (self._most_times, 0)
             after = change(left, fired)
             if after != (left, fired) or not line:
-                # One call of fixed length: whoever is killed meanwhile leaves no half line.
+                # One call of fixed length: a process killed meanwhile leaves no half line.
                 os.pwrite(file, b"%11d %11d\n" % after, 0)
             return left, fired
         finally:
@@ -264,7 +264,7 @@ def _run_out_of_memory(fault: Fault) -> NoReturn:
 
 
 def _nothing(_: Fault) -> None:
-    """Whoever gives the answer spoils it."""
+    """The engine that gives the answer spoils it."""
 
 
 WAYS: Final[Mapping[str, Callable[[Fault], None]]] = MappingProxyType(

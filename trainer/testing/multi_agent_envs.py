@@ -177,7 +177,7 @@ class RockPaperScissors(MultiAgentEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Nobody has chosen yet."""
+        """No agent has chosen yet."""
         super().reset(seed=seed, options=options)
         self._rounds = 0
         return {agent: np.eye(4, dtype=np.float32)[3] for agent in self.possible_agents}, {}

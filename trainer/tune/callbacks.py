@@ -32,7 +32,7 @@ class TrialView:
         config: of the trial.
         path: its folder.
         name: what it is called.
-        newest: gives the newest checkpoint that somebody asked for.
+        newest: gives the newest checkpoint that was asked for.
     """
 
     def __init__(

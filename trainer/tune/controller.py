@@ -8,7 +8,7 @@ do and however often they are killed. Where no decision depends on another trial
 
 A free lane gets the next trial: those that the scheduler resumes, in its order, then the next
 suggestion. A trial takes a lane if the CPUs asked for, with it, are at most those there are, or if
-all lanes are free; else the lanes after it stay free, too: nobody overtakes.
+all lanes are free; else the lanes after it stay free, too: no trial overtakes.
 
 A row is acted on in this order: the trial's own stop criteria, those of the experiment, the
 scheduler, the searcher.
@@ -219,7 +219,7 @@ class Controller:
 
         Returns:
             Entries that a torn journal lacks; the actions of its last event once more, because
-            nobody knows whether they were carried out; a `StartTrial` with cause "repaired" for
+            it is unknown whether they were carried out; a `StartTrial` with cause "repaired" for
             every other trial that holds a lane. `unfinished_saves` tells which checkpoints are
             still to be made.
         """
@@ -402,7 +402,7 @@ class Controller:
             return
         verdicts = self._scheduler.on_idle()
         if not any(each.action in ("resume", "clone", "stop") for each in verdicts):
-            # Better than waiting for ever: a bracket that nobody closes, a batch that never ends.
+            # Better than waiting for ever: a bracket that never closes, a batch that never ends.
             verdicts = tuple(Verdict(each, "resume", "nothing else runs") for each in paused)
         self._settle("idle", self._decisions(verdicts))
         if not self._is_done:
@@ -821,7 +821,7 @@ class Controller:
         if more is not None and self._scheduler.has_fixed_population:
             raise TuneError(
                 f"num_samples={more}: {type(self._scheduler).__name__} has a population of "
-                f"{self._num_samples} since the start, and nobody can join. Begin a new experiment."
+                f"{self._num_samples} since the start, and it cannot grow. Begin a new experiment."
             )
         if more is not None and 0 <= more < self._num_samples:
             raise TuneError(

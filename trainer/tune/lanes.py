@@ -31,7 +31,7 @@ from trainer.runtime.worker_pool import WorkerPool
 from trainer.tune.events import StartTrial
 from trainer.tune.trainables import TrainableSpec
 from trainer.tune.trial_files import checkpoint_folder_name
-from trainer.tune.trial_servant import STOP_GRACE_S, Made, TrialBootstrap, TrialServant
+from trainer.tune.trial_handler import STOP_GRACE_S, Made, TrialBootstrap, TrialHandler
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _CLOSE_GRACE_S: Final = 1.0
 _TRIES_TO_START: Final = 3
 _STALLS: Final = 3
 _PRELOADED: Final = (
-    "trainer.tune.trial_servant",
+    "trainer.tune.trial_handler",
     "trainer.algorithms.algorithm",
     "trainer.env_runners.worker_service",
     "gymnasium.envs.classic_control",
@@ -137,26 +137,26 @@ class LocalPlace:
     """
 
     def __init__(self) -> None:
-        self.servant: TrialServant | None = None
+        self.handler: TrialHandler | None = None
         self.call: Callable[[], Any] | None = None
         self._generators: tuple[Any, Any] | None = None
 
     pid = None
-    num_signs = 0
+    num_heartbeats = 0
 
     @property
     def is_running(self) -> bool:
         """Whether there is a trial."""
-        return self.servant is not None or self.call is not None
+        return self.handler is not None or self.call is not None
 
     def begin(self, boot: TrialBootstrap) -> None:
         """Makes the trial when it is looked at."""
 
         def make() -> dict[str, Any]:
-            self.servant = boot(None)
-            return self.servant.report()
+            self.handler = boot(None)
+            return self.handler.report()
 
-        self.servant, self.call, self._generators = None, make, None
+        self.handler, self.call, self._generators = None, make, None
 
     def submit(
         self,
@@ -166,9 +166,9 @@ class LocalPlace:
         stall_limit_s: float | None = None,
         limited_by: str = "",
     ) -> None:
-        """Calls a method of the servant when it is looked at."""
+        """Calls a method of the handler when it is looked at."""
         del stall_limit_s, limited_by
-        self.call = lambda: getattr(self.servant, method)(*arguments)
+        self.call = lambda: getattr(self.handler, method)(*arguments)
 
     def take(self) -> Outcome:
         """Makes the call now; returns how it ended."""
@@ -181,7 +181,7 @@ class LocalPlace:
                 np.random.set_state(self._generators[1])  # noqa: NPY002
             return Success(call())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - of the user's code; told as one
-            return Failed(describe_failure(error, _context_of(self.servant)))
+            return Failed(describe_failure(error, _context_of(self.handler)))
         finally:
             self._generators = random.getstate(), np.random.get_state()  # noqa: NPY002
             random.setstate(before[0])
@@ -189,7 +189,7 @@ class LocalPlace:
 
     def tell_to_end(self) -> None:
         """Nothing is under way between two looks: a row that was asked for is not begun."""
-        if self.servant is not None:
+        if self.handler is not None:
             self.call = lambda: Made(row=None)
 
     def stop(self, grace_s: float) -> None:
@@ -200,8 +200,8 @@ class LocalPlace:
     def kill(self) -> None:
         """Ends the trial, which cannot be forced here."""
         self.call = None
-        servant, self.servant = self.servant, None
-        if servant is not None and not servant.stop():
+        handler, self.handler = self.handler, None
+        if handler is not None and not handler.stop():
             _LOGGER.warning(
                 "A function trainable went on for %g s after it was stopped; its thread is left "
                 "alone. In processes of their own such functions are ended.",
@@ -209,8 +209,8 @@ class LocalPlace:
             )
 
 
-def _context_of(servant: TrialServant | None) -> dict[str, Any]:
-    return {} if servant is None else servant.failure_context()
+def _context_of(handler: TrialHandler | None) -> dict[str, Any]:
+    return {} if handler is None else handler.failure_context()
 
 
 # ---- deaths
@@ -257,14 +257,16 @@ class Deaths:
         self._crashes = Attempts()
         self._num_kills = self._num_stalls = 0
 
-    def add(self, lost: Lost, *, row_number: int, was_starting: bool, num_signs: int = 0) -> str:
+    def add(
+        self, lost: Lost, *, row_number: int, was_starting: bool, num_heartbeats: int = 0
+    ) -> str:
         """Notes a death; returns why it is the last, or "".
 
         Args:
             lost: how it ended.
             row_number: the row that was being made.
             was_starting: before there was anything to make rows.
-            num_signs: signs of progress that it had given in this row.
+            num_heartbeats: signs of progress that it had given in this row.
         """
         where = "while the trial was set up" if was_starting else f"at report {row_number}"
         if lost.stalled_s is not None:
@@ -276,9 +278,9 @@ class Deaths:
             number, most, comes_again = self._num_kills + 1, self._patience.kills, False
             self._num_kills = number
         else:
-            self._crashes.add(Attempt(was_starting=was_starting, num_steps=num_signs))
+            self._crashes.add(Attempt(was_starting=was_starting, num_steps=num_heartbeats))
             number, comes_again = self._crashes.num_failures, self._crashes.comes_again
-            most = self._patience.crashes_anywhere if num_signs else self._patience.crashes
+            most = self._patience.crashes_anywhere if num_heartbeats else self._patience.crashes
             most = _TRIES_TO_START if was_starting else most
         if number < most and not comes_again:
             return ""
@@ -631,7 +633,7 @@ class Lane:
             lost,
             row_number=row_number,
             was_starting=asked == "start",
-            num_signs=self.place.num_signs,
+            num_heartbeats=self.place.num_heartbeats,
         )
         if why:
             running.is_over = True

@@ -159,7 +159,7 @@ class OptunaSearch(Searcher):
         self._storage = self._optuna.storages.InMemoryStorage()
         directions = [direction.MINIMIZE if mode == "min" else direction.MAXIMIZE for mode in modes]
         logging, verbosity = self._optuna.logging, self._optuna.logging.get_verbosity()
-        logging.set_verbosity(logging.WARNING)  # a line for each study that nobody asked for
+        logging.set_verbosity(logging.WARNING)  # an unwanted line for each study
         try:
             self._study_id = self._storage.create_new_study(directions, _STUDY)
         finally:

@@ -347,7 +347,7 @@ class Progress:
 
 
 def _surface(verbose: int) -> Surface | None:
-    """A notebook's display, rich's, or the terminal; None where nobody looks."""
+    """A notebook's display, rich's, or the terminal; None without a viewer."""
     if verbose != 1:
         return None
     surface = live_surface()

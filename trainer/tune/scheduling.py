@@ -569,7 +569,7 @@ class MedianStoppingRule(TrialScheduler):
         mode: "min" or "max"; None: that of `TuneConfig`.
         grace_period: time before which no trial is stopped.
         min_samples_required: other trials that must have come as far.
-        min_time_slice: only 0: nobody is paused so that others catch up.
+        min_time_slice: only 0: no trial is paused so that others catch up.
         hard_stop: False pauses trials instead, and lets them go on when all others have ended.
     """
 
@@ -625,7 +625,7 @@ class MedianStoppingRule(TrialScheduler):
         return (Verdict(trial.number, "pause", reason),)
 
     def on_idle(self) -> Sequence[Verdict]:
-        """Lets the paused trials go on: nobody else is left."""
+        """Lets the paused trials go on: no other is left."""
         verdicts = tuple(Verdict(each, "resume") for each in sorted(self._paused))
         self._let_go |= self._paused
         self._paused = set()

@@ -541,7 +541,7 @@ class SearchSpace:
             )
 
     def _constant(self, path: Path) -> Any:
-        """The value that is written at a path; `SearchSpace`, which nobody writes, if none is."""
+        """The value that is written at a path; `SearchSpace`, never a value, if none is."""
         value: Any = self._tree
         if self._config is not None and path and path[0] not in self._tree:
             value = {path[0]: getattr(self._config, str(path[0]), None)}

@@ -219,7 +219,7 @@ def report(
     session = current_session()
     if session is None:
         raise TuneError(
-            "tune.report() was called outside of a trial, where nobody takes rows. Give the "
+            "tune.report() was called outside of a trial, where rows go nowhere. Give the "
             "function to a tuner: tune.Tuner(function, param_space={…}).fit()."
         )
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):

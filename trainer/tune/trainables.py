@@ -1,6 +1,6 @@
 """What can be tuned: functions, classes, algorithms; what they ask for and what they are given.
 
-`resolve_trainable` turns whatever the user gave into one `TrainableSpec`; `trial_servant` makes
+`resolve_trainable` turns whatever the user gave into one `TrainableSpec`; `trial_handler` makes
 trials of it in their processes.
 """
 

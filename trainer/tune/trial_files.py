@@ -30,7 +30,7 @@ from checkpoints import FileSystem
 from trainer.errors import JournalError, TuneError
 from trainer.tune.checkpoint import digest_of
 from trainer.tune.journal_file import APPENDING, append_whole
-from trainer.tune.trial_servant import pending_name
+from trainer.tune.trial_handler import pending_name
 
 ROWS_FILE: Final = "results.jsonl"
 TRIAL_FILE: Final = "trial.json"
@@ -59,7 +59,7 @@ class SavedCheckpoint:
 
     @property
     def is_recovery(self) -> bool:
-        """Whether nobody asked for it: it only shortens repairs."""
+        """Whether no setting asked for it: it only shortens repairs."""
         return self.name.startswith(_RECOVERY)
 
 

@@ -41,7 +41,7 @@ from trainer.tune.trial_files import (
     canonical_digest,
     checkpoint_folder_name,
 )
-from trainer.tune.trial_servant import TrialBootstrap
+from trainer.tune.trial_handler import TrialBootstrap
 
 _LOGGER = logging.getLogger(__name__)
 _TRIALS: Final = "trials"
@@ -112,7 +112,7 @@ class TrialRecord:
 
     @property
     def newest(self) -> SavedCheckpoint | None:
-        """The newest checkpoint that somebody asked for."""
+        """The newest checkpoint that was asked for."""
         regular = [saved for saved in self.saved if not saved.is_recovery]
         return regular[-1] if regular else None
 
@@ -187,7 +187,7 @@ class TrialRecords:
         return () if record is None else record.saved
 
     def newest_path(self, number: int) -> Path | None:
-        """The newest checkpoint that somebody asked for; None if there is none."""
+        """The newest checkpoint that was asked for; None if there is none."""
         record = self[number]
         newest = record.newest
         return None if newest is None else record.files.checkpoint(newest.name)

@@ -76,7 +76,7 @@ class Turns:
 
     @property
     def awaited(self) -> int | None:
-        """The trial that everybody waits for; None: there is no such one."""
+        """The trial that all others wait for; None: there is no such one."""
         if self._by_arrival or self._lane is None:
             return None
         return self.lanes[self._lane]

@@ -1,9 +1,9 @@
 """A trial in its process: makes rows when asked, saves when asked, stops when asked.
 
-    boot = TrialBootstrap(…)            # a value; calling it in a worker process gives the servant
-    servant.make_row()                  # Made: a row, or that the trial is over
-    servant.save(folder)                # classes and algorithms: the state of the newest row
-    servant.stop()                      # cleanup, `finally` blocks of functions
+    boot = TrialBootstrap(…)            # a value; calling it in a worker process gives the handler
+    handler.make_row()                  # Made: a row, or that the trial is over
+    handler.save(folder)                # classes and algorithms: the state of the newest row
+    handler.stop()                      # cleanup, `finally` blocks of functions
 
 A function runs in a thread of its own, because its flow is its own; it works only while a row is
 being made. A class works in the thread that asks. Nothing here decides anything.
@@ -116,11 +116,11 @@ class TrialBootstrap:
     time_total_s: float = 0.0
     starts_processes: bool = False
 
-    def __call__(self, signals: CallSignals | None) -> TrialServant:
+    def __call__(self, signals: CallSignals | None) -> TrialHandler:
         """Makes the trial."""
         if self.is_own_process:
             self._settle()
-        return TrialServant(self, signals)
+        return TrialHandler(self, signals)
 
     def _settle(self) -> None:
         folder = self.context.trial_dir
@@ -150,7 +150,7 @@ def _redirect_output(stdout: Path, stderr: Path, *, is_repair: bool) -> None:
         os.close(opened)
 
 
-class TrialServant:
+class TrialHandler:
     """Answers what the tuner asks of one trial."""
 
     def __init__(self, boot: TrialBootstrap, signals: CallSignals | None) -> None:
@@ -251,7 +251,7 @@ class TrialServant:
 
     def _sign(self) -> None:
         if self._signals is not None:
-            self._signals.num_signs += 1
+            self._signals.num_heartbeats += 1
 
     def _seed_globals(self, row_number: int) -> None:
         seed = self._boot.experiment_seed
@@ -299,9 +299,9 @@ class _Over:
 class _ClassRun:
     """A class trainable: works in the thread that asks."""
 
-    def __init__(self, servant: TrialServant, spec: TrainableSpec, config: Any) -> None:
-        boot = servant.boot
-        self._servant = servant
+    def __init__(self, handler: TrialHandler, spec: TrainableSpec, config: Any) -> None:
+        boot = handler.boot
+        self._handler = handler
         self._told: set[str] = set()
         cls = type(spec.target.__name__, (spec.target,), {"_context": boot.context})
         self._trainable: Trainable = cls(config, **spec.loaded_parameters())
@@ -312,7 +312,7 @@ class _ClassRun:
 
     def next_row(self) -> ReportedRow:
         """A row."""
-        self._servant.seed_row()
+        self._handler.seed_row()
         row = self._trainable.train()
         is_result = isinstance(self._trainable, AlgorithmTrainable)
         metrics = {key: value for key, value in row.items() if key != "config"}
@@ -332,7 +332,7 @@ class _ClassRun:
                 "for the next trial. Make it return True, or leave reuse_actors=False."
             )
         self._trainable.config = config
-        self._trainable._trial = self._servant.boot.context
+        self._trainable._trial = self._handler.boot.context
         self._trainable._iteration = 0
 
     def stop(self) -> bool:
@@ -352,12 +352,12 @@ _STOPPED: Final = _Stopped()
 class _FunctionRun:
     """A function trainable: a thread that works only while a row is being made."""
 
-    def __init__(self, servant: TrialServant, spec: TrainableSpec, config: Any) -> None:
-        boot = servant.boot
-        self._servant = servant
+    def __init__(self, handler: TrialHandler, spec: TrainableSpec, config: Any) -> None:
+        boot = handler.boot
+        self._handler = handler
         self._call = _call_of(spec, config)
         checkpoint = None if boot.checkpoint is None else Checkpoint(boot.checkpoint)
-        self._session = Session(boot.context, checkpoint, on_resumable=servant.seed_row)
+        self._session = Session(boot.context, checkpoint, on_resumable=handler.seed_row)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="trainable", daemon=True)
 
@@ -366,7 +366,7 @@ class _FunctionRun:
         if self._thread.ident is None:
             self._thread.start()
         self._session.wanted.put(True)
-        while not self._servant.must_end():
+        while not self._handler.must_end():
             with contextlib.suppress(Empty):
                 found = self._session.reported.get(timeout=_LOOK_EVERY_S)
                 if self._error is not None:
@@ -397,7 +397,7 @@ class _FunctionRun:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        enter_session(self._session, for_process=self._servant.boot.is_own_process)
+        enter_session(self._session, for_process=self._handler.boot.is_own_process)
         try:
             self._session.wait()
             _report_all(self._call(), self._session)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackSpec
-from trainer.env_runners.messages import STEPPING, EnvRunnerSpec, SlotPosition, Whereabouts
+from trainer.env_runners.messages import STEPPING, ActivityNotes, EnvRunnerSpec, SlotPosition
 from trainer.envs import make_env_factory
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runner_group.records import RunnerPlace
-from trainer.runner_group.rounds import last_words
+from trainer.runner_group.rounds import post_mortem
 from trainer.runtime.local_engine import num_oom_kills
 from trainer.runtime.messages import Lost
 from trainer.runtime.worker import CallSignals
@@ -40,27 +40,27 @@ def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> Runne
 
 
 def lost(signals: Any, **how: Any) -> Lost:
-    return Lost(-9, num_signs=signals.num_signs, notes=tuple(signals.notes), **how)
+    return Lost(-9, num_heartbeats=signals.num_heartbeats, notes=tuple(signals.notes), **how)
 
 
 def test_with_one_sub_env_the_step_is_known() -> None:
     signals = CallSignals()
-    signals.num_signs = 100
-    whereabouts = Whereabouts(signals)
-    whereabouts.episode_begins(0, stream=3, number=17, seed=99)
+    signals.num_heartbeats = 100
+    activity = ActivityNotes(signals)
+    activity.episode_begins(0, stream=3, number=17, seed=99)
     expected = "sub-env 0, episode training-3-17, seed 99"
-    assert last_words(lost(signals), place()) == f" (during reset(); {expected})"
-    whereabouts.doing(STEPPING)
-    signals.num_signs += 1 + 8  # the reset and eight steps
-    assert last_words(lost(signals), place()) == f" (during step(); {expected}, step 8)"
+    assert post_mortem(lost(signals), place()) == f" (during reset(); {expected})"
+    activity.doing(STEPPING)
+    signals.num_heartbeats += 1 + 8  # the reset and eight steps
+    assert post_mortem(lost(signals), place()) == f" (during step(); {expected}, step 8)"
 
 
 def test_with_several_the_episode_begun_last_is_told() -> None:
     signals = CallSignals()
-    whereabouts = Whereabouts(signals)
-    whereabouts.episode_begins(2, stream=0, number=5, seed=7)
-    whereabouts.doing("on_episode_start")
-    told = last_words(lost(signals), place(4, role=Role.EVALUATION))
+    activity = ActivityNotes(signals)
+    activity.episode_begins(2, stream=0, number=5, seed=7)
+    activity.doing("on_episode_start")
+    told = post_mortem(lost(signals), place(4, role=Role.EVALUATION))
     assert told == (
         " (during on_episode_start; the episode begun last: sub-env 2, episode evaluation-0-5, "
         "seed 7)"
@@ -69,27 +69,27 @@ def test_with_several_the_episode_begun_last_is_told() -> None:
 
 def test_if_none_was_begun_those_are_told_that_ran_before() -> None:
     signals = CallSignals()
-    Whereabouts(signals).doing(STEPPING)
+    ActivityNotes(signals).doing(STEPPING)
     positions = tuple(
         SlotPosition(index, env_seed=40 + index, episode={"id_": f"training-{index}-8"})
         for index in range(5)
     )
-    told = last_words(lost(signals), place(5, positions=positions))
+    told = post_mortem(lost(signals), place(5, positions=positions))
     assert told.startswith(" (during step(); sub-env 0, episode training-0-8, seed 40, after step")
     assert told.endswith("; and 2 more)")
     assert told.count("episode ") == 3
 
 
 def test_nothing_is_told_where_nothing_is_known() -> None:
-    assert last_words(Lost(None, start_error="no memory"), place()) == ""
-    assert last_words(Lost(-9), place()) == ""
-    assert last_words(lost(CallSignals()), place()) == ""
+    assert post_mortem(Lost(None, start_error="no memory"), place()) == ""
+    assert post_mortem(Lost(-9), place()) == ""
+    assert post_mortem(lost(CallSignals()), place()) == ""
 
 
 def test_memory_that_a_crash_wrote_to_does_no_harm() -> None:
     signals = CallSignals()
     ctypes.memset(ctypes.addressof(signals), 0x7F, ctypes.sizeof(signals))
-    assert "the episode begun last" in last_words(lost(signals), place(2))
+    assert "the episode begun last" in post_mortem(lost(signals), place(2))
 
 
 @pytest.mark.parametrize(
