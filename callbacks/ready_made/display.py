@@ -2,7 +2,7 @@
 
 `LineOutput` writes lines. `live_surface` finds out where people look: a cell of a notebook, or a
 terminal that rich can redraw. Without a viewer (a file, a pipe, continuous integration) there is
-no surface, and lines are written instead. Nothing that reads them can disturb a run.
+no surface, and lines are written instead. A failing reader never disturbs a run.
 """
 
 from __future__ import annotations

@@ -391,6 +391,28 @@ def test_an_only_module_may_be_named_in_the_path_of_a_component(tmp_path: Path) 
             assert encode(algo.get_state("learner/rl_module")) == same
 
 
+def test_what_an_only_module_has_learnt_may_go_into_one_of_several(tmp_path: Path) -> None:
+    made = gaps().multi_agent(policies={"default_policy"}, policy_mapping_fn=None)
+    with made.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path)
+        saved = algo.get_state("learner")["learner"]
+    for component in ("learner", "learner/default_policy"):
+        with gaps().build_algo() as algo:
+            algo.restore_from_path(tmp_path, component=component, into="odd")
+            assert encode(algo.get_state("learner")["learner"]["odd"]) == encode(saved)
+    with gaps().build_algo() as algo:
+        before = encode(algo.get_state())
+        algo.restore_from_path(tmp_path, component="learner/rl_module", into="odd")
+        assert encode(algo.get_state()) != before
+        before = encode(algo.get_state())
+        with pytest.raises(ConfigError, match=r"The checkpoint has learner\."):
+            algo.restore_from_path(tmp_path, component="learner/optimizer", into="odd")
+        with pytest.raises(TypeError, match="typo"):
+            algo.restore_from_path(tmp_path, component="learner", into="odd", typo=1)
+        assert encode(algo.get_state()) == before
+
+
 def test_what_does_not_fit_into_a_module_changes_nothing(tmp_path: Path) -> None:
     with two_kinds({"long": "L", "short": "S"}, L=None, S=None).build_algo() as algo:
         algo.train()

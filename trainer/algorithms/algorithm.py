@@ -120,7 +120,7 @@ from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
-from trainer.types import AgentId, ModuleId, State
+from trainer.types import DEFAULT_MODULE_ID, AgentId, ModuleId, State
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
@@ -1489,7 +1489,9 @@ class Algorithm(Checkpointable, abc.ABC):
         if component is not None and into is None:
             component = without_only_id(component, self.module_specs.ids)
         if into is not None:
-            self._restore_into(into, checkpoint_of_run(path), component or "")
+            self._restore_into(
+                into, checkpoint_of_run(path), component or "", filesystem=filesystem, **kwargs
+            )
             return
         self._restores_all, self._restored_component = component is None, component
         path = checkpoint_of_run(path)
@@ -1499,22 +1501,27 @@ class Algorithm(Checkpointable, abc.ABC):
             said, lambda: restore(path, component=component, filesystem=filesystem, **kwargs)
         )
 
-    def _restore_into(self, module_id: ModuleId, path: PathLike, component: str) -> None:
+    def _restore_into(
+        self, module_id: ModuleId, path: PathLike, component: str, **how: Any
+    ) -> None:
         """Gives a module what another one had learnt; arguments as in `restore_from_path`."""
         self._refuse_if_stopped("restore_from_path")
+        self.finish_saving()
         module_id = known_module(module_id, self.learners, "restore_from_path(into=…)")
-        section, _, rest = component.partition("/")
-        source, _, part = rest.partition("/")
         manifest = read_manifest(path)
         facts = manifest.metadata.get("modules", {})
-        if section != "learner" or part not in ("", "rl_module") or (facts and source not in facts):
-            there = [f"learner/{id_}" for id_ in facts] or ["learner/rl_module"]
+        if not facts:
+            component = without_only_id(component, [DEFAULT_MODULE_ID])
+        there = [f"learner/{id_}" for id_ in facts] or ["learner"]
+        whole = component.removesuffix("/rl_module")
+        if whole not in there:
             raise ConfigError(
                 f"restore_from_path(component={component!r}, into={module_id!r}) got a component "
                 "that is no module; expected what one has learnt, or its weights alone "
                 f"(…/rl_module). The checkpoint has {', '.join(there)}. Name one of these."
             )
-        saved, own = facts.get(source, manifest.metadata), self._facts_of(module_id)
+        saved = facts.get(whole.removeprefix("learner/"), manifest.metadata)
+        own = self._facts_of(module_id)
         for kind in ("observation_space", "action_space"):
             if saved[kind] != own[kind]:
                 raise CheckpointMismatchError(
@@ -1522,9 +1529,8 @@ class Algorithm(Checkpointable, abc.ABC):
                     f"{module_id!r} has {own[kind]}. Restore it into a module with the same spaces."
                 )
         learner = self.learners[module_id]
-        is_whole = not part and (bool(facts) or source != "rl_module")
-        target = learner if is_whole else learner.module
-        target.restore_from_path(Path(path) / component)
+        target = learner if component == whole else learner.module
+        target.restore_from_path(Path(path) / component, **how)
         self._send_weights()
 
     def _modules_at(self, path: PathLike) -> tuple[State | None] | None:

@@ -633,8 +633,8 @@ def class_of_state(given: type[Any], state: Mapping[str, Any]) -> type[Any]:
     missing = [name for name in wanted if name not in state]
     if missing:
         raise ConfigError(
-            f"The state lacks {' and '.join(map(repr, missing))}, so that what to build is "
-            "unknown. Give what `algo.__getstate__()` returned, or call from_state() of the class "
+            f"The state lacks {' and '.join(map(repr, missing))}, so it does not say what to "
+            "build. Give what `algo.__getstate__()` returned, or call from_state() of the class "
             "itself with what `algo.get_state()` returned."
         )
     named = state.get("algorithm_class", given)

@@ -308,9 +308,9 @@ class RLModuleSpec:
         module_class = self.module_class or ActorCriticModule
         if not (isinstance(module_class, type) and issubclass(module_class, RLModule)):
             raise ModuleError(
-                f"`module_class={module_class!r}` is not a subclass of `RLModule`, so how to "
-                "call it is open. Derive your network from `RLModule` and give the class itself, "
-                "not an object."
+                f"`module_class={module_class!r}` is not a subclass of `RLModule`, so it cannot be "
+                "called as a network. Derive your network from `RLModule` and give the class "
+                "itself, not an object."
             )
         if self.observation_space is None or self.action_space is None:
             raise ModuleError(

@@ -557,8 +557,8 @@ class RLModule(Checkpointable, ABC):
         if num_inputs != masks.width:
             raise ConfigError(
                 f"The observations hold an action mask of {masks.width} entries, but the action "
-                f"distribution of {type(self).__name__} has {num_inputs} inputs, so that which "
-                "of them a mask rules out is unknown. Use one logit per action, or set "
+                f"distribution of {type(self).__name__} has {num_inputs} inputs, so a mask "
+                "does not say which of them it rules out. Use one logit per action, or set "
                 "`environment(action_mask_key=...)` to a key that the observation does not have."
             )
 

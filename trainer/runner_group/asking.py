@@ -167,14 +167,13 @@ class Asking:
 
     def take_over(self, result: RoundResult) -> None:
         """Notes what came out of a round."""
-        if result.reports:
-            report = result.reports[min(result.reports)]
-            self._check_agents(result.reports)
-            self.module_specs = report.module_specs
-            self._check_mappings(result.reports)
         self.num_restarts += result.num_restarts
         self._records.add_losses(result.num_episodes_lost, result.num_env_steps_lost)
         self._recreated += result.recreated
+        if result.reports:
+            self._check_agents(result.reports)
+            self.module_specs = result.reports[min(result.reports)].module_specs
+            self._check_mappings(result.reports)
 
     def _check_agents(self, reports: Mapping[int, RunnerReport]) -> None:
         """Checks that the envs of all runners have the same agents.

@@ -579,8 +579,7 @@ class EnvRunnerGroup:
     def get_state(self) -> State:
         """Where all slots stand, and the state of every runner's callbacks: plain data.
 
-        Background calls of users' functions are waited for: what they change belongs to
-        it.
+        Background calls of users' functions are waited for: what they change belongs to it.
         """
         self._calls.finish()
         return self._states.get_state()

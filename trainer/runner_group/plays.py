@@ -249,7 +249,7 @@ class TicketPlay:
         if self._waiting or any(not share.is_done for share in self._hands.values()):
             return False
         if self._hands:
-            self._round.abandon()  # of runners still playing what others have played
+            self._round.abandon()  # kills runners still playing what others have answered
         self._result = self._round.end()
         self._on_over(self._result)
         return True

@@ -131,7 +131,7 @@ class PrivateFolder:
 
     @contextlib.contextmanager
     def locked(self, name: str, *, wait: bool = True, shared: bool = False) -> Iterator[int]:
-        """Inside the block no other holds this lock; the kernel gives it back at the latest.
+        """Inside the block no other process holds the lock; the kernel gives it back at the latest.
 
         Args:
             name: of the file that is locked; it is made if the lock is waited for.

@@ -66,7 +66,7 @@ class JournalFile:
         entries, whole_size = known
         if whole_size < size:
             os.truncate(self._path, whole_size)
-        self._is_synced = False  # who wrote it may have been killed before it was
+        self._is_synced = False  # the writer may have been killed before its fsync
         return entries
 
     def cut_last(self, event: str, number: int) -> None:
