@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.command_line import run
+from trainer.cli.settings_file import read_experiment
+from trainer.errors import ConfigError
 
 OBJECT = """
 from trainer import PPOConfig
@@ -24,3 +30,27 @@ def test_a_config_object_counts_if_algo_names_its_algorithm(tmp_path: Path) -> N
     (tmp_path / "object.py").write_text(OBJECT.replace("lr=0.25", "lr=-1"))
     words = ["train", "--config", "object.py", "--algo", "PPO", "--stop-iterations", "1"]
     assert "lr" in run(*words, folder=tmp_path, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"env": "A-v1", "config": {"env": "B-v1"}}, "env='A-v1' and config.env='B-v1'"),
+        ({"algo": "PPO", "run": "DQN"}, "algo='PPO' and run='DQN'"),
+        ({"stop": 10}, "has stop=10, which is no table"),
+    ],
+)
+def test_what_a_file_says_twice_or_as_no_table_is_refused(
+    values: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "c.json").write_text(json.dumps(values))
+    with pytest.raises(ConfigError, match=expected):
+        read_experiment(str(tmp_path / "c.json"))
+
+
+def test_an_empty_key_and_the_same_said_twice_are_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    values = {"algo": "PPO", "run": "PPO", "env": "A-v1", "config": {"env": "A-v1"}, "stop": None}
+    file.write_text(json.dumps(values))
+    found = read_experiment(str(file))
+    assert (found.algo, found.env, found.stops) == ("PPO", "A-v1", {})

@@ -160,24 +160,41 @@ def _of_dict(values: dict[str, Any], name: str, *, is_code: bool) -> Experiment:
         if isinstance(only, dict) and only.keys() & {"run", "algo"}:
             values = only
     unknown = sorted(map(str, values.keys() - set(_KEYS)))
-    parts = {key: values.get(key, {}) for key in ("config", "stop", "save", "code")}
+    given = {key: values.get(key) for key in ("config", "stop", "save", "code")}
+    # A key with nothing behind it is None in YAML.
+    parts: dict[str, Any] = {key: {} if part is None else part for key, part in given.items()}
     wrong = [key for key, part in parts.items() if not isinstance(part, Mapping)]
     if unknown or wrong:
-        what = f"has the unknown key(s) {', '.join(unknown)}" if unknown else f"has no {wrong[0]}"
+        what = f"has {wrong[0]}={parts[wrong[0]]!r}, which is no table" if wrong else ""
+        what = f"has the unknown key(s) {', '.join(unknown)}" if unknown else what
         raise ConfigError(f"--config {name} {what}. {_SHAPE} Settings stand in `config`.")
     _check_saving(parts["save"], name)
     settings = dict(parts["config"])
-    env = values.get("env", settings.pop("env", None))
+    inner_env = settings.pop("env", None)
+    env = _the_one(("env", values.get("env")), ("config.env", inner_env), name)
+    algo = _the_one(("algo", values.get("algo")), ("run", values.get("run")), name)
     if not is_code:
         _refuse_code({**settings, "env": env}, name)
     return Experiment(
-        algo=values.get("algo", values.get("run")),
+        algo=algo,
         env=env,
         settings=settings,
         stops=_stops(parts["stop"], name),
         saving=parts["save"],
         code={str(key): str(value) for key, value in parts["code"].items()},
     )
+
+
+def _the_one(first: tuple[str, Any], second: tuple[str, Any], name: str) -> Any:
+    """The value that is given under one of two names, or the same under both; None if neither."""
+    if first[1] is None or second[1] is None:
+        return second[1] if first[1] is None else first[1]
+    if not same_value(first[1], second[1]):
+        raise ConfigError(
+            f"--config {name} says {first[0]}={first[1]!r} and {second[0]}={second[1]!r}, which "
+            "mean the same thing and differ. Leave one out."
+        )
+    return first[1]
 
 
 def _check_saving(saving: Mapping[str, Any], name: str) -> None:
