@@ -54,3 +54,32 @@ def test_an_empty_key_and_the_same_said_twice_are_no_error(tmp_path: Path) -> No
     file.write_text(json.dumps(values))
     found = read_experiment(str(file))
     assert (found.algo, found.env, found.stops) == ("PPO", "A-v1", {})
+
+
+def test_names_of_a_module_count_beside_a_config_that_is_wrapped(tmp_path: Path) -> None:
+    file = tmp_path / "wrapped.py"
+    text = 'algo = "DQN"\nenv = "A-v1"\nstop = {"iterations": 3}\nsave = {"keep": 2}\n'
+    file.write_text(text + 'config = {"config": {"lr": 0.5}}\n')
+    found = read_experiment(str(file))
+    assert (found.algo, found.env, found.settings) == ("DQN", "A-v1", {"lr": 0.5})
+    assert (found.stops, found.saving) == ({"stop_iterations": 3}, {"keep": 2})
+    file.write_text(text + 'config = {"algo": "PPO", "config": {}}\n')
+    with pytest.raises(ConfigError, match="algo='DQN' and config\\['algo'\\]='PPO'"):
+        read_experiment(str(file))
+
+
+@pytest.mark.parametrize("line", ['env = "A-v1"', 'algo = "DQN"'])
+def test_a_name_beside_a_config_object_that_says_otherwise_is_refused(
+    line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "object.py").write_text(f"{OBJECT}{line}\n")
+    with pytest.raises(ConfigError, match=f"{line.split()[0]}=.* beside a PPOConfig"):
+        read_experiment(str(tmp_path / "object.py"))
+
+
+def test_saving_and_the_same_names_count_beside_a_config_object(tmp_path: Path) -> None:
+    text = 'save = {"keep": 2}\nstop = {"iterations": 3}\nenv = "CartPole-v1"\nalgo = "PPO"\n'
+    (tmp_path / "object.py").write_text(OBJECT + text)
+    found = read_experiment(str(tmp_path / "object.py"))
+    assert found.config is not None
+    assert (found.stops, found.saving) == ({"stop_iterations": 3}, {"keep": 2})

@@ -145,20 +145,48 @@ def _of_module(module: ModuleType, name: str) -> Experiment:
     found = getattr(module, "config", None)
     if found is None:
         raise ConfigError(f"--config {name} defines no `config`. {_SHAPE}")
-    stop = getattr(module, "stop", {})
+    names = ("algo", "env", "stop", "save")
+    beside: dict[str, Any] = {key: getattr(module, key) for key in names if hasattr(module, key)}
     if isinstance(found, Mapping):
-        values = {key: getattr(module, key) for key in ("algo", "env") if hasattr(module, key)}
-        if not found.keys() & {"config", "stop", "run", "algo"}:
-            found = {**values, "config": found, "stop": stop}
-        return _of_dict(dict(found), name, is_code=True)
-    return Experiment(config=config_of(found, name=name), stops=_stops(stop, name))
+        values = _unwrapped(dict(found))
+        if not values.keys() & {"config", "stop", "run", "algo"}:
+            values = {"config": values}
+        for key in beside.keys() & values.keys():
+            values[key] = _the_one((key, beside[key]), (f"config[{key!r}]", values[key]), name)
+        return _of_dict({**beside, **values}, name, is_code=True)
+    given = config_of(found, name=name)
+    _refuse_beside(given, beside, name)
+    tables = {key: value for key, value in beside.items() if key in ("stop", "save")}
+    return dataclasses.replace(_of_dict(tables, name, is_code=True), config=given)
+
+
+def _refuse_beside(given: AlgorithmConfig, beside: Mapping[str, Any], name: str) -> None:
+    """Raises if `algo` or `env` beside a config object says something else than the object."""
+    algo, env = beside.get("algo"), beside.get("env")
+    wrong = []
+    if isinstance(algo, str) and algorithm_class(algo) is not given.algo_class:
+        wrong.append(f"algo={algo!r}")
+    if isinstance(env, str) and env != given.env:
+        wrong.append(f"env={env!r}")
+    if wrong:
+        raise ConfigError(
+            f"--config {name} has {' and '.join(wrong)} beside a {type(given).__name__} with "
+            f"env={given.env!r}; a config object says both itself. Leave it out, or write it into "
+            "the config."
+        )
+
+
+def _unwrapped(values: dict[str, Any]) -> dict[str, Any]:
+    """The values without the name that RLlib's tuned examples have around all."""
+    if len(values) == 1:
+        (only,) = values.values()
+        if isinstance(only, dict) and only.keys() & {"run", "algo"}:
+            return dict(only)
+    return values
 
 
 def _of_dict(values: dict[str, Any], name: str, *, is_code: bool) -> Experiment:
-    if len(values) == 1:  # RLlib's tuned examples have a name around all
-        (only,) = values.values()
-        if isinstance(only, dict) and only.keys() & {"run", "algo"}:
-            values = only
+    values = _unwrapped(values)
     unknown = sorted(map(str, values.keys() - set(_KEYS)))
     given = {key: values.get(key) for key in ("config", "stop", "save", "code")}
     # A key with nothing behind it is None in YAML.
